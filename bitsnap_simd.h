@@ -1691,7 +1691,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_words_2(__m256i x, __m256i y, __m128i down,
 
 /* The same 32 words, as 2 or 4 vectors, cut again and again. */
 static BSN_AVX2 uint64_t bsn_avx2_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
-                                              const uint8_t *words, size_t groups)
+                                              const uint8_t *words, size_t n)
 {
     const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
     const __m128i down = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
@@ -1702,7 +1702,7 @@ static BSN_AVX2 uint64_t bsn_avx2_words_split(const bsn_slices *t, uint8_t *symb
     __m256i all = _mm256_setzero_si256(), x[4];
     size_t i;
     unsigned k;
-    for (i = 0; i < 64 * groups; i += 32) {
+    for (i = 0; i < n; i += 32) {
         x[0] = BSN_LOAD256(words + t->width * i);
         x[1] = BSN_LOAD256(words + t->width * i + 32);
         all = _mm256_or_si256(all, _mm256_or_si256(x[0], x[1]));
@@ -1727,14 +1727,14 @@ static BSN_AVX2 uint64_t bsn_avx2_words_split(const bsn_slices *t, uint8_t *symb
 }
 
 static BSN_AVX2 void bsn_avx2_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                         const uint8_t *planes, size_t groups)
+                                         const uint8_t *planes, size_t n)
 {
     const unsigned whole = t->shift / 8, mask = t->shift % 8;
     const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
     size_t i;
     unsigned k;
     if (t->width == 4) {
-        for (i = 0; i < 64 * groups; i += 8) {
+        for (i = 0; i < n; i += 8) {
             __m256i x = _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up);
             if (mask) x = _mm256_add_epi32(x, _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(bits + i)), above));
             for (k = 0; k < whole; k++)
@@ -1743,7 +1743,7 @@ static BSN_AVX2 void bsn_avx2_words_join(const bsn_slices *t, uint8_t *words, co
             BSN_STORE256(words + 4 * i, x);
         }
     } else {
-        for (i = 0; i < 64 * groups; i += 16) {
+        for (i = 0; i < n; i += 16) {
             __m256i x = _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(symbols + i)), up);
             if (mask) x = _mm256_add_epi16(x, _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(bits + i)), above));
             if (whole) x = _mm256_add_epi16(x, _mm256_cvtepu8_epi16(BSN_LOAD128(planes + i)));
@@ -3522,7 +3522,7 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lower(__m512i x, __m512i y)
 
 /* The same 64 words, as 2 or 4 vectors, cut again and again. */
 static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
-                                                  const uint8_t *words, size_t groups)
+                                                  const uint8_t *words, size_t n)
 {
     const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
     const __m512i some = _mm512_set1_epi8((char)mask);
@@ -3532,7 +3532,7 @@ static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *
     unsigned j, k;
     if (t->width == 2) {
         const __m512i most = _mm512_set1_epi16((short)t->limit);
-        for (i = 0; i < 64 * groups; i += 64) {
+        for (i = 0; i < n; i += 64) {
             x[0] = _mm512_loadu_si512(words + 2 * i);
             x[1] = _mm512_loadu_si512(words + 2 * i + 64);
             all = _mm512_or_si512(all, _mm512_or_si512(x[0], x[1]));
@@ -3545,7 +3545,7 @@ static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *
         }
     } else {
         const __m512i most = _mm512_set1_epi32((int)t->limit);
-        for (i = 0; i < 64 * groups; i += 64) {
+        for (i = 0; i < n; i += 64) {
             BSN_UNROLL
             for (j = 0; j < 4; j++) {
                 x[j] = _mm512_loadu_si512(words + 4 * i + 64 * j);
@@ -3573,7 +3573,7 @@ static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *
 /* Words of 4 bytes, which are `whole` planes, then bits and symbols: brought to where interleaving them twice leaves words in their
  * order. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                                 const uint8_t *planes, size_t groups, unsigned whole)
+                                                 const uint8_t *planes, size_t n, unsigned whole)
 {
     const unsigned mask = t->shift % 8;
     static const uint32_t numbers[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
@@ -3582,7 +3582,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *w
     const __m128i left = _mm_cvtsi32_si128((int)mask), right = _mm_cvtsi32_si128((int)(8 - mask));
     size_t i;
     unsigned k;
-    for (i = 0; i < 64 * groups; i += 64) {
+    for (i = 0; i < n; i += 64) {
         const __m512i x = _mm512_loadu_si512(symbols + i);
         __m512i b[5], low, high;
         BSN_UNROLL
@@ -3606,20 +3606,20 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *w
 }
 
 static BSN_AVX512 void bsn_avx512_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                             const uint8_t *planes, size_t groups)
+                                             const uint8_t *planes, size_t n)
 {
     const unsigned whole = t->shift / 8, mask = t->shift % 8;
     const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
     size_t i;
     if (t->width == 4) {
         switch (whole) {
-        case 0: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 0); break;
-        case 1: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 1); break;
-        case 2: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 2); break;
-        default: bsn_avx512_join_words(t, words, symbols, bits, planes, groups, 3); break;
+        case 0: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 0); break;
+        case 1: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 1); break;
+        case 2: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 2); break;
+        default: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 3); break;
         }
     } else {
-        for (i = 0; i < 64 * groups; i += 32) {
+        for (i = 0; i < n; i += 32) {
             __m512i x = _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(symbols + i)), up);
             if (mask) x = _mm512_add_epi16(x, _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(bits + i)), above));
             if (whole) x = _mm512_add_epi16(x, _mm512_cvtepu8_epi16(BSN_LOAD256(planes + i)));
@@ -4953,6 +4953,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #endif /* BITSNAP_SIMD_NEON */
 
 #undef BSN_UNROLL
+#undef BSN_ROLLED
 #undef BSN_OPAQUE
 #undef BSN_T
 #undef BSN_PASTE

@@ -345,9 +345,9 @@ static void fill_joined(task *t, unsigned at)
     uint8_t *symbols = t->area->parts.at[at];
     fill_cells(t, at);
     joined.shift = 0;
-    const uint64_t any = bsn_words_split(&joined, symbols, NULL, NULL, words, t->n);
+    const uint64_t any = bsn_scalar_words_split(&joined, symbols, NULL, NULL, words, t->n);
     joined.shift = any > 255 ? bsn_log2((uint32_t)any) - 7 : 0;
-    bsn_words_split(&joined, symbols, symbols + t->n, NULL, words, t->n);
+    bsn_scalar_words_split(&joined, symbols, symbols + t->n, NULL, words, t->n);
 }
 
 static void run_log_join(task *t, unsigned at)

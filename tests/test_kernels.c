@@ -1443,8 +1443,8 @@ static void words_case(unsigned width, size_t groups, unsigned shift, unsigned l
     mark(bits, n, 1);
     memset(planes, 0x55, whole);
     memset(expected_planes, 0x55, whole);
-    all = bsn_words_split(&t, expected, parts & 1 ? expected_bits : NULL, parts & 2 ? expected_planes : NULL, words, n);
-    CHECK(kernels->words_split(&t, symbols, parts & 1 ? bits : NULL, parts & 2 ? planes : NULL, words, groups) == all &&
+    all = bsn_scalar_words_split(&t, expected, parts & 1 ? expected_bits : NULL, parts & 2 ? expected_planes : NULL, words, n);
+    CHECK(kernels->words_split(&t, symbols, parts & 1 ? bits : NULL, parts & 2 ? planes : NULL, words, n) == all &&
           !memcmp(symbols, expected, n) && !memcmp(planes, expected_planes, whole),
           "%s: %zu groups of %u bytes split at %u, %u", kernels->name, groups, width, shift, limit);
     CHECK(marked(bits, n, 1), "%s: words_split writes too far, %zu groups", kernels->name, groups);
@@ -1452,12 +1452,12 @@ static void words_case(unsigned width, size_t groups, unsigned shift, unsigned l
     if (parts != 3 || limit != 255 || all >> shift > 255) {
         for (i = 0; i < n; i++) symbols[i] = (uint8_t)test_random();
         for (i = 0; i < n; i++) bits[i] = (uint8_t)(test_random() & ((1u << shift % 8) - 1));
-        bsn_words_join(&t, expected, symbols, bits, planes, n);
+        bsn_scalar_words_join(&t, expected, symbols, bits, planes, n);
     } else {
         memcpy(expected, words, n * width); /* as they were */
     }
     memset(words, 0, n * width);
-    kernels->words_join(&t, words, symbols, bits, planes, groups);
+    kernels->words_join(&t, words, symbols, bits, planes, n);
     CHECK(!memcmp(words, expected, n * width), "%s: %zu groups of %u bytes joined at %u", kernels->name, groups, width, shift);
 }
 
@@ -1475,7 +1475,7 @@ static void bytes_split(void)
                 uint64_t all = 0;
                 for (i = 0; i < n; i++) all |= words[i] = (uint8_t)(test_random() >> 56 >> test_below(8));
                 symbols[n] = bits[n] = MARK;
-                CHECK(bsn_words_split(&t, symbols, bits, NULL, words, n) == all, "%zu bytes split at %u: which bits they have", n, shift);
+                CHECK(bsn_scalar_words_split(&t, symbols, bits, NULL, words, n) == all, "%zu bytes split at %u: which bits they have", n, shift);
                 for (i = 0; i < n; i++)
                     CHECK(symbols[i] == bsn_min(words[i] >> shift, limits[l]) && (!shift || bits[i] == (words[i] & ((1u << shift) - 1))),
                           "byte %u split at %u, %u", words[i], shift, limits[l]);

