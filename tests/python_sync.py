@@ -75,6 +75,10 @@ def deltas_and_anchors():
         assert set(rollout.tensors("np")) == set(weights) and rollout.tensors("np")["w8.scale"].dtype == numpy.float32
         first = Message(messages[0])
         assert first.base and trainer.since(first.result) == both and len(both) < sum(map(len, messages[1:]))
+        refused(MessageError, f"the message has {len(messages[0]) + 1} bytes", Message, messages[0] + b"x")
+        refused(MessageError, "the check of the message", Message, messages[0][:24] + b"x" + messages[0][25:])  # in the step
+        forged = bitsnap_sync.pack(first.base + 1, first.result, 0, first.name, b"", first.frames)
+        refused(MessageError, "not those of these versions", Message, forged)
         old = Rollout(limit=1000)
         refused(MessageError, "the limit is 1000", old.apply, trainer.anchor())
         other = Trainer({"w": torch.ones(3)})

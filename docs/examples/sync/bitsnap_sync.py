@@ -215,7 +215,6 @@ class Trainer:
         if result == self.have:
             return None
         with self._changed:
-            self._deltas.pop((self.have, result), None)
             self._deltas[self.have, result] = message
             while len(self._deltas) > self._history:
                 del self._deltas[next(iter(self._deltas))]
