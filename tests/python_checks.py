@@ -33,7 +33,7 @@ def run(kind, tests):
         try:
             function()
             print(f"ok - python: {kind}: {function.__name__}", flush=True)
-        except Exception:  # whatever it is
+        except BaseException:  # whatever it is: torch's CheckpointException is no Exception
             traceback.print_exc(file=sys.stdout)
             print(f"not ok - python: {kind}: {function.__name__}", flush=True)
             failed = True
