@@ -68,7 +68,7 @@ $(B)/train_gpt: docs/examples/train_gpt.c
 
 #: make engine      checkpoints in memory that outlives the trainer: build/libbitsnap_engine.a, and build/engine, its agent
 #:                  (docs/examples/engine/README.md)
-ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk codec)
+ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,files/manifest console/json console/fault)
 engine: $(B)/engine
 $(B)/engine: $(B)/engine.o/engine_agent.o $(B)/libbitsnap_engine.a
 	$(CC) $(CFLAGS) $^ -o $@ -lpthread

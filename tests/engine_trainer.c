@@ -2,7 +2,7 @@
  * where from, and takes a snapshot at the end of each step.
  *   engine_trainer NAME DIRECTORY DISK AGENT-LOG BUDGET STEPS MILLISECONDS POLICY [AGENT [OPTION...]] */
 #define _GNU_SOURCE
-#include "docs/examples/engine/bitsnap_engine.h"
+#include "docs/examples/engine/engine_store.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +51,7 @@ int main(int argc, char **argv)
     t[3].name = "exp_avg_sq", t[3].dtype = BITSNAP_F32, t[3].data = v, t[3].kind = ENGINE_MOMENT2, t[3].columns = 400;
     for (i = 0; i < 4; i++) t[i].count = N, back[i] = t[i], back[i].data = i ? (void *)again[i - 1] : (void *)weights_again;
     back[0].master = &back[1];
+    engine_use_stores();
     if (engine_open(&e, &o, &error)) return printf("open: %s\n", error.message), 1;
     if (!engine_recover(e, &step, back, 4, &error)) {
         fill(step);

@@ -4,12 +4,12 @@ wrote is changed, one at a time, and the test programs have to fail.
 
     mutants.py [--count N] [--seed N] [--only REGEX] [--lines FILE] [--programs NAMES] [--jobs N] [--list] [--write]
 
-Copies of bitsnap.h and bitsnap_file.h, in build/mutants, have all changes in them: a comparison `a < b` there is
+Copies of bitsnap.h, bitsnap_file.h and the engine's two sources, in build/mutants, have all changes in them: a comparison `a < b` there is
 
     (bsn_mutant == 7 ? (0) : bsn_mutant == 8 ? (a <= b) : (a < b))
 
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
-them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt (mutants_file.txt) with
+them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt (mutants_file.txt, ...) with
 the reason, and only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on",
 equality always does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality.
 
@@ -17,7 +17,7 @@ Which code: all functions that the entry points of a header reach, but for some 
 not reached: tests/test_kernels.c compares them with each other; nor are header texts: tests/test_safetensors.c has the rules of the
 reference.
 
---count: so many of each header, by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
+--count: so many of each header (of the engine's sources a sixth), by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
 names all, runs none; --write: brings the lists up to date, where new lines are "not examined yet".
 """
 import argparse
@@ -42,7 +42,8 @@ PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
     (r"", "cases errors pull index access pieces delta frame")]]
 # cases that take long, or are about what is not here
-NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns written_files writers_that_fail same_bytes"
+NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns written_files writers_that_fail same_bytes " \
+      "follows_the_stage budget_is_enough killed changing late_ranks partner_hangs"
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w+|index_\w+|block_decode|merge|invert|read_info|"
                      r"read_block|list_decode)$")
@@ -52,15 +53,20 @@ NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_wri
                       r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
 
 class Header:
-    def __init__(self, path, reasons, entries, not_here, layers_not_here):
+    def __init__(self, path, reasons, entries, not_here, layers_not_here, programs=None):
         self.path, self.reasons, self.entries, self.not_here, self.layers_not_here = path, reasons, entries, not_here, layers_not_here
+        self.programs = programs  # null: those of PROGRAMS
 
 
 HEADERS = [
     Header("bitsnap.h", "tests/mutants.txt", ENTRIES, NOT_HERE, {"PLATFORM", "HASH"}),
     Header("docs/examples/file/bitsnap_file.h", "tests/mutants_file.txt",
            re.compile(r"bitsnap_file_(open|find|tensors|text|read|read_data|frames|frame_at|verify)$"), re.compile(r"$"),
-           {"MEMORY", "TOKENS", "VALUES", "HEADER"})]
+           {"MEMORY", "TOKENS", "VALUES", "HEADER"}),
+    Header("docs/examples/engine/bitsnap_engine.c", "tests/mutants_engine.txt", re.compile(r"(segment_check|snapshot_open|verify|decode_piece|restore)$"),
+           re.compile(r"(reserve|reserve_workspace|segment_map|engine_\w+|no_memory|say|pool_\w+|round_elements|elements_at|bring|wrong_tensor)$"), set(), ["engine"]),
+    Header("docs/examples/engine/engine_disk.c", "tests/mutants_disk.txt", re.compile(r"(disk_parse|disk_recover|disk_find_all|disk_recover_all)$"),
+           re.compile(r"(engine_\w+|read_at|path_of)$"), set(), ["engine"])]
 
 
 # ---- finding the code ----
@@ -75,7 +81,7 @@ def blanked(text, literals):
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", space, text, flags=re.M)
 
 
-DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
+DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API|const char|engine_status)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
 
 
 IMPLEMENTED = re.compile(r"^#define BITSNAP_(?:FILE_)?IMPLEMENTED\n", re.M)
@@ -84,7 +90,8 @@ IMPLEMENTED = re.compile(r"^#define BITSNAP_(?:FILE_)?IMPLEMENTED\n", re.M)
 def functions(text, code):
     """(name, layer, begin and end of the body), in their order."""
     layers = [(m.start(), m[1]) for m in re.finditer(r"/\* =+ ([A-Z]+)", text)]
-    position = IMPLEMENTED.search(text).start()
+    implemented = IMPLEMENTED.search(text)
+    position = implemented.start() if implemented else 0
     while True:
         m = DEFINITION.search(code, position)
         if not m:
@@ -94,13 +101,13 @@ def functions(text, code):
             depth += {"{": 1, "}": -1}.get(code[end], 0)
             end += 1
         position = end
-        yield m[1], [name for at, name in layers if at < m.start()][-1], m.end(), end
+        yield m[1], ["", *(name for at, name in layers if at < m.start())][-1], m.end(), end
 
 
 def reached(header, all_functions, code):
     calls = {}
     for name, _, begin, end in all_functions:
-        calls.setdefault(name, set()).update(re.findall(r"\b(bs[nf]_\w+|bitsnap_\w+)\b", code[begin:end]))
+        calls.setdefault(name, set()).update(re.findall(r"\b[a-z]\w+\b", code[begin:end]))
     found, waiting = set(), [name for name in calls if header.entries.match(name) and not header.not_here.match(name)]
     while waiting:
         name = waiting.pop()
@@ -317,12 +324,13 @@ class Program:
 
 
 def write_copies(texts):
+    for folder in ("docs/examples/tool", "docs/examples/engine"):
+        shutil.copytree(os.path.join(ROOT, folder), os.path.join(BUILD, folder), dirs_exist_ok=True)
     for header, text in texts.items():
         path = os.path.join(BUILD, header.path)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w", encoding="utf-8") as f:
             f.write(text if "/" in header.path else IMPLEMENTED.sub(lambda m: m[0] + DECLARATION, text, count=1))
-    shutil.copytree(os.path.join(ROOT, "docs/examples/tool"), os.path.join(BUILD, "docs/examples/tool"), dirs_exist_ok=True)
     with open(os.path.join(BUILD, "bitsnap_simd.h"), "w", encoding="utf-8") as f:
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
 
@@ -333,6 +341,8 @@ UNEXAMINED = "Not examined yet"  # a line's reason: nothing noticed it when it w
 def read_reasons(header):
     """The reason of each line: the last one that stands above it, as a line that begins with #."""
     reasons, reason = {}, ""
+    if not os.path.exists(os.path.join(ROOT, header.reasons)):  # everything is noticed
+        return {}
     with open(os.path.join(ROOT, header.reasons), encoding="utf-8") as f:
         for line in f.read().splitlines():
             if line.startswith("#"):
@@ -349,18 +359,18 @@ def write_reasons(header, reasons):
             f.write("# %s\n%s\n\n" % (reason, "\n".join(lines)))
 
 
-def choose(arguments, mutants, reasons, seed):
+def choose(arguments, mutants, reasons, seed, count):
     chosen = [m for m in mutants if not arguments.only or re.search(arguments.only, m.line())]
     if arguments.lines:
         with open(arguments.lines, encoding="utf-8") as f:
             lines = set(f.read().split("\n"))
         chosen = [m for m in chosen if m.line() in lines]
-    if arguments.count and arguments.count < len(chosen):
+    if count and count < len(chosen):
         # those that are known to pass all programs take the longest: one of ten
         known = [m for m in chosen if m.line() in reasons]
         others = [m for m in chosen if m.line() not in reasons]
-        chance, few = random.Random(seed), arguments.count // 10
-        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(arguments.count - few, len(others)))
+        chance, few = random.Random(seed), count // 10
+        chosen = chance.sample(known, min(few, len(known))) + chance.sample(others, min(count - few, len(others)))
     return chosen
 
 
@@ -386,19 +396,20 @@ def main():
         print("%d mutants in %d functions" % (len(mutants), len({m.function for m in mutants})))
         return 0
     seed = arguments.seed if arguments.seed is not None else int(time.strftime("%j"))
-    programs = {name: Program(name) for _, names in PROGRAMS for name in names}
+    programs = {name: Program(name) for names in [names for _, names in PROGRAMS] + [header.programs or [] for header in HEADERS] for name in names}
     wanted = arguments.programs.split() if arguments.programs else list(programs)
     write_copies(texts)
 
     def noticed(m):
-        names = next(names for pattern, names in PROGRAMS if pattern.search(m.function))
+        names = m.header.programs or next(names for pattern, names in PROGRAMS if pattern.search(m.function))
         return next((name for name in names if name in wanted and programs[name].notices(m.number)), None)
 
     failed = False
     for header in HEADERS:
         all_here = [m for m in mutants if m.header is header]
         reasons = read_reasons(header)
-        chosen = choose(arguments, all_here, reasons, seed)
+        count = arguments.count and (arguments.count if not header.programs else (arguments.count + 5) // 6) # programs of their own take seconds
+        chosen = choose(arguments, all_here, reasons, seed, count)
         gone = set(reasons) - {m.line() for m in all_here}
         unexamined = [line for line in reasons if reasons[line].startswith(UNEXAMINED)]
         for line in sorted(gone - set(unexamined)):

@@ -529,6 +529,46 @@ static void damaged(void)
     free(copy);
 }
 
+/* A header that says something impossible, though its check matches, is refused; and one whose check does not. */
+static void wrong_headers(void)
+{
+    const engine_options o = options_of("header", BUDGET);
+    char path[PATH];
+    engine_error error;
+    segment_header h;
+    engine_report r;
+    engine *e = open_engine(&o);
+    unsigned k;
+    int fd;
+    engine_close(e, ENGINE_KEEP);
+    snprintf(path, sizeof path, "%s/bitsnap-header", place);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &h, sizeof h, 0) == sizeof h, "open");
+    for (k = 0; k < 11; k++) {
+        segment_header x = h;
+        switch (k) {
+        case 0: x.magic ^= 1; break;
+        case 1: x.size += ARENA_ALIGN; break;
+        case 2: x.chunk_log2 = LEAST_LOG2 - 1; break;
+        case 3: x.chunk_log2 = MOST_LOG2 + 1, x.chunks = 1; break;
+        case 4: x.chunks = 0; break;
+        case 5: x.chunks++; break;
+        case 6: x.chunks = x.size / (ENGINE_SLOTS * sizeof(map_entry)); break; /* maps alone take more */
+        case 7: x.chunks = UINT64_MAX / (ENGINE_SLOTS * sizeof(map_entry)) + 2; break;
+        case 8: x.chunk_log2 = 64 + LEAST_LOG2; break;
+        default: break;
+        }
+        x.check = header_check(&x) ^ (k == 9);
+        CHECK(pwrite(fd, &x, sizeof x, 0) == sizeof x, "write");
+        CHECK(engine_read_status(place, "header", &r, &error) == (k < 10 ? ENGINE_E_DAMAGED : ENGINE_OK), "header %u: %s", k, error.message);
+    }
+    CHECK(!ftruncate(fd, sizeof h) && engine_read_status(place, "header", &r, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+    CHECK(!ftruncate(fd, sizeof h - 1) && engine_read_status(place, "header", &r, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+    close(fd);
+    unlink(path);
+    CHECK(!mkdir(path, 0700) && engine_read_status(place, "header", &r, &error) && !rmdir(path), "a directory");
+}
+
 static int piece_is(const engine_piece *p, const engine_tensor *t)
 {
     const size_t width = bitsnap_width(t->dtype);
@@ -1293,6 +1333,7 @@ int main(void)
     RUN(does_not_fit);
     RUN(killed);
     RUN(damaged);
+    RUN(wrong_headers);
     RUN(changing);
     RUN(contents_of_anything);
     RUN(read_meanwhile);

@@ -46,6 +46,7 @@
 #include <unistd.h>
 #ifdef TRAIN_MPI
 #include "engine/engine_mpi.h"
+#include "engine/engine_store.h"
 #endif
 
 /* a * b + c is rounded twice, whatever the processor could do. GCC does so with -std=c99, and warns of the
@@ -1194,7 +1195,7 @@ static const char help[] =
     "  --engine-group N     keep parity in groups of N ranks         [0: copies, at partners]\n"
     "  --engine-policy P    lossless, resume, standard, small        [lossless]\n"
     "  --engine-program P   starts the agent of each rank, which writes to:  [none]\n"
-    "  --engine-disk DIR    files of snapshots                       [none]\n"
+    "  --engine-disk DIR    stores of snapshots, one for each rank   [none]\n"
     "  --engine-every N     only steps that are a multiple of N go to disk  [1]\n"
     "  --engine-log FILE    a CSV line each step: what the snapshot took\n"
 #endif
@@ -1419,9 +1420,10 @@ static void open_engine(trainer *t)
     o.transport = &c.transport;
     o.group = (unsigned)t->o.engine_group;
     o.disk = t->o.engine_disk;
+    engine_use_stores();
     if (t->o.engine_program) {
         snprintf(c.every, sizeof c.every, "%" PRIu64, t->o.engine_every);
-        const char *const arguments[] = {t->o.engine_program, "agent", c.name, "--every", c.every, o.disk ? "--disk" : NULL, o.disk, NULL};
+        const char *const arguments[] = {t->o.engine_program, "agent", c.name, "--every", c.every, o.disk ? "--store" : NULL, "--disk", o.disk, NULL};
         memcpy(c.agent, arguments, sizeof arguments);
         o.agent = c.agent;
     }

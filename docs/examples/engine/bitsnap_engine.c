@@ -2804,6 +2804,7 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     return error->status;
 }
 
+uint64_t engine_reader_rank(const engine_reader *r) { return r->v.seal.rank; }
 uint64_t engine_reader_ranks(const engine_reader *r) { return r->v.seal.ranks; }
 
 int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }

@@ -228,7 +228,8 @@ int engine_reader_is_wanted(const engine_reader *r);
 int engine_reader_is_alone(const engine_reader *r);
 int engine_reader_is_removed(const engine_reader *r);
 
-/* How many ranks took the snapshot that is held together. */
+/* The rank of the snapshot that is held, and how many took it together. */
+uint64_t engine_reader_rank(const engine_reader *r);
 uint64_t engine_reader_ranks(const engine_reader *r);
 
 /* For engine_read_status. */

@@ -160,7 +160,7 @@ for rank in range(o.ranks):
         cells = line.strip().split(",")
         if len(cells) == 8 and cells[1] == "0":
             rows.append([float(c) for c in cells])
-disk = [os.path.getsize(os.path.join(work, "disk", f)) for f in os.listdir(os.path.join(work, "disk")) if f.endswith(".bsnap")]
+disk = [os.path.getsize(os.path.join(folder, f)) for folder, _, files in os.walk(os.path.join(work, "disk")) for f in files if f.endswith(".bsnap")]
 
 
 def middle(numbers):

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#include "engine_disk.h"
+#include "engine_store.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -27,9 +27,10 @@ static const char help[] =
     "\n"
     "  --directory DIR  where segments are                            [/dev/shm]\n"
     "  --disk DIR       agent: writes files NAME-STEP.bsnap to DIR, and NAME.manifest  [none]\n"
+    "  --store          agent: writes to the store DIR/NAME.store instead, as deltas: bitsnap log and restore take it\n"
     "  --every N        agent: only of steps that are a multiple of N [1]\n"
     "  --rate MB        agent: megabytes a second at most             [as fast as the disk is]\n"
-    "  --keep N         agent: files that stay, 1 to 63               [2]\n"
+    "  --keep N         agent: files or steps that stay, 1 to 63      [2]\n"
     "  --linger S       agent: seconds without a trainer after which it removes the segment, and others that nobody has  [3600]\n"
     "  --log FILE       agent: what it does, a line each, appended    [nowhere]\n"
     "  --foreground     agent: does not go to the background\n"
@@ -41,7 +42,7 @@ typedef struct options {
     const char *directory, *disk, *log;
     uint64_t every, keep;
     double rate, linger;
-    int foreground;
+    int foreground, store;
 } options;
 
 static int usage(const char *format, ...)
@@ -197,7 +198,7 @@ static int write_newest(agent *a)
         a->skipped += a->sequence - before - 1;
         tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
     }
-    if (disk_write(&w, &a->m, a->r, step, &error)) {
+    if (a->o.store ? disk_store_write(&w, a->r, step, &error) : disk_write(&w, &a->m, a->r, step, &error)) {
         a->skipped++;
         tell(a, "step %" PRIu64 " is not on disk: %s", step,
              error.status != ENGINE_E_BUSY ? error.message
@@ -282,6 +283,7 @@ static int run_agent(const options *o, const char *name)
         fprintf(stderr, "engine: %s: %s\n", o->disk, strerror(errno));
         return 1;
     }
+    if (o->store) engine_use_stores();
     if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
         fprintf(stderr, "engine: %s; move it away, so that a new one can be begun\n", error.message);
         return 1;
@@ -324,8 +326,8 @@ static int parse(options *o, int argc, char **argv, int *names)
             argv[(*names)++] = argv[i];
             continue;
         }
-        if (!strcmp(argv[i], "--foreground")) {
-            o->foreground = 1;
+        if (!strcmp(argv[i], "--foreground") || !strcmp(argv[i], "--store")) {
+            *(argv[i][2] == 'f' ? &o->foreground : &o->store) = 1;
             continue;
         }
         for (k = 0; k < 7 && strcmp(argv[i], table[k].name); k++) continue;
@@ -347,7 +349,7 @@ static int parse(options *o, int argc, char **argv, int *names)
 
 int main(int argc, char **argv)
 {
-    options o = { "/dev/shm", NULL, NULL, 1, 2, 0, 3600, 0 };
+    options o = { "/dev/shm", NULL, NULL, 1, 2, 0, 3600, 0, 0 };
     showing s = { NULL, 0, 0 };
     engine_error error;
     int names, i, failed = 0;

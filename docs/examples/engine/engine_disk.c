@@ -16,6 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+const disk_form *disk_other_form;
+
 static double seconds(void)
 {
     struct timespec t;
@@ -75,6 +77,7 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     size_t size;
     FILE *f;
     memset(m, 0, sizeof *m);
+    if (disk_other_form && disk_other_form->list(m, directory, name, error) != ENGINE_E_NONE) return error->status;
     if (path_of(path, directory, name, ".manifest", 0, error)) return error->status;
     f = fopen(path, "rb");
     if (!f) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
@@ -117,7 +120,7 @@ static engine_status write_manifest(const disk_writer *w, const disk_manifest *m
 
 /* ================================================================================= READING */
 
-static int read_at(void *context, uint64_t offset, void *to, size_t size)
+int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
 {
     const int fd = *(const int *)context;
     uint8_t *p = (uint8_t *)to;
@@ -179,26 +182,32 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
 }
 
 typedef struct open_file {
-    int fd; /* -1: none */
-    bitsnap_file f;
+    int fd;         /* -1: none */
+    void *other;    /* of another form, or null */
+    bitsnap_file f, *file;
 } open_file;
 
 static void close_file(open_file *x)
 {
-    if (x->fd < 0) return;
-    bitsnap_file_close(&x->f);
-    close(x->fd);
-    x->fd = -1;
+    if (x->other) disk_other_form->close(x->other);
+    else if (x->fd >= 0) bitsnap_file_close(&x->f), close(x->fd);
 }
 
-static engine_status open_listed(open_file *x, const char *path, const disk_entry *e, engine_error *error)
+/* `path`: what it is called in messages. */
+static engine_status open_listed(open_file *x, const char *directory, const char *name, const disk_entry *e, char path[DISK_PATH], engine_error *error)
 {
     struct stat st;
     bitsnap_source source;
     memset(&source, 0, sizeof source);
+    x->other = NULL, x->file = &x->f, x->fd = -1;
+    if (path_of(path, directory, name, FILE_END, e->step, error)) return error->status;
+    if (disk_other_form && disk_other_form->open(&x->other, &x->file, directory, name, e->step, error) != ENGINE_E_NONE) {
+        snprintf(path, DISK_PATH, "step %" PRIu64 " of %.150s", e->step, name);
+        return error->status;
+    }
     x->fd = open(path, O_RDONLY | O_CLOEXEC);
     if (x->fd < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
-    source.read = read_at, source.context = &x->fd, source.size = e->size;
+    source.read = disk_read_at, source.context = &x->fd, source.size = e->size;
     if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
     else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
     else return engine_good(error);
@@ -206,11 +215,12 @@ static engine_status open_listed(open_file *x, const char *path, const disk_entr
     return error->status;
 }
 
-static engine_status read_file(const char *path, const disk_entry *e, const engine_tensor *tensors, size_t count, engine_error *error)
+static engine_status read_file(const char *directory, const char *name, const disk_entry *e, const engine_tensor *tensors, size_t count, engine_error *error)
 {
+    char path[DISK_PATH];
     open_file x;
-    if (open_listed(&x, path, e, error)) return error->status;
-    (void)read_tensors(&x.f, path, tensors, count, error);
+    if (open_listed(&x, directory, name, e, path, error)) return error->status;
+    (void)read_tensors(x.file, path, tensors, count, error);
     close_file(&x);
     return error->status;
 }
@@ -262,13 +272,13 @@ engine_status disk_recover_all(const char *directory, const char *run, uint64_t 
         disk_manifest m;
         const disk_entry *e;
         open_file x;
-        if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error) || path_of(path, directory, name, FILE_END, step, error)) break;
+        if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error)) break;
         e = find_entry(&m, step, ranks);
-        if (!e) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: is not listed any more", path);
-        if (!e || open_listed(&x, path, e, error)) break;
+        if (!e) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.50s: step %" PRIu64 " is not listed any more", name, step);
+        if (!e || open_listed(&x, directory, name, e, path, error)) break;
         for (i = 0; i < count && !error->status; i++) {
             if (found[i]) continue;
-            if (!read_tensor_of(&x.f, path, &tensors[i], error)) found[i] = 1;
+            if (!read_tensor_of(x.file, path, &tensors[i], error)) found[i] = 1;
             else if (error->status == ENGINE_E_NONE) (void)engine_good(error);
         }
         close_file(&x);
@@ -283,15 +293,13 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
                            void (*say)(void *, const char *), void *say_context, engine_error *error)
 {
     disk_manifest m;
-    char path[DISK_PATH];
     unsigned i, tried = 0;
     if (disk_read_manifest(&m, directory, name, error)) return error->status;
     for (i = m.count; i-- > 0;) {
         if ((wanted != UINT64_MAX && m.entries[i].step != wanted) || m.entries[i].ranks != ranks) continue;
-        if (path_of(path, directory, name, FILE_END, m.entries[i].step, error)) return error->status;
         *step = m.entries[i].step;
         tried++;
-        if (read_file(path, &m.entries[i], tensors, count, error) != ENGINE_E_DAMAGED) return error->status;
+        if (read_file(directory, name, &m.entries[i], tensors, count, error) != ENGINE_E_DAMAGED) return error->status;
         if (say) say(say_context, error->message);
     }
     *step = 0;
@@ -301,16 +309,9 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
 
 /* ================================================================================= WRITING */
 
-typedef struct sink {
-    const disk_writer *w;
-    int fd, given_up, error; /* errno */
-    uint64_t written;
-    double start;
-} sink;
-
-static int put(void *context, const void *bytes, size_t size)
+int disk_put(void *context, const void *bytes, size_t size)
 {
-    sink *s = (sink *)context;
+    disk_sink *s = (disk_sink *)context;
     const uint8_t *p = (const uint8_t *)bytes;
     while (size) {
         const size_t most = size < 262144 ? size : 262144;
@@ -337,11 +338,10 @@ static int put(void *context, const void *bytes, size_t size)
     return 0;
 }
 
-/* The header text of a .safetensors file with these tensors, in memory that the caller frees. */
-static char *text_of(const engine_tensor *tensors, size_t count, uint64_t step, size_t *size)
+char *disk_text(const engine_tensor *tensors, size_t count, const char *metadata, size_t *size)
 {
     bitsnap_tensor *t = (bitsnap_tensor *)calloc(count + 1, sizeof *t);
-    char (*shapes)[48] = (char (*)[48])malloc((count + 1) * sizeof *shapes), *text = NULL, metadata[64];
+    char (*shapes)[48] = (char (*)[48])malloc((count + 1) * sizeof *shapes), *text = NULL;
     bitsnap_file_error error;
     size_t i;
     for (i = 0; t && shapes && i < count; i++) {
@@ -353,15 +353,13 @@ static char *text_of(const engine_tensor *tensors, size_t count, uint64_t step, 
         t[i].dtype.at = bitsnap_dtype_name(x->dtype), t[i].dtype.size = strlen(t[i].dtype.at);
         t[i].shape.at = shapes[i], t[i].shape.size = strlen(shapes[i]);
     }
-    snprintf(metadata, sizeof metadata, "{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}", step);
     if (t && shapes && bitsnap_safetensors_write(&text, size, t, count, metadata, NULL, &error)) text = NULL;
     free(t);
     free(shapes);
     return text;
 }
 
-/* Whether some frames are quantized. */
-static int is_quantized(engine_reader *r, const engine_tensor *tensors, size_t count)
+int disk_is_quantized(engine_reader *r, const engine_tensor *tensors, size_t count)
 {
     engine_error error;
     engine_piece p;
@@ -391,7 +389,7 @@ static engine_status write_pieces(bitsnap_file_writer *f, engine_reader *r, cons
     return engine_good(error);
 }
 
-static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine_error *error)
+static engine_status write_file(disk_sink *s, engine_reader *r, uint64_t step, engine_error *error)
 {
     size_t count, i;
     const engine_tensor *tensors = engine_reader_tensors(r, &count);
@@ -399,21 +397,22 @@ static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine
     bitsnap_sink to;
     bitsnap_file_head head;
     bitsnap_file_writer f;
-    char *text;
+    char *text, metadata[64];
     memset(&b, 0, sizeof b);
     memset(&head, 0, sizeof head);
     b.level = BITSNAP_FAST;
     b.workspace = malloc(BITSNAP_WORKSPACE);
     b.workspace_size = BITSNAP_WORKSPACE;
-    to.write = put, to.context = s;
-    text = text_of(tensors, count, step, &head.text_size);
+    to.write = disk_put, to.context = s;
+    snprintf(metadata, sizeof metadata, "{\"format\":\"pt\",\"step\":\"%" PRIu64 "\"}", step);
+    text = disk_text(tensors, count, metadata, &head.text_size);
     if (!text || !b.workspace) {
         free(text);
         free(b.workspace);
         return engine_fail(error, ENGINE_E_ARGUMENT, "these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
     }
     head.kind = BITSNAP_SOURCE_SAFETENSORS;
-    head.quantized = is_quantized(r, tensors, count);
+    head.quantized = disk_is_quantized(r, tensors, count);
     head.text = text;
     head.source_size = 8 + head.text_size;
     for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
@@ -425,28 +424,34 @@ static engine_status write_file(sink *s, engine_reader *r, uint64_t step, engine
     return error->status;
 }
 
+int disk_open_sink(disk_sink *s, const disk_writer *w, const char *path, engine_error *error)
+{
+    memset(s, 0, sizeof *s);
+    s->w = w, s->start = seconds();
+    s->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+    return s->fd < 0 && engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+}
+
+engine_status disk_close_sink(disk_sink *s, const char *temporary, const char *path, const char *directory, uint64_t step, engine_error *error)
+{
+    if (error->status && s->given_up) (void)engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " is given up", step);
+    else if (error->status && s->error) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(s->error));
+    else if (!error->status) (void)settle(s->fd, temporary, path, directory, error);
+    close(s->fd);
+    if (error->status) unlink(temporary);
+    return error->status;
+}
+
 engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error)
 {
     char path[DISK_PATH], temporary[DISK_PATH];
     disk_manifest before = *m;
     unsigned i, old;
-    sink s;
-    memset(&s, 0, sizeof s);
-    s.w = w, s.start = seconds();
-    if (path_of(path, w->directory, w->name, FILE_END, step, error) || path_of(temporary, w->directory, w->name, ".tmp", 0, error)) return error->status;
-    s.fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s.fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    if (write_file(&s, r, step, error)) {
-        if (s.given_up) (void)engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " is given up", step);
-        else if (s.error) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(s.error));
-    } else {
-        (void)settle(s.fd, temporary, path, w->directory, error);
-    }
-    close(s.fd);
-    if (error->status) {
-        unlink(temporary);
+    disk_sink s;
+    if (path_of(path, w->directory, w->name, FILE_END, step, error) || path_of(temporary, w->directory, w->name, ".tmp", 0, error) || disk_open_sink(&s, w, temporary, error))
         return error->status;
-    }
+    (void)write_file(&s, r, step, error);
+    if (disk_close_sink(&s, temporary, path, w->directory, step, error)) return error->status;
     /* of a trainer that went back later steps are of a run that is no more: they stay, but are not listed */
     while (m->count && m->entries[m->count - 1].step >= step) m->count--;
     old = m->count + 1 > w->keep ? m->count + 1 - w->keep : 0;

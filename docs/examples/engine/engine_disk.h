@@ -41,6 +41,17 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
 
+struct bitsnap_file;
+
+/* Snapshots in another form, where a directory has them: engine_store.h. */
+typedef struct disk_form {
+    engine_status (*list)(disk_manifest *m, const char *directory, const char *name, engine_error *error); /* ENGINE_E_NONE: it has none of these */
+    engine_status (*open)(void **opened, struct bitsnap_file **file, const char *directory, const char *name, uint64_t step, engine_error *error);
+    void (*close)(void *opened);
+} disk_form;
+
+extern const disk_form *disk_other_form; /* null: there is none */
+
 typedef struct disk_writer {
     const char *directory, *name;
     double rate;         /* bytes a second at most; 0: as fast as the disk is */
@@ -48,6 +59,26 @@ typedef struct disk_writer {
     int (*let_go)(void *context); /* not 0: the file is given up */
     void *context;
 } disk_writer;
+
+/* Where bytes of a file go: no faster than the writer says, until it lets go. */
+typedef struct disk_sink {
+    const disk_writer *w;
+    int fd, given_up, error; /* errno */
+    uint64_t written;
+    double start;
+} disk_sink;
+
+int disk_open_sink(disk_sink *s, const disk_writer *w, const char *path, engine_error *error);
+int disk_put(void *sink, const void *bytes, size_t size); /* for bitsnap_sink */
+/* Ends it: where `error` has none the file gets its name, else it is removed, and the error says what the sink knows of it. */
+engine_status disk_close_sink(disk_sink *s, const char *temporary, const char *path, const char *directory, uint64_t step, engine_error *error);
+
+/* The header text of a .safetensors file with these tensors, in memory that the caller frees; and whether some frames are quantized. */
+char *disk_text(const engine_tensor *tensors, size_t count, const char *metadata, size_t *size);
+int disk_is_quantized(engine_reader *r, const engine_tensor *tensors, size_t count);
+
+/* bitsnap_source.read of a descriptor. */
+int disk_read_at(void *fd, uint64_t offset, void *to, size_t size);
 
 /* Writes the snapshot that the reader holds. ENGINE_E_BUSY: it was given up. After an error there is no new file. */
 engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error);

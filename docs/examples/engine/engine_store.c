@@ -1,0 +1,397 @@
+/* engine_store.c - snapshots on disk as deltas to each other: the stores of bitsnap's tool. MIT licence, see bitsnap.h. */
+#include "../tool/system/posix.h"
+
+#include "engine_store.h"
+
+#include "../file/bitsnap_file.h"
+#include "../tool/files/manifest.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+void *engine_id_begin(uint64_t total); /* codec.c */
+void engine_id_add(void *id, const void *bytes, size_t size);
+uint64_t engine_id_end(void *id);
+
+enum { CHAIN = 16, OBJECT_NAME = 48 };
+#define MANIFEST_MOST (64u << 20)
+#define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
+
+typedef struct store {
+    char path[DISK_PATH];
+    int lock;
+    manifest m;
+} store;
+
+static engine_status wrong(const char *path, const fault *f, engine_error *error) { return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text); }
+static engine_status refused(const char *path, engine_error *error) { return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno)); }
+
+/* A place in the store. */
+static const char *in_store(const store *s, const char *name, char path[DISK_PATH + 64])
+{
+    snprintf(path, DISK_PATH + 64, "%s/%s", s->path, name);
+    return path;
+}
+
+static const char *object_name(const store_object *x, char name[OBJECT_NAME])
+{
+    if (x->has_base) snprintf(name, OBJECT_NAME, "objects/%016" PRIx64 "-%016" PRIx64 ".bsnap", x->id, x->base);
+    else snprintf(name, OBJECT_NAME, "objects/%016" PRIx64 ".bsnap", x->id);
+    return name;
+}
+
+/* ================================================================================= READING */
+
+static void store_close(store *s)
+{
+    if (s->lock >= 0) close(s->lock);
+    s->lock = -1;
+    manifest_free(&s->m);
+}
+
+static engine_status read_manifest(store *s, engine_error *error)
+{
+    char path[DISK_PATH + 64], *text = NULL;
+    size_t size = 0;
+    struct stat st;
+    fault why;
+    FILE *f = fopen(in_store(s, "manifest.json", path), "rb");
+    memset(&why, 0, sizeof why);
+    if (!f) return errno == ENOENT ? engine_fail(error, ENGINE_E_NONE, "%.180s: there is none", path) : refused(path, error);
+    if (fstat(fileno(f), &st) || st.st_size > MANIFEST_MOST) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it is too long", path);
+    else if (!(text = (char *)malloc((size_t)st.st_size + 1))) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it cannot be read", path);
+    else if (manifest_parse(&s->m, text, size, &why)) (void)wrong(path, &why, error);
+    else (void)engine_good(error);
+    fclose(f);
+    free(text);
+    return error->status;
+}
+
+/* store_close is to be called after failures, too. ENGINE_E_NONE: there is no store, and `change` makes one. */
+static engine_status store_open(store *s, const char *directory, const char *name, int change, engine_error *error)
+{
+    char path[DISK_PATH + 64];
+    memset(s, 0, sizeof *s);
+    s->lock = -1;
+    if (snprintf(s->path, sizeof s->path, "%s/%s.store", directory, name) >= (int)sizeof s->path)
+        return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
+    if (change && ((mkdir(s->path, 0777) && errno != EEXIST) || (mkdir(in_store(s, "objects", path), 0777) && errno != EEXIST))) return refused(s->path, error);
+    if (!change) return read_manifest(s, error); /* which is replaced as a whole; objects that go meanwhile are an older step's */
+    s->lock = open(in_store(s, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    if (s->lock < 0) return refused(path, error);
+    if (flock(s->lock, LOCK_EX | LOCK_NB)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: somebody else uses it", s->path);
+    if (ftruncate(s->lock, 0) || dprintf(s->lock, "bitsnap's engine, process %ld", (long)getpid()) < 0) return refused(path, error);
+    return read_manifest(s, error);
+}
+
+/* Of a step that an engine has written: its file, and how many ranks there were; null: it is none. */
+static const store_object *object_of(const store *s, const store_step *step, uint64_t *ranks)
+{
+    uint64_t rank;
+    char name[80];
+    if (step->count != 1 || step->entries[0].kind != ENTRY_FILE || sscanf(step->entries[0].path, FILE_OF_RANK, &rank, ranks) != 2) return NULL;
+    snprintf(name, sizeof name, FILE_OF_RANK, rank, *ranks);
+    return strcmp(name, step->entries[0].path) ? NULL : manifest_object(&s->m, step->entries[0].id);
+}
+
+static engine_status list_store(disk_manifest *m, const char *directory, const char *name, engine_error *error)
+{
+    store s;
+    size_t i;
+    if (!store_open(&s, directory, name, 0, error)) {
+        for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count; i++) {
+            disk_entry *e = &m->entries[m->count];
+            const store_object *x = object_of(&s, &s.m.steps[i], &e->ranks);
+            if (x && x->tensors) e->step = s.m.steps[i].number, e->size = x->bytes, m->count++;
+        }
+    }
+    store_close(&s);
+    return error->status;
+}
+
+/* The files of a chain, each a base of the next. */
+typedef struct chain {
+    store s;
+    size_t count;
+    int fds[CHAIN_MAX];
+    bitsnap_file files[CHAIN_MAX];
+    char names[CHAIN_MAX][OBJECT_NAME];
+} chain;
+
+static void close_chain(void *opened)
+{
+    chain *c = (chain *)opened;
+    while (c->count) bitsnap_file_close(&c->files[--c->count]), close(c->fds[c->count]);
+    store_close(&c->s);
+    free(c);
+}
+
+static engine_status open_chain(chain *c, const store *s, const store_object *x, engine_error *error)
+{
+    const store_object *all[CHAIN_MAX];
+    const size_t n = manifest_chain(&s->m, x, all);
+    bitsnap_source source;
+    struct stat st;
+    memset(&source, 0, sizeof source);
+    for (c->count = 0; c->count < n;) {
+        const size_t i = c->count;
+        char path[DISK_PATH + 64];
+        bitsnap_file *base = i ? &c->files[i - 1] : NULL;
+        c->fds[i] = open(in_store(s, object_name(all[i], c->names[i]), path), O_RDONLY | O_CLOEXEC);
+        if (c->fds[i] < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+        c->count++;
+        source.read = disk_read_at, source.context = &c->fds[i], source.size = fstat(c->fds[i], &st) ? 0 : (uint64_t)st.st_size;
+        memset(&c->files[i], 0, sizeof c->files[i]);
+        if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, c->files[i].error.message);
+        c->files[i].name = c->names[i] + strlen("objects/");
+    }
+    return engine_good(error);
+}
+
+static engine_status open_step(void **opened, bitsnap_file **file, const char *directory, const char *name, uint64_t step, engine_error *error)
+{
+    chain *c = (chain *)calloc(1, sizeof *c);
+    const store_object *x = NULL;
+    uint64_t ranks;
+    size_t i;
+    *opened = NULL;
+    if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    if (!store_open(&c->s, directory, name, 0, error)) {
+        i = manifest_find(&c->s.m, step);
+        if (i < c->s.m.step_count && c->s.m.steps[i].number == step) x = object_of(&c->s, &c->s.m.steps[i], &ranks);
+        if (!x) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: has no step %" PRIu64 " any more", c->s.path, step);
+        else if (!open_chain(c, &c->s, x, error)) *opened = c, *file = &c->files[c->count - 1];
+    }
+    if (error->status) close_chain(c);
+    return error->status;
+}
+
+static const disk_form store_form = { list_store, open_step, close_chain };
+
+void engine_use_stores(void) { disk_other_form = &store_form; }
+
+/* ================================================================================= WRITING */
+
+/* What the next file is to be a delta to; null: it is to be whole. */
+static const store_object *choose_base(const store *s, const char *path)
+{
+    const store_object *all[CHAIN_MAX], *x;
+    uint64_t deltas = 0, ranks;
+    size_t n, i;
+    if (!s->m.step_count || strcmp(s->m.steps[s->m.step_count - 1].entries[0].path, path)) return NULL;
+    x = object_of(s, &s->m.steps[s->m.step_count - 1], &ranks);
+    if (!x || !x->tensors) return NULL;
+    n = manifest_chain(&s->m, x, all);
+    for (i = 1; i < n; i++) deltas += all[i]->bytes;
+    if (n >= CHAIN || deltas > 2 * all[0]->bytes || (n > 1 && x->bytes * n > all[0]->bytes + deltas)) return NULL;
+    return x;
+}
+
+typedef struct packing {
+    bitsnap b;
+    bitsnap_file_writer f;
+    engine_reader *r;
+    bitsnap_file *base; /* or null */
+    void *id;
+    uint8_t *elements;  /* of the base */
+    uint64_t at;        /* byte of the data */
+} packing;
+
+/* A piece: as it is where it is quantized, or there is no base; else what has changed. */
+static const char *pack_piece(packing *k, const engine_tensor *t, size_t tensor, uint64_t number, engine_piece *p, engine_error *error)
+{
+    const size_t size = (size_t)p->count * bitsnap_width(t->dtype);
+    const int quantized = t->kind != ENGINE_EXACT;
+    bitsnap_file_place place;
+    bitsnap_status status;
+    size_t needed;
+    place.base = 0, place.begin = k->at;
+    engine_id_add(k->id, p->elements, size);
+    k->at += size;
+    if ((quantized || !k->base) && engine_reader_piece(k->r, tensor, number, 0, p, error)) return error->message;
+    if (p->frame) return bitsnap_file_write_packed(&k->f, p->frame, p->frame_size, size, NULL) ? k->f.error.message : NULL;
+    memset(&k->b.base, 0, sizeof k->b.base);
+    if (k->base) {
+        if (bitsnap_file_read_data(k->base, place.begin, k->elements, size)) return k->base->error.message;
+        k->b.base.data = k->elements, k->b.base.count = p->count, k->b.base.dtype = t->dtype;
+    }
+    needed = bitsnap_workspace_size(&k->b, p->count, t->dtype);
+    if (needed > k->b.workspace_size) {
+        free(k->b.workspace);
+        k->b.workspace = malloc(k->b.workspace_size = needed);
+        if (!k->b.workspace) return "no memory to encode it";
+    }
+    status = bitsnap_file_write_frame(&k->f, t->dtype, p->count, k->base ? &place : NULL);
+    if (!status) status = bitsnap_file_write_elements(&k->f, p->elements, (size_t)p->count);
+    if (!status) status = bitsnap_file_write_frame_end(&k->f);
+    return status ? k->f.error.message : NULL;
+}
+
+static engine_status pack(packing *k, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    engine_piece p;
+    uint64_t number;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        for (number = 0; !engine_reader_piece(k->r, i, number, 1, &p, error); number++) {
+            const char *what = pack_piece(k, &tensors[i], i, number, &p, error);
+            if (what) return engine_fail(error, ENGINE_E_SYSTEM, "%.100s: %.100s", tensors[i].name, what);
+        }
+        if (error->status != ENGINE_E_NONE) return error->status;
+    }
+    return bitsnap_file_write_end(&k->f) ? engine_fail(error, ENGINE_E_SYSTEM, "%s", k->f.error.message) : engine_good(error);
+}
+
+/* Writes the object, and says what it is in *x. */
+static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *base, store_object *x, engine_error *error)
+{
+    enum { PIECE_MOST = 1 << 21 }; /* 2^18 elements of 8 bytes */
+    size_t count, i;
+    const engine_tensor *tensors = engine_reader_tensors(r, &count);
+    packing k;
+    bitsnap_file_head head;
+    bitsnap_file_base described;
+    bitsnap_sink to;
+    uint8_t size[8];
+    const char *base_text = NULL;
+    char *text;
+    memset(&k, 0, sizeof k), memset(&head, 0, sizeof head), memset(&described, 0, sizeof described);
+    k.b.level = BITSNAP_DEFAULT, k.r = r, k.base = base;
+    to.write = disk_put, to.context = s;
+    text = disk_text(tensors, count, "{\"format\":\"pt\"}", &head.text_size);
+    head.kind = BITSNAP_SOURCE_SAFETENSORS, head.text = text, head.quantized = disk_is_quantized(r, tensors, count);
+    head.source_size = 8 + head.text_size;
+    for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
+    if (text && base && (bitsnap_file_text(base, &base_text) || base->text_size != head.text_size || memcmp(base_text, text, head.text_size))) k.base = NULL; /* other tensors */
+    if (k.base) {
+        described.name = base->name, described.text_size = base->text_size, described.data_size = base->data_size;
+        head.kind = BITSNAP_SOURCE_DELTA, head.bases = &described, head.base_count = 1;
+        head.text_id = described.text_id = bitsnap_hash(text, head.text_size);
+    }
+    k.b.workspace = malloc(k.b.workspace_size = BITSNAP_WORKSPACE);
+    k.elements = (uint8_t *)malloc(PIECE_MOST);
+    k.id = engine_id_begin(head.source_size);
+    for (i = 0; i < 8; i++) size[i] = (uint8_t)((uint64_t)head.text_size >> 8 * i);
+    if (!text || !k.b.workspace || !k.elements || !k.id) {
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+    } else {
+        engine_id_add(k.id, size, 8);
+        engine_id_add(k.id, text, head.text_size);
+        if (bitsnap_file_write_head(&k.f, &k.b, &to, &head, NULL)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", k.f.error.message);
+        else (void)pack(&k, tensors, count, error);
+        bitsnap_file_write_close(&k.f);
+    }
+    x->id = k.id ? engine_id_end(k.id) : 0;
+    x->size = head.source_size, x->bytes = s->written, x->tensors = 1, x->has_base = k.base != NULL;
+    free(text), free(k.b.workspace), free(k.elements);
+    return error->status;
+}
+
+/* What no step needs: what it was of, or was left by an agent that was killed. */
+static void sweep(const store *s)
+{
+    char path[DISK_PATH + 64], name[OBJECT_NAME];
+    DIR *d = opendir(in_store(s, "objects", path));
+    struct dirent *e;
+    size_t i;
+    while (d && (e = readdir(d)) != NULL) {
+        for (i = 0; i < s->m.object_count && strcmp(object_name(&s->m.objects[i], name) + strlen("objects/"), e->d_name); i++) continue;
+        if (i == s->m.object_count && e->d_name[0] != '.') (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d) closedir(d);
+}
+
+static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_error *error)
+{
+    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], *text = NULL;
+    disk_writer at_once = *w;
+    disk_sink out;
+    size_t size = 0;
+    FILE *f = open_memstream(&text, &size);
+    at_once.rate = 0, at_once.let_go = NULL;
+    if (f) manifest_print(&s->m, f);
+    if (!f || ferror(f) | fclose(f)) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    else if (!disk_open_sink(&out, &at_once, in_store(s, ".bitsnap-manifest", temporary), error)) {
+        if (disk_put(&out, text, size)) (void)engine_fail(error, ENGINE_E_SYSTEM, "the manifest cannot be written");
+        (void)disk_close_sink(&out, temporary, in_store(s, "manifest.json", path), s->path, step, error);
+    }
+    free(text);
+    if (!error->status) sweep(s);
+    return error->status;
+}
+
+/* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
+static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, engine_error *error)
+{
+    const time_t now = time(NULL);
+    store_step made;
+    store_entry *e;
+    struct tm t;
+    uint64_t ranks;
+    fault why;
+    size_t first, i;
+    memset(&made, 0, sizeof made);
+    memset(&why, 0, sizeof why);
+    made.number = step, made.mode = 0700;
+    if (!gmtime_r(&now, &t) || !strftime(made.time, sizeof made.time, "%Y-%m-%dT%H:%M:%SZ", &t)) strcpy(made.time, "1970-01-01T00:00:00Z");
+    e = step_add(&made, ENTRY_FILE, name, 0600, &why);
+    if (e) e->id = x->id;
+    if (!e || (!manifest_object(&s->m, x->id) && !manifest_add_object(&s->m, x, &why)) || manifest_add_step(&s->m, &made, &why)) {
+        step_free(&made);
+        return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    }
+    first = s->m.step_count > w->keep ? s->m.step_count - w->keep : 0;
+    while (first) {
+        const store_object *o = object_of(s, &s->m.steps[first], &ranks);
+        if (o && !o->has_base) break;
+        first--;
+    }
+    while (first) manifest_remove_step(&s->m, --first);
+    for (i = 0; i < s->m.object_count; i++) s->m.objects[i].used = 0;
+    for (i = 0; i < s->m.step_count; i++) manifest_mark(&s->m, &s->m.steps[i]);
+    manifest_remove_unmarked(&s->m);
+    return engine_good(error);
+}
+
+engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
+{
+    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], name[80], object[OBJECT_NAME];
+    chain *c = (chain *)calloc(1, sizeof *c);
+    const store_object *base = NULL, *known;
+    size_t count;
+    const engine_tensor *tensors = engine_reader_tensors(r, &count);
+    store_object x;
+    store s;
+    disk_sink out;
+    if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    memset(&x, 0, sizeof x);
+    c->s.lock = -1;
+    snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
+    if (!store_open(&s, w->directory, w->name, 1, error) || error->status == ENGINE_E_NONE) {
+        /* of a trainer that went back later steps are of a run that is no more */
+        while (s.m.step_count && s.m.steps[s.m.step_count - 1].number >= step) manifest_remove_step(&s.m, s.m.step_count - 1);
+        base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(&s, name); /* a delta has no quantized frames: docs/FORMAT.md, S7 */
+        if (base && open_chain(c, &s, base, error)) base = NULL; /* what is damaged is no base */
+        if (!disk_open_sink(&out, w, in_store(&s, "objects/.bitsnap-engine", temporary), error)) {
+            (void)engine_good(error);
+            (void)write_object(&out, r, base ? &c->files[c->count - 1] : NULL, &x, error);
+            x.base = x.has_base ? base->id : 0;
+            known = manifest_object(&s.m, x.id);
+            if (!error->status && known) x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
+            else (void)disk_close_sink(&out, temporary, in_store(&s, object_name(&x, object), path), in_store(&s, "objects", objects), step, error);
+            if (!error->status && !list_step(w, &s, step, name, &x, error)) (void)save(w, &s, step, error);
+        }
+    }
+    close_chain(c);
+    store_close(&s);
+    return error->status;
+}
