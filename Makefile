@@ -251,7 +251,16 @@ study-build:
 	@mkdir -p $(B)
 	@$(FIND_PEERS); \
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
-	    $(wildcard bench/study/*.c) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
+	    $(filter-out bench/study/stages.c,$(wildcard bench/study/*.c)) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
+
+#: make study-stages               what the checkpoint engine chooses in whole runs of three architectures, beside every fixed policy: table and picture
+#:                  into bench/results, in ten minutes; STUDY=quick: a glance, into build/study.quick
+study-stages: $(B)/stages
+	@MACHINE="$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); $$($(CC) --version | head -n 1) $(CFLAGS); commit $(COMMIT)" \
+	    bench/study/stages.sh $(B)/stages $(B)/stages.run$(STUDY) $(if $(STUDY),$(B)/study.quick,bench/results) $(STUDY)
+
+$(B)/stages: bench/study/stages.c docs/examples/train_gpt.c $(B)/libbitsnap_engine.a
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< $(B)/libbitsnap_engine.a -o $@ -lm -lpthread
 
 #: make convergence [CONVERGENCE='--beta2 0.999']   training on from lossy optimizer states, in every form, against training
 #:                  undisturbed: table, pictures, PASS or FAIL, into bench/results; ten minutes on two cores (needs
@@ -279,4 +288,4 @@ clean:
 	rm -rf $(B)
 
 .PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-peers models bench-store bench-wiredtiger huge \
-        study study-build convergence quantizers mutants clean
+        study study-build study-stages convergence quantizers mutants clean

@@ -289,17 +289,18 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
  *     load store all and andnot or xor add sub signs zero          signs: all ones where a lane is below 0; zero: is all of it?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
+ *     min                                     of lanes of 2 and 4 bytes
  *     select put                              bits of x or y; the same where those of y are 0
  *     where                                   lanes of 8 of y, 0 where those of x are
  *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
  *     all_of andnot_m reach ones              masks: all; x >= y; how many
  *     bits set_of popcount                    masks of 64 places as bits, and as a set; how many bits are set
- *     keys narrow widen                       BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
- *                                             are larger; a register of elements from bytes
+ *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
+ *                                             are larger; their lowest bytes; a register of elements from bytes
  *     expand_list expand_words                the next of a list at the places of a set, in what is 0 there
  *     compress_list compress_words            those of a set to a list
- *     table table_of look_up                  3 bytes for each index below x->cells
- *     zip_low zip_high pack unpack lanes lane_bits mul_low mul_high equal and_m or_m keep nonzero     see log_groups
+ *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
+ *                                             elements in theirs; and that
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table. */
@@ -689,6 +690,20 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_narrow(unsigned width, const uint8_t *words
         if (width == 4) x[i] = _mm256_min_epu32(x[i], _mm256_set1_epi32(255));
     }
     return bsn_avx2_packed(width, x);
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(unsigned width, const __m256i words[4])
+{
+    __m256i x[4];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) x[i] = _mm256_and_si256(words[i], width == 2 ? _mm256_set1_epi16(255) : _mm256_set1_epi32(255));
+    return bsn_avx2_packed(width, x);
+}
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
+{
+    return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
 #define BSN_T_NAME bsn_avx2_
@@ -1664,94 +1679,6 @@ static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint
     }
 }
 
-/* The lowest bytes of 32 words. Packs work on lanes of 16 bytes alone: dwords are put in order at the end. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(__m256i a, __m256i b, __m256i c, __m256i d, __m256i mask)
-{
-    const __m256i ab = _mm256_packus_epi32(_mm256_and_si256(a, mask), _mm256_and_si256(b, mask));
-    const __m256i cd = _mm256_packus_epi32(_mm256_and_si256(c, mask), _mm256_and_si256(d, mask));
-    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(ab, cd), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
-
-/* Bytes of 32 words, from bit `down` on, those above `most` as it. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_words_4(const __m256i x[4], __m128i down, __m256i most, __m256i mask)
-{
-    const __m256i a = _mm256_min_epu32(_mm256_srl_epi32(x[0], down), most);
-    const __m256i b = _mm256_min_epu32(_mm256_srl_epi32(x[1], down), most);
-    const __m256i c = _mm256_min_epu32(_mm256_srl_epi32(x[2], down), most);
-    const __m256i d = _mm256_min_epu32(_mm256_srl_epi32(x[3], down), most);
-    return bsn_avx2_lowest(a, b, c, d, mask);
-}
-
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_words_2(__m256i x, __m256i y, __m128i down, __m256i most, __m256i mask)
-{
-    const __m256i a = _mm256_and_si256(_mm256_min_epu16(_mm256_srl_epi16(x, down), most), mask);
-    const __m256i b = _mm256_and_si256(_mm256_min_epu16(_mm256_srl_epi16(y, down), most), mask);
-    return _mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xD8);
-}
-
-/* The same 32 words, as 2 or 4 vectors, cut again and again. */
-static BSN_AVX2 uint64_t bsn_avx2_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
-                                              const uint8_t *words, size_t n)
-{
-    const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
-    const __m128i down = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
-    const __m256i none = _mm256_set1_epi32(-1);
-    const __m256i most = t->width == 4 ? _mm256_set1_epi32((int)t->limit) : _mm256_set1_epi16((short)t->limit);
-    const __m256i byte = t->width == 4 ? _mm256_set1_epi32(255) : _mm256_set1_epi16(255);
-    const __m256i some = t->width == 4 ? _mm256_set1_epi32((int)mask) : _mm256_set1_epi16((short)mask);
-    __m256i all = _mm256_setzero_si256(), x[4];
-    size_t i;
-    unsigned k;
-    for (i = 0; i < n; i += 32) {
-        x[0] = BSN_LOAD256(words + t->width * i);
-        x[1] = BSN_LOAD256(words + t->width * i + 32);
-        all = _mm256_or_si256(all, _mm256_or_si256(x[0], x[1]));
-        if (t->width == 4) {
-            x[2] = BSN_LOAD256(words + 4 * i + 64);
-            x[3] = BSN_LOAD256(words + 4 * i + 96);
-            all = _mm256_or_si256(all, _mm256_or_si256(x[2], x[3]));
-            BSN_STORE256(symbols + i, bsn_avx2_words_4(x, down, most, byte));
-            for (k = 0; planes && k < whole; k++)
-                BSN_STORE256(planes + k * t->stride + i, bsn_avx2_words_4(x, _mm_cvtsi32_si128((int)(8 * k)), none, byte));
-            if (bits && mask) BSN_STORE256(bits + i, bsn_avx2_words_4(x, above, none, some));
-        } else {
-            BSN_STORE256(symbols + i, bsn_avx2_words_2(x[0], x[1], down, most, byte));
-            if (planes && whole) BSN_STORE256(planes + i, bsn_avx2_words_2(x[0], x[1], _mm_setzero_si128(), none, byte));
-            if (bits && mask) BSN_STORE256(bits + i, bsn_avx2_words_2(x[0], x[1], above, none, some));
-        }
-    }
-    all = _mm256_or_si256(all, _mm256_srli_si256(all, 8));
-    all = _mm256_or_si256(all, _mm256_srli_si256(all, 4));
-    k = (unsigned)_mm256_extract_epi32(all, 0) | (unsigned)_mm256_extract_epi32(all, 4);
-    return t->width == 4 ? k : (k | k >> 16) & 0xFFFF;
-}
-
-static BSN_AVX2 void bsn_avx2_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                         const uint8_t *planes, size_t n)
-{
-    const unsigned whole = t->shift / 8, mask = t->shift % 8;
-    const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
-    size_t i;
-    unsigned k;
-    if (t->width == 4) {
-        for (i = 0; i < n; i += 8) {
-            __m256i x = _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)), up);
-            if (mask) x = _mm256_add_epi32(x, _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(bits + i)), above));
-            for (k = 0; k < whole; k++)
-                x = _mm256_add_epi32(x, _mm256_sll_epi32(_mm256_cvtepu8_epi32(BSN_LOAD64(planes + k * t->stride + i)),
-                                                         _mm_cvtsi32_si128((int)(8 * k))));
-            BSN_STORE256(words + 4 * i, x);
-        }
-    } else {
-        for (i = 0; i < n; i += 16) {
-            __m256i x = _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(symbols + i)), up);
-            if (mask) x = _mm256_add_epi16(x, _mm256_sll_epi16(_mm256_cvtepu8_epi16(BSN_LOAD128(bits + i)), above));
-            if (whole) x = _mm256_add_epi16(x, _mm256_cvtepu8_epi16(BSN_LOAD128(planes + i)));
-            BSN_STORE256(words + 2 * i, x);
-        }
-    }
-}
-
 /* What 8 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
 {
@@ -1795,17 +1722,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i out[3], const uint8_t steps[3]
         for (j = 0; j < 3; j++)
             out[j] = _mm256_xor_si256(out[j], _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(steps[j] + k)), index));
     }
-}
-
-/* 32 elements of their bytes, which are in such an order that unpacking, in lanes of 16, puts elements in theirs. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_unpack(__m256i v[4], __m256i a, __m256i b, __m256i c, __m256i d)
-{
-    const __m256i low = _mm256_unpacklo_epi8(a, b), high = _mm256_unpackhi_epi8(a, b);
-    const __m256i above_low = _mm256_unpacklo_epi8(c, d), above_high = _mm256_unpackhi_epi8(c, d);
-    v[0] = _mm256_unpacklo_epi16(low, above_low);
-    v[1] = _mm256_unpackhi_epi16(low, above_low);
-    v[2] = _mm256_unpacklo_epi16(high, above_high);
-    v[3] = _mm256_unpackhi_epi16(high, above_high);
 }
 
 /* And back. */
@@ -2457,6 +2373,21 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p
             _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
         return _mm512_loadu_si512(part);
     }
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i x[4])
+{
+    static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
+                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
+    const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
+    if (width == 2) return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(x[0])), _mm512_cvtepi16_epi8(x[1]), 1);
+    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
+                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
+}
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
+{
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
 
 #define BSN_T_NAME bsn_avx512_
@@ -3504,130 +3435,6 @@ static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask,
     return (size_t)(place - begin);
 }
 
-/* The lowest bytes of 64 words. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(const __m512i x[4])
-{
-    static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
-                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
-    const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
-    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
-                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
-}
-
-/* The same of 64 words of 2 bytes. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lower(__m512i x, __m512i y)
-{
-    return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(x)), _mm512_cvtepi16_epi8(y), 1);
-}
-
-/* The same 64 words, as 2 or 4 vectors, cut again and again. */
-static BSN_AVX512 uint64_t bsn_avx512_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes,
-                                                  const uint8_t *words, size_t n)
-{
-    const unsigned whole = t->shift / 8, mask = (1u << t->shift % 8) - 1;
-    const __m512i some = _mm512_set1_epi8((char)mask);
-    const __m128i down = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
-    __m512i all = _mm512_setzero_si512(), x[4], y[4];
-    size_t i;
-    unsigned j, k;
-    if (t->width == 2) {
-        const __m512i most = _mm512_set1_epi16((short)t->limit);
-        for (i = 0; i < n; i += 64) {
-            x[0] = _mm512_loadu_si512(words + 2 * i);
-            x[1] = _mm512_loadu_si512(words + 2 * i + 64);
-            all = _mm512_or_si512(all, _mm512_or_si512(x[0], x[1]));
-            _mm512_storeu_si512(symbols + i, bsn_avx512_lower(_mm512_min_epu16(_mm512_srl_epi16(x[0], down), most),
-                                                              _mm512_min_epu16(_mm512_srl_epi16(x[1], down), most)));
-            if (planes && whole) _mm512_storeu_si512(planes + i, bsn_avx512_lower(x[0], x[1]));
-            if (bits && mask)
-                _mm512_storeu_si512(bits + i, _mm512_and_si512(some, bsn_avx512_lower(_mm512_srl_epi16(x[0], above),
-                                                                                      _mm512_srl_epi16(x[1], above))));
-        }
-    } else {
-        const __m512i most = _mm512_set1_epi32((int)t->limit);
-        for (i = 0; i < n; i += 64) {
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) {
-                x[j] = _mm512_loadu_si512(words + 4 * i + 64 * j);
-                all = _mm512_or_si512(all, x[j]);
-                y[j] = _mm512_min_epu32(_mm512_srl_epi32(x[j], down), most);
-            }
-            _mm512_storeu_si512(symbols + i, bsn_avx512_lowest(y));
-            for (k = 0; planes && k < whole; k++) {
-                _mm512_storeu_si512(planes + k * t->stride + i, bsn_avx512_lowest(x));
-                BSN_UNROLL
-                for (j = 0; j < 4; j++) x[j] = _mm512_srli_epi32(x[j], 8);
-            }
-            if (!bits || !mask) continue;
-            if (!planes) {
-                BSN_UNROLL
-                for (j = 0; j < 4; j++) x[j] = _mm512_srl_epi32(x[j], above);
-            }
-            _mm512_storeu_si512(bits + i, _mm512_and_si512(bsn_avx512_lowest(x), some));
-        }
-    }
-    k = (unsigned)_mm512_reduce_or_epi32(all);
-    return t->width == 4 ? k : (k | k >> 16) & 0xFFFF;
-}
-
-/* Words of 4 bytes, which are `whole` planes, then bits and symbols: brought to where interleaving them twice leaves words in their
- * order. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_join_words(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                                 const uint8_t *planes, size_t n, unsigned whole)
-{
-    const unsigned mask = t->shift % 8;
-    static const uint32_t numbers[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
-    const __m512i order = _mm512_loadu_si512(numbers);
-    const __m512i upper = _mm512_set1_epi8((char)(0xFF << mask)), lower = _mm512_set1_epi8((char)((1 << mask) - 1));
-    const __m128i left = _mm_cvtsi32_si128((int)mask), right = _mm_cvtsi32_si128((int)(8 - mask));
-    size_t i;
-    unsigned k;
-    for (i = 0; i < n; i += 64) {
-        const __m512i x = _mm512_loadu_si512(symbols + i);
-        __m512i b[5], low, high;
-        BSN_UNROLL
-        for (k = 0; k < whole; k++) b[k] = _mm512_loadu_si512(planes + k * t->stride + i);
-        b[whole] = _mm512_and_si512(_mm512_sll_epi16(x, left), upper);
-        if (mask) b[whole] = _mm512_or_si512(b[whole], _mm512_loadu_si512(bits + i));
-        b[whole + 1] = _mm512_and_si512(_mm512_srl_epi16(x, right), lower);
-        BSN_UNROLL
-        for (k = whole + 2; k < 4; k++) b[k] = _mm512_setzero_si512();
-        BSN_UNROLL
-        for (k = 0; k < 4; k++) b[k] = _mm512_permutexvar_epi32(order, b[k]);
-        low = _mm512_unpacklo_epi8(b[0], b[1]);
-        high = _mm512_unpacklo_epi8(b[2], b[3]);
-        _mm512_storeu_si512(words + 4 * i, _mm512_unpacklo_epi16(low, high));
-        _mm512_storeu_si512(words + 4 * i + 64, _mm512_unpackhi_epi16(low, high));
-        low = _mm512_unpackhi_epi8(b[0], b[1]);
-        high = _mm512_unpackhi_epi8(b[2], b[3]);
-        _mm512_storeu_si512(words + 4 * i + 128, _mm512_unpacklo_epi16(low, high));
-        _mm512_storeu_si512(words + 4 * i + 192, _mm512_unpackhi_epi16(low, high));
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_words_join(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
-                                             const uint8_t *planes, size_t n)
-{
-    const unsigned whole = t->shift / 8, mask = t->shift % 8;
-    const __m128i up = _mm_cvtsi32_si128((int)t->shift), above = _mm_cvtsi32_si128((int)(8 * whole));
-    size_t i;
-    if (t->width == 4) {
-        switch (whole) {
-        case 0: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 0); break;
-        case 1: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 1); break;
-        case 2: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 2); break;
-        default: bsn_avx512_join_words(t, words, symbols, bits, planes, n, 3); break;
-        }
-    } else {
-        for (i = 0; i < n; i += 32) {
-            __m512i x = _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(symbols + i)), up);
-            if (mask) x = _mm512_add_epi16(x, _mm512_sll_epi16(_mm512_cvtepu8_epi16(BSN_LOAD256(bits + i)), above));
-            if (whole) x = _mm512_add_epi16(x, _mm512_cvtepu8_epi16(BSN_LOAD256(planes + i)));
-            _mm512_storeu_si512(words + 2 * i, x);
-        }
-    }
-}
-
 /* What 16 words are above: row and columns together, in cells. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
 {
@@ -3714,17 +3521,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_bytes(__m512i bytes[4], const __m512i v[4]
         bytes[2 * j] = _mm512_unpacklo_epi64(y[j], y[j + 2]);
         bytes[2 * j + 1] = _mm512_unpackhi_epi64(y[j], y[j + 2]);
     }
-}
-
-/* And 64 elements of their bytes. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_unpack(__m512i v[4], __m512i a, __m512i b, __m512i c, __m512i d)
-{
-    const __m512i low = _mm512_unpacklo_epi8(a, b), high = _mm512_unpackhi_epi8(a, b);
-    const __m512i above_low = _mm512_unpacklo_epi8(c, d), above_high = _mm512_unpackhi_epi8(c, d);
-    v[0] = _mm512_unpacklo_epi16(low, above_low);
-    v[1] = _mm512_unpackhi_epi16(low, above_low);
-    v[2] = _mm512_unpacklo_epi16(high, above_high);
-    v[3] = _mm512_unpackhi_epi16(high, above_high);
 }
 
 /* 64 elements, of which some may not be there. */
@@ -4415,6 +4211,29 @@ BSN_INLINE uint8x16_t bsn_neon_narrow(unsigned width, const uint8_t *words)
     return vqmovn_high_u16(vqmovn_u16((uint16x8_t)x[0]), (uint16x8_t)x[1]);
 }
 
+BSN_INLINE uint8x16_t bsn_neon_lowest(unsigned width, const uint8x16_t x[4])
+{
+    uint8x16_t y[2];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 2; i++) y[i] = width == 2 ? x[i] : (uint8x16_t)vuzp1q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
+    return vuzp1q_u8(y[0], y[1]);
+}
+BSN_INLINE uint8x16_t bsn_neon_min(unsigned width, uint8x16_t x, uint8x16_t y)
+{
+    return width == 2 ? (uint8x16_t)vminq_u16((uint16x8_t)x, (uint16x8_t)y) : (uint8x16_t)vminq_u32((uint32x4_t)x, (uint32x4_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_lanes(uint8x16_t x) { return x; }
+BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uint8x16_t c, uint8x16_t d)
+{
+    const uint16x8_t low = (uint16x8_t)vzip1q_u8(a, b), high = (uint16x8_t)vzip2q_u8(a, b);
+    const uint16x8_t above_low = (uint16x8_t)vzip1q_u8(c, d), above_high = (uint16x8_t)vzip2q_u8(c, d);
+    v[0] = (uint8x16_t)vzip1q_u16(low, above_low);
+    v[1] = (uint8x16_t)vzip2q_u16(low, above_low);
+    v[2] = (uint8x16_t)vzip1q_u16(high, above_high);
+    v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
+}
+
 #define BSN_T_NAME bsn_neon_
 #define BSN_T_UNROLL
 #define BSN_T_TARGET
@@ -4926,8 +4745,6 @@ static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
 #define bsn_neon_census bsn_scalar_census
 #define bsn_neon_start bsn_scalar_start
 #define bsn_neon_finish bsn_scalar_finish
-#define bsn_neon_words_split bsn_scalar_words_split
-#define bsn_neon_words_join bsn_scalar_words_join
 #define bsn_neon_places bsn_scalar_places
 #define bsn_neon_log_words bsn_scalar_log_words
 #define bsn_neon_log_numbers bsn_scalar_log_numbers
@@ -4939,8 +4756,6 @@ static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, 0, BSN_KERNELS(B
 #undef bsn_neon_census
 #undef bsn_neon_start
 #undef bsn_neon_finish
-#undef bsn_neon_words_split
-#undef bsn_neon_words_join
 #undef bsn_neon_places
 #undef bsn_neon_log_words
 #undef bsn_neon_log_numbers
@@ -5039,6 +4854,19 @@ BSN_T_INLINE BSN_T(v) BSN_T(sub)(unsigned width, BSN_T(v) x, BSN_T(v) y)
 {
     return width == 1 ? BSN_MM(sub_epi8)(x, y) : width == 2 ? BSN_MM(sub_epi16)(x, y)
          : width == 4 ? BSN_MM(sub_epi32)(x, y) : BSN_MM(sub_epi64)(x, y);
+}
+BSN_T_INLINE BSN_T(v) BSN_T(min)(unsigned width, BSN_T(v) x, BSN_T(v) y)
+{
+    return width == 2 ? BSN_MM(min_epu16)(x, y) : BSN_MM(min_epu32)(x, y);
+}
+BSN_T_INLINE void BSN_T(unpack)(BSN_T(v) v[4], BSN_T(v) a, BSN_T(v) b, BSN_T(v) c, BSN_T(v) d)
+{
+    const BSN_T(v) low = BSN_MM(unpacklo_epi8)(a, b), high = BSN_MM(unpackhi_epi8)(a, b);
+    const BSN_T(v) above_low = BSN_MM(unpacklo_epi8)(c, d), above_high = BSN_MM(unpackhi_epi8)(c, d);
+    v[0] = BSN_MM(unpacklo_epi16)(low, above_low);
+    v[1] = BSN_MM(unpackhi_epi16)(low, above_low);
+    v[2] = BSN_MM(unpacklo_epi16)(high, above_high);
+    v[3] = BSN_MM(unpackhi_epi16)(high, above_high);
 }
 BSN_T_INLINE __m128i BSN_T(number)(unsigned n) { return _mm_cvtsi32_si128((int)n); }
 BSN_T_INLINE BSN_T(v) BSN_T(shl)(unsigned width, BSN_T(v) x, __m128i n)
@@ -5210,11 +5038,23 @@ BSN_T_KERNEL void BSN_T(join)(const bsn_field *f, uint8_t *elements, const uint8
 
 /* ---- deltas ---- */
 
+/* the OR of all lanes */
+BSN_T_INLINE uint64_t BSN_T(any)(unsigned width, BSN_T(v) x)
+{
+    uint64_t part[BSN_T_BYTES / 8], any = 0;
+    unsigned i;
+    BSN_T(store)((uint8_t *)part, x);
+    for (i = 0; i < BSN_T_BYTES / 8; i++) any |= part[i];
+    if (width < 8) any |= any >> 32;
+    if (width < 4) any |= any >> 16;
+    if (width < 2) any |= any >> 8;
+    return any & ~UINT64_C(0) >> (64 - 8 * width);
+}
+
 /* The sign of a difference is whether it is below 0. */
 BSN_T_INLINE uint64_t BSN_T(subtract_width)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
 {
     BSN_T(v) any = BSN_T(all)(8, 0);
-    uint64_t part[BSN_T_BYTES / 8], all = 0;
     size_t i;
     for (i = 0; i < 64 * groups * width; i += BSN_T_BYTES) {
         const BSN_T(v) d = BSN_T(sub)(width, BSN_T(load)(a + i), BSN_T(load)(b + i));
@@ -5222,12 +5062,7 @@ BSN_T_INLINE uint64_t BSN_T(subtract_width)(unsigned width, uint8_t *words, cons
         BSN_T(store)(words + i, x);
         any = BSN_T(or)(any, x);
     }
-    BSN_T(store)((uint8_t *)part, any);
-    for (i = 0; i < BSN_T_BYTES / 8; i++) all |= part[i];
-    if (width < 8) all |= all >> 32;
-    if (width < 4) all |= all >> 16;
-    if (width < 2) all |= all >> 8;
-    return all & ~UINT64_C(0) >> (64 - 8 * width);
+    return BSN_T(any)(width, any);
 }
 
 BSN_T_KERNEL uint64_t BSN_T(subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
@@ -5440,6 +5275,92 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 #define BSN_CALL(width, count, pad) BSN_T(deal_width)(t, words, elements, groups, width, count, pad)
     BSN_CLASSES_SWITCH(bsn_classes_deal_loop(t, words, elements, groups, 8))
 #undef BSN_CALL
+}
+
+/* The same words, as 2 or 4 registers, cut again and again. */
+BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+                                         size_t n, unsigned width)
+{
+    const bsn_slices slices = *t; /* no store changes it */
+    const unsigned whole = slices.shift / 8, mask = (1u << slices.shift % 8) - 1;
+    const unsigned parts = planes || bits ? whole + (mask && bits) : 0;
+    const BSN_T(n) down = BSN_T(number)(slices.shift);
+    const BSN_T(v) most = BSN_T(all)(width, slices.limit), some = BSN_T(all)(1, mask);
+    BSN_T(v) any = BSN_T(all)(8, 0);
+    size_t i;
+    unsigned j, k;
+    for (i = 0; i < n; i += BSN_T_BYTES) {
+        BSN_T(v) x[4], y[4];
+        BSN_UNROLL
+        for (j = 0; j < width; j++) {
+            x[j] = BSN_T(load)(words + i * width + j * BSN_T_BYTES);
+            any = BSN_T(or)(any, x[j]);
+            y[j] = BSN_T(min)(width, BSN_T(shr)(width, x[j], down), most);
+        }
+        BSN_T(store)(symbols + i, BSN_T(lowest)(width, y));
+        for (k = 0; k < parts; k++) {
+            if (k == whole) BSN_T(store)(bits + i, BSN_T(and)(BSN_T(lowest)(width, x), some));
+            else if (planes) BSN_T(store)(planes + k * slices.stride + i, BSN_T(lowest)(width, x));
+            if (k + 1 == parts) break;
+            BSN_UNROLL
+            for (j = 0; j < width; j++) x[j] = BSN_T_SHR(width, x[j], 8);
+        }
+    }
+    return BSN_T(any)(width, any);
+}
+
+BSN_T_KERNEL uint64_t BSN_T(words_split)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
+                                         size_t n)
+{
+    return t->width == 2 ? BSN_T(split_words)(t, symbols, bits, planes, words, n, 2)
+                         : BSN_T(split_words)(t, symbols, bits, planes, words, n, 4);
+}
+
+/* Words of 4 bytes, which are `whole` planes, then bits and symbols. */
+BSN_T_INLINE void BSN_T(join_words)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                    const uint8_t *planes, size_t n, unsigned whole)
+{
+    const unsigned mask = t->shift % 8;
+    const size_t stride = t->stride;
+    const BSN_T(v) upper = BSN_T(all)(1, 0xFFu << mask), lower = BSN_T(all)(1, (1u << mask) - 1), none = BSN_T(all)(8, 0);
+    const BSN_T(n) up = BSN_T(number)(mask), down = BSN_T(number)(8 - mask);
+    size_t i;
+    unsigned k;
+    for (i = 0; i < n; i += BSN_T_BYTES) {
+        const BSN_T(v) x = BSN_T(load)(symbols + i);
+        BSN_T(v) b[5], v[4];
+        BSN_UNROLL
+        for (k = 0; k < whole; k++) b[k] = BSN_T(load)(planes + k * stride + i);
+        b[whole] = BSN_T(and)(BSN_T(shl)(2, x, up), upper);
+        if (mask) b[whole] = BSN_T(or)(b[whole], BSN_T(load)(bits + i));
+        b[whole + 1] = BSN_T(and)(BSN_T(shr)(2, x, down), lower);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) b[k] = k < whole + 2 ? BSN_T(lanes)(b[k]) : none;
+        BSN_T(unpack)(v, b[0], b[1], b[2], b[3]);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) BSN_T(store)(words + 4 * i + k * BSN_T_BYTES, v[k]);
+    }
+}
+
+BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits,
+                                    const uint8_t *planes, size_t n)
+{
+    const unsigned whole = t->shift / 8, mask = t->shift % 8;
+    const BSN_T(n) up = BSN_T(number)(t->shift), above = BSN_T(number)(8 * whole);
+    size_t i;
+    switch (t->width == 4 ? whole : 4) {
+    case 0: BSN_T(join_words)(t, words, symbols, bits, planes, n, 0); return;
+    case 1: BSN_T(join_words)(t, words, symbols, bits, planes, n, 1); return;
+    case 2: BSN_T(join_words)(t, words, symbols, bits, planes, n, 2); return;
+    case 3: BSN_T(join_words)(t, words, symbols, bits, planes, n, 3); return;
+    default: break;
+    }
+    for (i = 0; i < n; i += BSN_T_BYTES / 2) {
+        BSN_T(v) x = BSN_T(shl)(2, BSN_T(widen)(2, symbols + i), up);
+        if (mask) x = BSN_T(or)(x, BSN_T(shl)(2, BSN_T(widen)(2, bits + i), above));
+        if (whole) x = BSN_T(or)(x, BSN_T(widen)(2, planes + i));
+        BSN_T(store)(words + 2 * i, x);
+    }
 }
 
 #undef BSN_CLASSES_CASE

@@ -35,6 +35,12 @@ figures() { # file, tensors: each has rows, no row lacks a figure of bitsnap's o
 }
 check 'figures of a training run' figures study-steps.tsv 'model master exp_avg exp_avg_sq'
 check 'figures by rate' figures study-rates.tsv bf16
+if make -s "$t/stages" B="$t" CC=$built CFLAGS=-O1 >"$t/out" 2>&1; then
+    check 'choosing by the stage of training, beside fixed policies' bench/study/stages.sh "$t/stages" "$t/stages.run" "$t/results" quick
+    check 'figures of stages' awk -F'\t' '/^#/ || $1 == "model" { next } NF != 9 || $5 <= 0 || $6 <= 0 || $7 <= 0 { bad = 1 } { rows++ } END { exit bad || rows != 108 }' "$t/results/study-stages.tsv"
+else
+    echo "not ok - study: stages"; head -n 5 "$t/out"; failed=1
+fi
 if ! command -v gnuplot >/dev/null; then echo "skip - study: pictures need gnuplot (Debian: gnuplot-nox)"; exit $failed; fi
-check pictures sh -c "[ \$(ls '$t/results'/*.svg | wc -l) -eq 4 ] && ! grep -i warning '$t/out'"
+check pictures sh -c "[ \$(ls '$t/results'/*.svg | wc -l) -eq 5 ] && ! grep -i warning '$t/out'"
 exit $failed

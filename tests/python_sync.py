@@ -420,6 +420,11 @@ def version_directories():
                 f.write(whole)
             version = hf_delta.read(path, here, version)
             assert version == after and bits(here.tensors()) == bits(weights) and hf_delta.read(path, here, version) == after
+        index["weight_map"].popitem()
+        with open(os.path.join(path, hf_delta.INDEX), "w", encoding="utf-8") as f:
+            json.dump(index, f)
+        refused(MessageError, "does not match the files", hf_delta.read, path, here, index["metadata"]["base_version"])
+        assert bits(here.tensors()) == bits(weights)
         refused(ValueError, "is no encoding", hf_delta.write, directory, here, here, "1", "0", encoding="add")
         refused(MessageError, "checksums of crc are not known", hf_delta.write, directory, here, here, "1", "0", checksum="crc")
 

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "test.h"
 #include <dlfcn.h>
-#include <stdarg.h>
 #include <time.h>
 #include <wiredtiger.h>
 #include <wiredtiger_ext.h>
@@ -99,7 +98,7 @@ static int tables(const char *library, const char *mode, const char *home)
 static WT_COMPRESSOR *compressors[16];
 static char names[16][32];
 static unsigned found;
-static guarded scratch[2];
+static guarded scratch;
 
 static int add(WT_CONNECTION *connection, const char *name, WT_COMPRESSOR *compressor, const char *config)
 {
@@ -128,7 +127,7 @@ static void *allocate(WT_EXTENSION_API *wt, WT_SESSION *session, size_t size)
     static void *kept;
     static size_t held;
     (void)wt, (void)session;
-    if (exact) return (scratch[0] = guarded_alloc((size + 15) / 16 * 16, 0)).p;
+    if (exact) return (scratch = guarded_alloc((size + 15) / 16 * 16, 0)).p;
     if (held < size) free(kept), kept = malloc(held = size);
     return kept;
 }
@@ -136,7 +135,7 @@ static void *allocate(WT_EXTENSION_API *wt, WT_SESSION *session, size_t size)
 static void release(WT_EXTENSION_API *wt, WT_SESSION *session, void *memory)
 {
     (void)wt, (void)session, (void)memory;
-    if (exact) guarded_free(scratch[0]);
+    if (exact) guarded_free(scratch);
 }
 
 static WT_EXTENSION_API api;

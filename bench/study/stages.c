@@ -1,12 +1,13 @@
 /* stages.c - what choosing by the stage of training is worth: the checkpoint engine, in a whole training run of train_gpt, beside every fixed policy.
- * MIT licence, see bitsnap.h. `make study-stages` runs it:
+ * Part of bitsnap; MIT licence, see bitsnap.h. `make study-stages` runs it:
  *
  *     stages STEPS.tsv POLICIES.tsv, then options and text of train_gpt
  *
  * After every step the same state goes to engines that choose, and to the codec, once for each fixed policy: levels, cells of the moments, and
  * anchors at every n-th step with deltas to the last one. Sets of tensors: "lossless", F32 master and both moments; "moments", the same with
- * bounded moments; "weights", BF16 alone, as rollouts and evaluations get them. Bytes are those that a snapshot adds. A fixed bound
- * keeps the floor in a step if it moves no tensor by more than 2^-13 of its size, by all elements of the update (see engine_stage_cells). */
+ * bounded moments; "weights", BF16 alone, as rollouts and evaluations get them. Bytes are those that a snapshot adds. A bound
+ * keeps the floor in a step if it moves a tensor by at most 2^-13 of its size, by all elements of the update (see engine_stage_cells).
+ * Times are of the processor, so that what else runs does not count. */
 #define _GNU_SOURCE
 #define TRAIN_STUDY
 #define main train_main
@@ -27,7 +28,7 @@ typedef struct chooser {
     char (*names)[64];
     size_t count;
     uint64_t raw, bytes, mean_bytes;
-    double seconds, mean_seconds, mean_cells, mean_delta;
+    double mean_seconds, mean_cells, mean_delta;
 } chooser;
 
 static struct study {
@@ -36,8 +37,9 @@ static struct study {
     float *master_anchors[CADENCES], *before;
     uint64_t master[LEVELS][CADENCES], weight[LEVELS][CADENCES];     /* bytes of the run */
     uint64_t m[LEVELS][BOUNDS + 1], v[LEVELS][BOUNDS + 1];           /* the last ones: lossless */
-    uint64_t below[BOUNDS], chosen_below, judged;                    /* elements whose floor is not kept; all */
-    double copy_seconds, mean_copy, mean_update;
+    uint64_t below[BOUNDS + 1], judged;                              /* elements whose floor is not kept, the last one as chosen; all */
+    unsigned cells[MAX_TENSORS];                                     /* as the engine says; 0: it has not said anything yet */
+    double mean_copy;
     uint8_t *frame, *workspace;
     size_t capacity, workspace_size;
     void *copy;
@@ -64,8 +66,22 @@ static uint64_t frame_size(const void *elements, size_t count, bitsnap_dtype dty
     return size;
 }
 
+static double processor_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static void hear(void *context, const char *message)
 {
+    const chooser *c = context;
+    char name[64];
+    unsigned cells;
+    if (sscanf(message, "step %*u: moments of %63s in %u cells", name, &cells) == 2)
+        for (size_t i = 0; i < c->count; i += 3)
+            if (strcmp(name, c->names[i]) == 0)
+                study.cells[i / 3] = cells;
     fprintf(stderr, "%s %s: %s\n", study.model, set_names[(chooser *)context - study.choosers], message);
 }
 
@@ -154,18 +170,19 @@ static void fixed_policies(const trainer *t, const tensor *x)
 }
 
 /* Whose bounds keep the floor, by the whole update. */
-static void judge_bounds(const trainer *t, const tensor *x)
+static void judge_bounds(const trainer *t, size_t number)
 {
+    const tensor *x = &t->m.table[number];
     double moved = 0, size = 0;
     for (size_t i = x->offset; i < x->offset + x->count; i++) {
         moved += fabs((double)t->m.master[i] - study.before[i]);
         size += fabs((double)study.before[i]);
     }
-    study.mean_update += moved / (size > 0 ? size : 1) * (double)x->count / (double)t->m.parameters;
     const unsigned wanted = engine_stage_cells(1, size > 0 ? moved / size : 1);
     study.judged += x->count;
     for (size_t b = 0; b < BOUNDS; b++)
         study.below[b] += bounds[b] < wanted ? x->count : 0;
+    study.below[BOUNDS] += study.cells[number] && study.cells[number] < wanted ? x->count : 0;
 }
 
 static void report(void)
@@ -187,27 +204,27 @@ static void take_snapshot(trainer *t)
     engine_error error;
     for (size_t i = 0; i < n; i++)
         study.weights[i] = to_bfloat16(t->m.master[i]);
-    double start = now();
+    const double start = processor_seconds();
     memcpy(study.copy, t->m.master, 4 * n);
     memcpy((char *)study.copy + 4 * n, t->m.exp_avg, 4 * n);
     memcpy((char *)study.copy + 8 * n, t->m.exp_avg_sq, 4 * n);
-    study.mean_copy += now() - start;
+    study.mean_copy += processor_seconds() - start;
     for (size_t s = 0; s < SETS; s++) {
         chooser *c = &study.choosers[s];
+        const double before = processor_seconds();
         if (engine_snapshot(c->e, t->step, c->tensors, c->count, &error))
             stop(1, "%s", error.message);
         const engine_cost *cost = engine_last_cost(c->e);
         c->bytes += cost->written_size;
         c->mean_bytes += cost->written_size;
-        c->seconds += cost->seconds;
-        c->mean_seconds += cost->seconds;
+        c->mean_seconds += processor_seconds() - before;
         c->mean_cells += cost->cells;
         c->mean_delta += 100 * (double)cost->delta / (double)(cost->delta + cost->whole);
     }
     for (size_t i = 0; i < t->m.tensors; i++) {
         fixed_policies(t, &t->m.table[i]);
         if (study.snapshots)
-            judge_bounds(t, &t->m.table[i]);
+            judge_bounds(t, i);
     }
     memcpy(study.before, t->m.master, 4 * n);
     if (++study.snapshots % MEAN == 0)
@@ -226,7 +243,7 @@ static void close_engine(trainer *t)
     char policy[64];
     (void)t;
     for (size_t s = 0; s < SETS; s++) {
-        row(s, "chosen", study.choosers[s].bytes, 0);
+        row(s, "chosen", study.choosers[s].bytes, s == MOMENTS ? 100 * (double)study.below[BOUNDS] / (double)study.judged : 0);
         engine_close(study.choosers[s].e, ENGINE_REMOVE);
     }
     for (size_t l = 0; l < LEVELS; l++)
