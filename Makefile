@@ -81,14 +81,14 @@ $(B)/engine.o/%.o: docs/examples/engine/%.c $(wildcard docs/examples/engine/*.h)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
-#: make crash-demo  [KILLS=50]   4 ranks under mpirun, killed again and again: trainers, agents, ranks with their memory; the weights must be
+#: make crash-demo  [KILLS=50] [GROUP=4]   4 ranks under mpirun, killed again and again: trainers, agents, ranks with their memory; the weights must be
 #:                  those of a run that was not (needs libopenmpi-dev, openmpi-bin, python3); KILLS=500: a nightly job
 KILLS ?= 50
 train_mpi: $(B)/train_mpi
 $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)/libbitsnap_engine.a
 	OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) $(WARN) -DTRAIN_MPI -I. $^ -o $@ -lm -lpthread
 crash-demo: $(B)/train_mpi $(B)/engine
-	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(HEADERS)
+	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS)
 
 #: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state; RANKS=4 [GROUP=4]: memory of
 #:                  each rank with copies of others, or parity (needs libopenmpi-dev, openmpi-bin)

@@ -1350,7 +1350,7 @@ typedef struct checkpoints {
     engine_tensor *tensors;
     size_t count;
     char (*names)[64], name[256], every[24];
-    const char *agent[8];
+    const char *agent[9];
     char *copy;          /* for the time of memcpy */
     double copy_seconds;
     FILE *log;

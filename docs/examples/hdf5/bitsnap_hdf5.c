@@ -6,6 +6,10 @@
  * What may be given with the filter: the level (0 to 3, 0 is the default) and the dtype (a number of bitsnap_dtype, 0: that of the data
  * set's type; 9 for bfloat16 that is kept as 16-bit integers). Set for a data set it is the values below. */
 #define BITSNAP_STATIC
+#define BITSNAP_NO_DELTA /* chunks have nothing to do with these */
+#define BITSNAP_NO_QUANTIZE
+#define BITSNAP_NO_PARTS
+#define BITSNAP_NO_EXTRAS
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
