@@ -3249,15 +3249,18 @@ BSN_FUNCTION BSN_AVX512 void bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_
 #undef BSN_CALL
 }
 
-static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+BSN_FUNCTION BSN_AVX512 void bsn_avx512_nodes_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
-    if (fork->by_leaves) {
-        bsn_avx512_leaves_fork(fork, codes, first, n);
-        return;
-    }
 #define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
+}
+
+/* Calls one of two, so that only that one's memory is on the stack. */
+static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+    if (fork->by_leaves) bsn_avx512_leaves_fork(fork, codes, first, n);
+    else bsn_avx512_nodes_fork(fork, codes, first, n);
 }
 
 /* 512 elements at a time; of the last ones those that are there. */
