@@ -25,7 +25,8 @@ steps = 20 + 8 * o.kills
 NAME, KINDS = f"crash-{os.getpid()}", ("model", "master", "exp_avg", "exp_avg_sq")
 shutil.rmtree(o.work, ignore_errors=True)
 os.makedirs(o.work)
-work, train, engine, text = os.path.abspath(o.work), os.path.abspath(o.train), os.path.abspath(o.engine), [os.path.abspath(t) for t in o.text]
+work, train, engine = os.path.abspath(o.work), os.path.abspath(o.train), os.path.abspath(o.engine)
+text = [shutil.copy(t, os.path.join(work, f"{i}.txt")) for i, t in enumerate(o.text)]  # who edits them meanwhile changes nothing
 environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 choose = random.Random(o.seed)
 
