@@ -266,6 +266,8 @@ def deltas_and_their_bases():
     assert os.path.getsize("step-3.bsnap") < 0.1 * os.path.getsize("step-0.bsnap")
     for step in range(4):
         assert same(bitsnap.numpy.load_file(f"step-{step}.bsnap")["a"], states[step]["a"])
+    now, before = (states[k]["a"] for k in (1, 0))
+    assert bitsnap.delta(now.view("uint16"), before.view("uint16"), "BF16") == bitsnap.delta(now, before)
     os.mkdir("elsewhere")
     os.rename("step-1.bsnap", "elsewhere/one.bsnap")
     refused(bitsnap.Error, "needs its base", bitsnap.numpy.load_file, "step-3.bsnap")

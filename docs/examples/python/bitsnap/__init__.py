@@ -65,8 +65,12 @@ def _range(first, count):
 
 def delta(data, base, dtype=None, base_dtype=None, *, level="default", threads=1, flags=CONTENT_ID, out=None, progress=None):
     """One frame of how an array differs from an earlier state of the same tensor, or, of F16 and BF16, from its F32 master.
-    With SELF_CONTAINED among the flags it can be merged and inverted without the base."""
-    return _core.compress(flat(data), dtype or dtype_name(data), base=flat(base), base_dtype=base_dtype or dtype_name(base, dtype),
+    With SELF_CONTAINED among the flags it can be merged and inverted without the base. `base_dtype` is that of the data where it has not been
+    said and both are of one kind: a BF16 tensor that is kept as uint16 has such a base."""
+    if base_dtype is None:
+        alike = dtype is not None and getattr(base, "dtype", None) == getattr(data, "dtype", None)
+        base_dtype = dtype if alike else dtype_name(base, dtype)
+    return _core.compress(flat(data), dtype or dtype_name(data), base=flat(base), base_dtype=base_dtype,
                           level=_level(level), threads=threads, flags=flags, out=None if out is None else flat(out), progress=progress)
 
 
