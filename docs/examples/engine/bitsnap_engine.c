@@ -1408,13 +1408,13 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
         return m->error->status;
     m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
     if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
-    if (!m->before || e->choices_count != m->d.header->pieces) {
+    if (!m->before || !e->choices || e->choices_count != m->d.header->pieces) {
         free(e->choices), free(e->paces);
         e->choices_count = m->d.header->pieces;
         e->choices = (choice *)calloc((size_t)e->choices_count + 1, sizeof *e->choices);
         e->paces = (pace *)calloc(m->count + 1, sizeof *e->paces);
         if (!e->choices || !e->paces) {
-            e->choices_count = 0;
+            free(e->choices), e->choices = NULL;
             return no_memory(m->error);
         }
     }

@@ -154,6 +154,9 @@ typedef struct engine engine;
  * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
 engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
 
+/* Bytes of engine_options, engine_tensor and engine_cost, for callers in other languages, whose declarations must have the same. */
+void engine_sizes(size_t sizes[3]);
+
 /* Ends the use of an engine (null: nothing); the segment stays, or goes. */
 void engine_close(engine *e, int remove);
 

@@ -285,7 +285,7 @@ static int run_agent(const options *o, const char *name)
     }
     if (o->store) engine_use_stores();
     if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
-        fprintf(stderr, "engine: %s; move it away, so that a new one can be begun\n", error.message);
+        fprintf(stderr, "engine: %s; move %s away, so that a new one can be begun\n", error.message, o->store ? "the whole store" : "it");
         return 1;
     }
     if (a.m.count) a.disk_step = a.m.entries[a.m.count - 1].step;
@@ -342,6 +342,7 @@ static int parse(options *o, int argc, char **argv, int *names)
         if (table[k].number) *table[k].number = (uint64_t)x;
         else *table[k].real = x;
     }
+    if (o->store && !o->disk) return usage("--store wants --disk");
     if (o->keep >= DISK_ENTRIES) return usage("--keep takes at most %d", DISK_ENTRIES - 1);
     o->rate *= 1e6;
     return 0;

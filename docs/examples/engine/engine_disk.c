@@ -39,6 +39,12 @@ static engine_status path_of(char path[DISK_PATH], const char *directory, const 
 
 #define MANIFEST_START "bitsnap engine 1\n"
 
+int disk_is_there(const char *path, uint64_t size)
+{
+    struct stat st;
+    return !stat(path, &st) && (uint64_t)st.st_size == size;
+}
+
 /* A decimal number below 10^18 that ends with `end`; null: there is none. */
 static const char *parse_number(const char *p, const char *stop, char end, uint64_t *number)
 {
@@ -74,6 +80,7 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
 {
     char path[DISK_PATH], text[DISK_ENTRIES * 512];
     const char *wrong;
+    unsigned i, n;
     size_t size;
     FILE *f;
     memset(m, 0, sizeof *m);
@@ -84,7 +91,11 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     size = fread(text, 1, sizeof text, f);
     wrong = ferror(f) ? "it cannot be read" : size == sizeof text ? "it is too long" : disk_parse(m, text, size);
     fclose(f);
-    return wrong ? engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong) : engine_good(error);
+    if (wrong) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong);
+    for (i = n = 0; i < m->count; i++)
+        if (!path_of(path, directory, name, FILE_END, m->entries[i].step, error) && disk_is_there(path, m->entries[i].size)) m->entries[n++] = m->entries[i];
+    m->count = n;
+    return engine_good(error);
 }
 
 /* The new name of a file that is complete, on the disk before and after. */

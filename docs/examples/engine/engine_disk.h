@@ -41,6 +41,8 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
 
+int disk_is_there(const char *path, uint64_t size); /* a file of that size */
+
 struct bitsnap_file;
 
 /* Snapshots in another form, where a directory has them: engine_store.h. */

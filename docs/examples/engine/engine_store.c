@@ -21,7 +21,7 @@ void *engine_id_begin(uint64_t total); /* codec.c */
 void engine_id_add(void *id, const void *bytes, size_t size);
 uint64_t engine_id_end(void *id);
 
-enum { CHAIN = 16, OBJECT_NAME = 48 };
+enum { CHAIN = 16 };
 #define MANIFEST_MOST (64u << 20)
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
 
@@ -41,11 +41,10 @@ static const char *in_store(const store *s, const char *name, char path[DISK_PAT
     return path;
 }
 
-static const char *object_name(const store_object *x, char name[OBJECT_NAME])
+static const char *object_path(const store *s, const char *name, char path[DISK_PATH + 64])
 {
-    if (x->has_base) snprintf(name, OBJECT_NAME, "objects/%016" PRIx64 "-%016" PRIx64 ".bsnap", x->id, x->base);
-    else snprintf(name, OBJECT_NAME, "objects/%016" PRIx64 ".bsnap", x->id);
-    return name;
+    snprintf(path, DISK_PATH + 64, "%s/objects/%s", s->path, name);
+    return path;
 }
 
 /* ================================================================================= READING */
@@ -105,13 +104,16 @@ static const store_object *object_of(const store *s, const store_step *step, uin
 
 static engine_status list_store(disk_manifest *m, const char *directory, const char *name, engine_error *error)
 {
+    char path[DISK_PATH + 64], object[OBJECT_NAME];
     store s;
     size_t i;
     if (!store_open(&s, directory, name, 0, error)) {
         for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count; i++) {
             disk_entry *e = &m->entries[m->count];
             const store_object *x = object_of(&s, &s.m.steps[i], &e->ranks);
-            if (x && x->tensors) e->step = s.m.steps[i].number, e->size = x->bytes, m->count++;
+            if (!x || !x->tensors) continue;
+            object_name(x, object);
+            if (disk_is_there(object_path(&s, object, path), x->bytes)) e->step = s.m.steps[i].number, e->size = x->bytes, m->count++;
         }
     }
     store_close(&s);
@@ -146,13 +148,14 @@ static engine_status open_chain(chain *c, const store *s, const store_object *x,
         const size_t i = c->count;
         char path[DISK_PATH + 64];
         bitsnap_file *base = i ? &c->files[i - 1] : NULL;
-        c->fds[i] = open(in_store(s, object_name(all[i], c->names[i]), path), O_RDONLY | O_CLOEXEC);
+        object_name(all[i], c->names[i]);
+        c->fds[i] = open(object_path(s, c->names[i], path), O_RDONLY | O_CLOEXEC);
         if (c->fds[i] < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
         c->count++;
         source.read = disk_read_at, source.context = &c->fds[i], source.size = fstat(c->fds[i], &st) ? 0 : (uint64_t)st.st_size;
         memset(&c->files[i], 0, sizeof c->files[i]);
         if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, c->files[i].error.message);
-        c->files[i].name = c->names[i] + strlen("objects/");
+        c->files[i].name = c->names[i];
     }
     return engine_good(error);
 }
@@ -187,9 +190,8 @@ static const store_object *choose_base(const store *s, const char *path)
     const store_object *all[CHAIN_MAX], *x;
     uint64_t deltas = 0, ranks;
     size_t n, i;
-    if (!s->m.step_count || strcmp(s->m.steps[s->m.step_count - 1].entries[0].path, path)) return NULL;
-    x = object_of(s, &s->m.steps[s->m.step_count - 1], &ranks);
-    if (!x || !x->tensors) return NULL;
+    x = s->m.step_count ? object_of(s, &s->m.steps[s->m.step_count - 1], &ranks) : NULL;
+    if (!x || !x->tensors || strcmp(s->m.steps[s->m.step_count - 1].entries[0].path, path)) return NULL;
     n = manifest_chain(&s->m, x, all);
     for (i = 1; i < n; i++) deltas += all[i]->bytes;
     if (n >= CHAIN || deltas > 2 * all[0]->bytes || (n > 1 && x->bytes * n > all[0]->bytes + deltas)) return NULL;
@@ -304,7 +306,10 @@ static void sweep(const store *s)
     struct dirent *e;
     size_t i;
     while (d && (e = readdir(d)) != NULL) {
-        for (i = 0; i < s->m.object_count && strcmp(object_name(&s->m.objects[i], name) + strlen("objects/"), e->d_name); i++) continue;
+        for (i = 0; i < s->m.object_count; i++) {
+            object_name(&s->m.objects[i], name);
+            if (!strcmp(name, e->d_name)) break;
+        }
         if (i == s->m.object_count && e->d_name[0] != '.') (void)unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d) closedir(d);
@@ -329,6 +334,18 @@ static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_
     return error->status;
 }
 
+/* Only what steps need stays: their objects, and what these are deltas to. */
+static void drop_objects(manifest *m)
+{
+    const store_object *all[CHAIN_MAX];
+    size_t i, k;
+    for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
+    for (i = 0; i < m->step_count; i++) manifest_mark(m, &m->steps[i]);
+    for (i = 0; i < m->object_count; i++)
+        for (k = m->objects[i].used ? manifest_chain(m, &m->objects[i], all) : 0; k; k--) manifest_object(m, all[k - 1]->id)->used = 1;
+    manifest_remove_unmarked(m);
+}
+
 /* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
 static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, engine_error *error)
 {
@@ -338,7 +355,7 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
     struct tm t;
     uint64_t ranks;
     fault why;
-    size_t first, i;
+    size_t first;
     memset(&made, 0, sizeof made);
     memset(&why, 0, sizeof why);
     made.number = step, made.mode = 0700;
@@ -356,10 +373,24 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
         first--;
     }
     while (first) manifest_remove_step(&s->m, --first);
-    for (i = 0; i < s->m.object_count; i++) s->m.objects[i].used = 0;
-    for (i = 0; i < s->m.step_count; i++) manifest_mark(&s->m, &s->m.steps[i]);
-    manifest_remove_unmarked(&s->m);
+    drop_objects(&s->m);
     return engine_good(error);
+}
+
+/* Of a trainer that went back later steps are of a run that is no more. Where none would stay it may be one that was begun anew by mistake:
+ * then the store stays whole, under another name, beside a new one. */
+static engine_status go_back(store *s, const disk_writer *w, uint64_t step, engine_error *error)
+{
+    char path[DISK_PATH + 64];
+    if (s->m.step_count && s->m.steps[0].number >= step) {
+        snprintf(path, sizeof path, "%s.%lld", s->path, (long long)time(NULL));
+        if (rename(s->path, path)) return refused(path, error);
+        store_close(s);
+        return store_open(s, w->directory, w->name, 1, error);
+    }
+    while (s->m.step_count && s->m.steps[s->m.step_count - 1].number >= step) manifest_remove_step(&s->m, s->m.step_count - 1);
+    drop_objects(&s->m);
+    return error->status;
 }
 
 engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
@@ -372,22 +403,26 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
     store_object x;
     store s;
     disk_sink out;
+    if (step > STEP_MAX) return free(c), engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
     if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     memset(&x, 0, sizeof x);
     c->s.lock = -1;
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
-    if (!store_open(&s, w->directory, w->name, 1, error) || error->status == ENGINE_E_NONE) {
-        /* of a trainer that went back later steps are of a run that is no more */
-        while (s.m.step_count && s.m.steps[s.m.step_count - 1].number >= step) manifest_remove_step(&s.m, s.m.step_count - 1);
+    if (!store_open(&s, w->directory, w->name, 1, error)) sweep(&s), (void)go_back(&s, w, step, error);
+    if (!error->status || error->status == ENGINE_E_NONE) {
         base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(&s, name); /* a delta has no quantized frames: docs/FORMAT.md, S7 */
         if (base && open_chain(c, &s, base, error)) base = NULL; /* what is damaged is no base */
         if (!disk_open_sink(&out, w, in_store(&s, "objects/.bitsnap-engine", temporary), error)) {
             (void)engine_good(error);
             (void)write_object(&out, r, base ? &c->files[c->count - 1] : NULL, &x, error);
+            if (error->status && base && !out.given_up && !out.error) { /* what is damaged is no base */
+                close(out.fd), base = NULL;
+                if (!disk_open_sink(&out, w, temporary, error)) (void)engine_good(error), (void)write_object(&out, r, NULL, &x, error);
+            }
             x.base = x.has_base ? base->id : 0;
             known = manifest_object(&s.m, x.id);
             if (!error->status && known) x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
-            else (void)disk_close_sink(&out, temporary, in_store(&s, object_name(&x, object), path), in_store(&s, "objects", objects), step, error);
+            else object_name(&x, object), (void)disk_close_sink(&out, temporary, object_path(&s, object, path), in_store(&s, "objects", objects), step, error);
             if (!error->status && !list_step(w, &s, step, name, &x, error)) (void)save(w, &s, step, error);
         }
     }

@@ -36,7 +36,7 @@ class _Error(ctypes.Structure):
 
 class _Tensor(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("data", c_void_p), ("count", c_u64), ("columns", c_u64), ("kind", c_int),
-                ("master", c_void_p), ("fetch", c_void_p), ("store", c_void_p)]
+                ("master", c_void_p), ("fetch", c_void_p), ("store", c_void_p), ("weights", c_void_p)]
 
 
 class _Transport(ctypes.Structure):
@@ -44,15 +44,15 @@ class _Transport(ctypes.Structure):
 
 
 class _Options(ctypes.Structure):
-    _fields_ = [("name", c_char_p), ("directory", c_char_p), ("budget", c_u64), ("threads", c_uint), ("level", c_int), ("m_cells", c_uint),
-                ("v_cells", c_uint), ("deltas", c_int), ("copy", c_int), ("when_busy", c_int), ("patience", c_double),
+    _fields_ = [("name", c_char_p), ("directory", c_char_p), ("budget", c_u64), ("threads", c_uint), ("level", c_int),
+                ("level_most", c_int), ("m_cells", c_uint), ("v_cells", c_uint), ("stage", c_int), ("deltas", c_int), ("delta_percent", c_uint), ("copy", c_int), ("when_busy", c_int), ("patience", c_double),
                 ("transport", ctypes.POINTER(_Transport)), ("distance", c_uint), ("group", c_uint), ("partner_patience", c_double),
                 ("agent", ctypes.POINTER(c_char_p)), ("disk", c_char_p), ("say", SAY), ("say_context", c_void_p)]
 
 
 class _Cost(ctypes.Structure):
     _fields_ = [("seconds", c_double), ("encode_seconds", c_double), ("source", c_int), ("agree_seconds", c_double), ("fetch_seconds", c_double),
-                ("decode_seconds", c_double)] + [(name, c_u64) for name in ("elements_size", "frames_size", "written_size", "sent_size", "whole", "cast", "delta")]
+                ("decode_seconds", c_double)] + [(name, c_u64) for name in ("elements_size", "frames_size", "written_size", "sent_size", "whole", "cast", "delta")] + [("cells", c_double)]
 
 
 class Error(RuntimeError):
@@ -107,6 +107,10 @@ class Engine:
     def __init__(self, name, budget, *, group=None, policy="lossless", moments=("exp_avg", "exp_avg_sq"), library=None, say=None, **options):
         self._library = ctypes.CDLL(library or os.environ.get("BITSNAP_ENGINE", "build/libbitsnap_engine.so"))
         self._library.engine_last_cost.restype = ctypes.POINTER(_Cost)
+        sizes = (ctypes.c_size_t * 3)()
+        self._library.engine_sizes(sizes)
+        if list(sizes) != [ctypes.sizeof(x) for x in (_Options, _Tensor, _Cost)]:
+            raise ImportError("bitsnap's engine is of another version than engine_torch.py")
         self._gloo = Gloo(group) if group is not None else None
         self._moments = moments
         rank = self._gloo.table.rank if self._gloo else 0

@@ -472,6 +472,13 @@ store_entry *step_entry(const store_step *s, const char *path)
     return NULL;
 }
 
+void object_name(const store_object *x, char name[OBJECT_NAME])
+{
+    if (!x->tensors) (void)snprintf(name, OBJECT_NAME, "%016" PRIx64, x->id);
+    else if (!x->has_base) (void)snprintf(name, OBJECT_NAME, "%016" PRIx64 ".bsnap", x->id);
+    else (void)snprintf(name, OBJECT_NAME, "%016" PRIx64 "-%016" PRIx64 ".bsnap", x->id, x->base);
+}
+
 size_t manifest_chain(const manifest *m, const store_object *x, const store_object *chain[CHAIN_MAX])
 {
     const store_object *o = x;

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#define OBJECT_NAME 48             /* bytes that the name of an object takes, at most */
 #define CHAIN_MAX 256u             /* objects that one may take to be restored */
 #define STEP_MAX 9007199254740991u /* what every reader of JSON takes as it is */
 
@@ -53,6 +54,9 @@ void manifest_free(manifest *m);
 
 /* The text; errors are those of the stream. */
 void manifest_print(const manifest *m, FILE *to);
+
+/* What the file is called that an object is in. */
+void object_name(const store_object *x, char name[OBJECT_NAME]);
 
 store_object *manifest_object(const manifest *m, uint64_t id);             /* null: there is none */
 store_object *manifest_add_object(manifest *m, const store_object *x, fault *f); /* moves others; null: no memory */

@@ -37,17 +37,9 @@ char *store_path(const store *s, const char *folder, const char *name, fault *f)
     return path;
 }
 
-/* What the object is called. */
-static void object_name(const store_object *x, char name[48])
-{
-    if (!x->tensors) (void)snprintf(name, 48, "%016" PRIx64, x->id);
-    else if (!x->has_base) (void)snprintf(name, 48, "%016" PRIx64 ".bsnap", x->id);
-    else (void)snprintf(name, 48, "%016" PRIx64 "-%016" PRIx64 ".bsnap", x->id, x->base);
-}
-
 char *store_object_path(const store *s, const store_object *x, fault *f)
 {
-    char name[48];
+    char name[OBJECT_NAME];
     object_name(x, name);
     return store_path(s, OBJECTS, name, f);
 }
@@ -305,7 +297,7 @@ static int sweep_folder(const store *s, const char *folder, char (*names)[48], s
 int store_sweep(const store *s, fault *f)
 {
     const size_t count = s->m.object_count;
-    char (*names)[48] = (char (*)[48])malloc((count + 1) * sizeof *names);
+    char (*names)[OBJECT_NAME] = (char (*)[OBJECT_NAME])malloc((count + 1) * sizeof *names);
     size_t i;
     int failed;
     if (!names) return fault_memory(f);
