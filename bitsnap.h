@@ -1583,7 +1583,7 @@ enum {
     SLOT(QUANTIZE, uint64_t, log_join, (const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, \
          const uint8_t *low, size_t n, unsigned shift))
 
-/* A table of inner loops, all of which there are: what a machine has no better one for is the portable one. */
+/* A table of inner loops, all of which there are, but for what a switch leaves out: what a machine has no better one for is the portable one. */
 struct bitsnap_kernels {
     const char *name;
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */

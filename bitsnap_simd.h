@@ -283,11 +283,11 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  * target. They use the target's vocabulary: the functions that BSN_T names, bsn_avx2_add for BSN_T(add). `width` is a constant
  * everywhere, 1, 2, 4 or 8, the bytes of an element. A target comes with
  *
- *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2_; what functions need in front; bytes of a register
+ *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register
  *     BSN_T_MASKS, BSN_T_ACROSS               1: masks have registers of their own; join_across is there
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
- *     load store all and andnot or xor add sub signs zero          signs: all ones where a lane is below 0; zero: is all of it?
+ *     load store all and or xor add sub signs zero          signs: all ones where a lane is below 0; zero: is all of it?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
  *     min                                     of lanes of 2 and 4 bytes
  *     select put                              bits of x or y; the same where those of y are 0
@@ -310,7 +310,7 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
 #endif
 #define BSN_PASTE_(a, b) a##b
 #define BSN_PASTE(a, b) BSN_PASTE_(a, b)
-#define BSN_T(name) BSN_PASTE(BSN_T_NAME, name)
+#define BSN_T(name) BSN_PASTE(BSN_T_NAME, _##name) /* so that `and` stays a name where iso646.h makes it an operator */
 #define BSN_T_INLINE BSN_INLINE BSN_T_TARGET
 #define BSN_T_KERNEL static BSN_T_TARGET
 
@@ -706,7 +706,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
     return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
-#define BSN_T_NAME bsn_avx2_
+#define BSN_T_NAME bsn_avx2
 #define BSN_T_UNROLL
 #define BSN_T_TARGET BSN_AVX2
 #define BSN_T_BYTES 32
@@ -2390,7 +2390,7 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
 
-#define BSN_T_NAME bsn_avx512_
+#define BSN_T_NAME bsn_avx512
 #define BSN_T_UNROLL BSN_UNROLL
 #define BSN_T_TARGET BSN_AVX512
 #define BSN_T_BYTES 64
@@ -3402,7 +3402,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbo
     bsn_avx512_count_tokens(count, some, of, n, width);
 }
 
-/* (a function of its own, as bsn_avx2_add_some_classes) */
+/* A function of its own, for its stack. */
 BSN_FUNCTION BSN_AVX512 void bsn_avx512_census_some(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
                                                     size_t groups)
 {
@@ -4237,7 +4237,7 @@ BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uin
     v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
 }
 
-#define BSN_T_NAME bsn_neon_
+#define BSN_T_NAME bsn_neon
 #define BSN_T_UNROLL
 #define BSN_T_TARGET
 #define BSN_T_BYTES 16
@@ -4845,7 +4845,6 @@ BSN_T_INLINE BSN_T(v) BSN_T(all)(unsigned width, uint64_t x)
     }
 }
 BSN_T_INLINE BSN_T(v) BSN_T(and)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(and_)(x, y); }
-BSN_T_INLINE BSN_T(v) BSN_T(andnot)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(andnot_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(or)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(or_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(xor)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(xor_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(add)(unsigned width, BSN_T(v) x, BSN_T(v) y)

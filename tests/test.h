@@ -41,8 +41,8 @@ static const char *test_program = "";
 /* RUN(function): one case; its line says "ok" or "not ok". With NOT="this that" in the environment it passes over those. */
 #define RUN(function)                                                                                 \
     do {                                                                                              \
-        const char *not = getenv("NOT");                                                              \
-        if (not && strstr(not, #function)) break;                                                     \
+        const char *out = getenv("NOT");                                                              \
+        if (out && strstr(out, #function)) break;                                                     \
         test_failures_before = test_failures;                                                         \
         function();                                                                                   \
         printf("%s - %s %s\n", test_failures == test_failures_before ? "ok" : "not ok", test_program, #function); \
