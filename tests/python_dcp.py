@@ -91,6 +91,14 @@ def deltas():
         assert step % 3 or same(loaded(f"moved/step-{step}"), states[step])
     for step in range(5):
         assert same(loaded(f"moved/step-{step}"), states[step])
+    os.symlink("moved/step-3", "latest")
+    dcp.save(states[4], storage_writer=BitsnapWriter("linked", base="latest"))
+    os.unlink("latest")
+    os.symlink("moved/step-4", "latest")
+    assert same(loaded("linked"), states[4]) and os.path.getsize("linked/rank-0.bsnap") < 0.1 * sizes[0]
+    planner = {"planner": dcp.DefaultSavePlanner(enable_plan_caching=True)}
+    dcp.save(states[0], storage_writer=BitsnapWriter("cached-0"), **planner)
+    refused((Exception, CheckpointException), "enable_plan_caching=False", dcp.save, states[0], storage_writer=BitsnapWriter("cached-1", base="cached-0"), **planner)
     shutil.copy("moved/step-3/rank-0.bsnap", "moved/step-0/rank-0.bsnap")
     refused((Exception, CheckpointException), "rank-0.bsnap", loaded, "moved/step-1")  # another base than it was made against
 
@@ -196,6 +204,13 @@ def stock_files():
     packed = packed.getvalue()
     unpack = BitsnapTransform().transform_from
     assert unpack(io.BytesIO(packed)).read() == bytes(range(251)) * 20000
+    stream = unpack(io.BytesIO(packed + b"more"))
+    assert len(stream.read()) == 251 * 20000 and stream.read() == b""
+    outer = io.BytesIO()
+    outer.close = lambda: None
+    with BitsnapTransform().transform_to(outer) as stream:
+        stream.write(packed)
+    assert unpack(unpack(io.BytesIO(outer.getvalue()))).read() == bytes(range(251)) * 20000
     for size in (len(packed) - 1, len(packed) - 7, 100, 2, 0):
         refused(ValueError, "ends inside", unpack(io.BytesIO(packed[:size])).read)
     frame = bitsnap.compress(torch.zeros(5 << 20))

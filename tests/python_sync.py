@@ -1,4 +1,6 @@
 """Tests of docs/examples/sync: python_sync.py [SCHEDULES]. By check_python.sh, with bitsnap, numpy and torch installed."""
+import contextlib
+import errno
 import json
 import os
 import random
@@ -118,6 +120,16 @@ def all_tensors_or_none():
     bitsnap.apply = apply
     refused(MessageError, "", interrupted.tensors)
     assert interrupted.apply(data) is False and holds(interrupted, weights)
+    crafted = [(frame, dtype) for frame, (dtype, _) in zip(message.frames, rollout._weights.pieces)]
+    at = max(i for i, (_, dtype) in enumerate(crafted) if dtype == "BF16")  # half of this one, whose ids are right
+    half = rollout._weights.pieces[at][1][:len(rollout._weights.pieces[at][1]) // 4 * 2]
+    frames = [bitsnap.delta(half, half.copy(), "BF16", "BF16", flags=bitsnap_sync.FLAGS) if i == at else frame for i, (frame, _) in enumerate(crafted)]
+    infos = [bitsnap.info(x) for x in frames]
+    rollout._have = bitsnap_sync.version(message.name, [x["base_id"] for x in infos])
+    result = bitsnap_sync.version(message.name, [x["content_id"] for x in infos])
+    refused(WrongBase, "a delta against", rollout.apply, bitsnap_sync.pack(rollout.have, result, 0, message.name, b"", frames))
+    rollout._have = message.base
+    assert bits(rollout.tensors()) == before
     live = rollout.tensors()["norm"]
     live[7] = 3
     refused(bitsnap.Error, "not the base", rollout.apply, data)
@@ -343,6 +355,27 @@ def folders():
         train(weights)
         again.publish(weights)
         assert transports.pull(path, late) and holds(late, weights)
+        train(weights)
+        with unwritable("delta"):
+            refused(OSError, "No space", again.publish, weights)
+        assert not [x for x in os.listdir(path) if x.endswith(".new")]
+        train(weights)
+        again.publish(weights)  # with an anchor, as a delta is missing
+        assert transports.pull(path, late) and holds(late, weights)
+
+
+@contextlib.contextmanager
+def unwritable(what):
+    """Files of such names cannot be written."""
+    def fsync(fd):
+        if os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).startswith(what):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    before, os.fsync = os.fsync, fsync
+    try:
+        yield
+    finally:
+        os.fsync = before
 
 
 def sockets():

@@ -8,6 +8,7 @@ A version is named by its contents: the same weights have the same id in every p
 to another, or an anchor, which needs none. transports.py carries them by sockets and folders. Every size is checked before it is used.
 """
 import collections
+import contextlib
 import json
 import os
 import struct
@@ -161,7 +162,8 @@ class Message:
         if (version(self.name, [x.get("content_id", 0) for x in infos]) != self.result
                 or (self.base and version(self.name, [x.get("base_id", 0) for x in infos]) != self.base)):
             raise MessageError("damaged: the frames are not those of these versions")
-        self.size = sum(x["count"] * files._width(x["dtype"]) for x in infos)
+        self.sizes = [x["count"] * files._width(x["dtype"]) for x in infos]
+        self.size = sum(self.sizes)
 
 
 def merge(messages):
@@ -292,7 +294,7 @@ class Rollout:
             return False
         if message.base == 0:
             self._load(message)
-        elif message.base != self._have or message.name != self._weights.name or len(message.frames) != len(self._weights.pieces):
+        elif message.base != self._have or message.name != self._weights.name or message.sizes != [x.size for _, x in self._weights.pieces]:
             raise WrongBase(f"a delta against {message.base:016x}; here is {self._have:016x}")
         else:
             self._commit(message, data)
@@ -370,9 +372,14 @@ class Rollout:
 def _write(path, data):
     """A file that appears as a whole, or not at all."""
     temporary = os.fspath(path) + ".new"
-    with open(temporary, "wb") as f:
-        f.write(data)
-        f.flush()
-        os.fsync(f.fileno())
-    os.replace(temporary, path)
+    try:
+        with open(temporary, "wb") as f:
+            f.write(data)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
     files._sync(os.path.dirname(os.path.abspath(path)))

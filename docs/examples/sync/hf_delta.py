@@ -50,7 +50,7 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
             continue
         delta = after ^ before
         if encoding == "overwrite":  # bytes: how many, where, and which
-            if end - begin > 1 << 32:
+            if end - begin >= 1 << 32:
                 raise ValueError(f"{name} has {end - begin} bytes; overwrite reaches 2^32")
             delta = numpy.concatenate([numpy.append(changed.size, changed).astype("<u4").view(numpy.uint8), after[changed]])
         deltas[name] = numpy.frombuffer(Zstd(1).encode(delta), numpy.uint8)

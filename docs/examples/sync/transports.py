@@ -1,4 +1,5 @@
 """Messages of bitsnap_sync over sockets and through folders. Whoever misses some asks for what leads from his version to the newest."""
+import math
 import os
 import socket
 import socketserver
@@ -23,6 +24,7 @@ class Server:
     def __init__(self, trainer, address=("127.0.0.1", 0)):
         class Handler(socketserver.BaseRequestHandler):
             def handle(self):
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that is gone does not stay for ever
                 try:
                     while True:
                         magic, have, wait = ASK.unpack(_read(self.request, ASK.size))
@@ -99,8 +101,9 @@ class Folder:
         base = self._trainer.have
         message = self._trainer.publish(tensors, step)
         if message is not None:
+            total, self._bytes = self._bytes + len(message), math.inf  # if this one is lost, an anchor comes next
             self._put(f"delta-{base:016x}-{self._trainer.have:016x}.bsync", message)
-            self._bytes += len(message)
+            self._bytes = total
             if self._bytes > self._share * self._size:
                 self._put_anchor()
             self._put_latest()

@@ -97,6 +97,8 @@ class BitsnapWriter(StorageWriter):
             raise ValueError("checkpoints without collectives are not supported")
 
     def prepare_local_plan(self, plan):
+        if not getattr(plan, "usable", True):  # it would bring what the checkpoint before was a delta to
+            raise ValueError("plans that the planner has cached are not supported: enable_plan_caching=False")
         os.makedirs(self.path, exist_ok=True)
         if os.path.exists(os.path.join(self.path, CHECKPOINT)):
             raise FileExistsError(f"{self.path} has a checkpoint already, which stays; remove it first")
@@ -105,9 +107,10 @@ class BitsnapWriter(StorageWriter):
     def prepare_global_plan(self, plans):
         self._chain = []
         if self._base is not None and os.path.exists(os.path.join(self._base, CHECKPOINT)):
-            chain = [*_read(self._base)["bases"], "."]
+            base = os.path.realpath(self._base)  # a link may lead elsewhere later
+            chain = [*_read(base)["bases"], "."]
             if len(chain) < self._anchor:
-                self._chain = [os.path.join(self._base, directory) for directory in chain]
+                self._chain = [os.path.join(base, directory) for directory in chain]
         return [dataclasses.replace(plan, storage_data=(f"rank-{i}.bsnap", self._chain)) for i, plan in enumerate(plans)]
 
     def write_data(self, plan, planner):
@@ -163,7 +166,7 @@ class BitsnapWriter(StorageWriter):
                  [str(x.properties.dtype).removeprefix("torch."), x.size, x.properties.requires_grad, [[c.offsets, c.sizes] for c in x.chunks]]
                  for fqn, x in metadata.state_dict_metadata.items()}
         storage = [entry for rank in results for entry in entries(rank)]
-        whole = {"version": 1, "bases": [os.path.relpath(directory, self.path) for directory in self._chain],
+        whole = {"version": 1, "bases": [os.path.relpath(directory, os.path.realpath(self.path)) for directory in self._chain],
                  "planner": _take(metadata.planner_data, "", {}), "state": state, "storage": storage}
         files.write(os.path.join(self.path, CHECKPOINT), [], {_KEY: json.dumps(whole, separators=(",", ":"))}, "default", 1, None)
         files._sync(os.path.dirname(os.path.abspath(self.path)))

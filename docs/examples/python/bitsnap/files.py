@@ -2,7 +2,7 @@
 import contextlib
 import json
 import os
-import tempfile
+import secrets
 
 from . import _core
 from ._arrays import DTYPES
@@ -176,14 +176,11 @@ def write(filename, tensors, metadata, level, threads, base, flags=0):
     if filename is None:
         return _fill(_core.Writer(-1, table, text, **options), tensors)
     directory = os.path.dirname(os.path.abspath(filename))
-    fd, temporary = tempfile.mkstemp(prefix=".bitsnap-", dir=directory)
+    temporary = os.path.join(directory, f".bitsnap-{secrets.token_hex(8)}")
+    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         size = _fill(_core.Writer(fd, table, text, **options), tensors)
         os.fsync(fd)
-        if hasattr(os, "fchmod"):
-            mask = os.umask(0)
-            os.umask(mask)
-            os.fchmod(fd, 0o666 & ~mask)
         os.close(fd)
         fd = -1
         os.replace(temporary, filename)

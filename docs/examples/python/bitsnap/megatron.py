@@ -3,6 +3,7 @@
     save(state, "step-20", sharded_strategy=SaveStrategy(base="step-10"))     # async_sharded_save=True, too
     load(state, "step-20")                                                    # once this module is imported
 """
+import contextlib
 import functools
 import json
 import os
@@ -73,6 +74,8 @@ class SaveStrategy(AsyncSaveShardedStrategy):
             return writer.prepare_global_plan(plans)
 
         plan = planner.finish_plan(group.reduce_scatter("plan", local_step, global_step))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_results(writer, plan))  # of an attempt that did not end
 
         def finish():
             def read():

@@ -75,15 +75,18 @@ class _Packer(io.RawIOBase):
 
 class _Unpacker(io.RawIOBase):
     def __init__(self, input):
-        self._input, self._piece = input, memoryview(b"")
+        self._input, self._piece, self._ended = input, memoryview(b""), False
 
     def readable(self):
         return True
 
     def readinto(self, buffer):
-        if not self._piece:
+        while not self._piece:
+            if self._ended:
+                return 0
             size = int.from_bytes(self._exactly(4), "little")
             if not size:
+                self._ended = True
                 return 0
             frame = self._exactly(size)
             if info(frame)["count"] > BitsnapTransform.PIECE:
@@ -94,7 +97,10 @@ class _Unpacker(io.RawIOBase):
         return n
 
     def _exactly(self, size):
-        data = self._input.read(size)
-        if len(data) != size:
-            raise ValueError("the stream ends inside a frame")
+        data = b""
+        while len(data) < size:
+            part = self._input.read(size - len(data))
+            if not part:
+                raise ValueError("the stream ends inside a frame")
+            data += part
         return data
