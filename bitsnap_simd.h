@@ -5304,8 +5304,8 @@ BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, 
             if (k == whole) BSN_T(store)(bits + i, BSN_T(and)(BSN_T(lowest)(width, x), some));
             else if (planes) BSN_T(store)(planes + k * slices.stride + i, BSN_T(lowest)(width, x));
             if (k + 1 == parts) break;
-            BSN_UNROLL
-            for (j = 0; j < width; j++) x[j] = BSN_T_SHR(width, x[j], 8);
+            x[0] = BSN_T_SHR(width, x[0], 8), x[1] = BSN_T_SHR(width, x[1], 8); /* clang does not unroll a loop here */
+            if (width == 4) x[2] = BSN_T_SHR(width, x[2], 8), x[3] = BSN_T_SHR(width, x[3], 8);
         }
     }
     return BSN_T(any)(width, any);
