@@ -14,8 +14,8 @@ run() { # package, compiler, sanitizers, options...
     for source in tests/test_*.c; do
         name=$(basename "$source" .c)
         # bytes exchanged by XOR look uninitialised to it where a neighbour is; the tool's workspace is not cleared; what changes
-        # while it is read makes cursors pass what has been written; and of other kernels there are none
-        case $sanitizers$name in memorytest_safetensors | memorytest_race | memorytest_kernels) continue ;; esac
+        # while it is read makes cursors pass what has been written; of other kernels there are none; and some decode nothing of their own
+        case $sanitizers${name#test} in memory_safetensors | memory_race | memory_kernels | memory_estimate | memory_options | memory_processors | memory_interrupt) continue ;; esac
         case $name in *_cases | *_errors | *_interrupt | *_processors | *_pull | *_safetensors | *_file | *_engine) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
         $compiler $portable -std=c99 -g1 -fsanitize="$sanitizers" -fno-sanitize-recover=all "$@" -w -I. "$source" -o "$t/$name" -lpthread -lm ||
             { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
