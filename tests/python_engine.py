@@ -50,7 +50,7 @@ def two_ranks():
             process.start()
         for process in ranks:
             process.join()
-        assert [process.exitcode for process in ranks] == [0, 0] if life else [-signal.SIGKILL] * 2
+        assert [process.exitcode for process in ranks] == ([0, 0] if life else [-signal.SIGKILL] * 2)
         got = sorted(result.get() for _ in ranks)
         if not life:
             assert [x[1] for x in got] == [None, None], got

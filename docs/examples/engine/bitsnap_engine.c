@@ -771,6 +771,11 @@ static uint64_t new_origin(void)
 static engine_status mover_start(engine *e, engine_error *error);
 static void mover_stop(engine *e);
 
+void engine_sizes(size_t sizes[3])
+{
+    sizes[0] = sizeof(engine_options), sizes[1] = sizeof(engine_tensor), sizes[2] = sizeof(engine_cost);
+}
+
 engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
 {
     engine *e = (engine *)calloc(1, sizeof *e);
