@@ -92,6 +92,10 @@ rows = re.findall(r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$
 bad = [r for r in rows + re.findall(r"commit \w+, cc", read("README.md")) if r not in whole]
 report(len(rows) > 5 and not bad, "the first tables of README.md are rows of bench/results/cli.md", " ".join(bad))
 
+models = read("bench/results/models.md")
+rows = re.findall(r"^\| (?:bitsnap|zipnn|openzl|zstd)[^\n]*\) \|$", read("README.md"), re.M)
+report(len(rows) == 8 and all(r in models for r in rows), "the tables of published models in README.md are rows of bench/results/models.md")
+
 measured = re.findall(r"^\| [^|\n]+ \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| [^|\n]+ \|$", read("docs/SCALE.md"), re.M)
 bad = []
 for m in measured:
