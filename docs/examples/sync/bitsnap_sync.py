@@ -8,7 +8,6 @@ A version is named by its contents: the same weights have the same id in every p
 to another, or an anchor, which needs none. transports.py carries them by sockets and folders. Every size is checked before it is used.
 """
 import collections
-import contextlib
 import json
 import os
 import struct
@@ -196,6 +195,11 @@ def route(deltas, have, latest):
     return way[::-1]
 
 
+def put(path, data):
+    with files.whole_file(path) as f:
+        f.write(data)
+
+
 # ---- the two ends
 
 class Trainer:
@@ -270,7 +274,7 @@ class Rollout:
 
     def _keep(self, weights, have):
         if self._path is not None:
-            _write(self._path, weights.memory)
+            put(self._path, weights.memory)
             weights = self._map()
         self._weights, self._have = weights, have
 
@@ -360,26 +364,10 @@ class Rollout:
         if self._path is None:
             return
         if data is not None:
-            _write(self._name, data)
+            put(self._name, data)
         elif os.path.exists(self._name):
             os.unlink(self._name)
 
     def close(self):
         if self._path is not None:
             self._lock.close()
-
-
-def _write(path, data):
-    """A file that appears as a whole, or not at all."""
-    temporary = os.fspath(path) + ".new"
-    try:
-        with open(temporary, "wb") as f:
-            f.write(data)
-            f.flush()
-            os.fsync(f.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
-    files._sync(os.path.dirname(os.path.abspath(path)))

@@ -15,7 +15,7 @@ import safetensors
 import safetensors.numpy
 from numcodecs.zstd import Zstd
 
-from bitsnap_sync import MessageError, WrongBase, _write
+from bitsnap_sync import MessageError, WrongBase, put
 
 INDEX = "model.safetensors.index.json"
 
@@ -58,10 +58,10 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
     os.makedirs(path, exist_ok=True)
     file = "model-00000-of-00001.safetensors"
     if deltas:
-        _write(os.path.join(path, file), safetensors.numpy.save(deltas, metadata=checks))
+        put(os.path.join(path, file), safetensors.numpy.save(deltas, metadata=checks))
     index = {"metadata": {"version": version, "base_version": base_version, "delta_encoding": encoding, "compression_format": "zstd",
                           "checksum_format": checksum}, "weight_map": dict.fromkeys(deltas, file)}
-    _write(os.path.join(path, INDEX), json.dumps(index).encode())
+    put(os.path.join(path, INDEX), json.dumps(index).encode())
 
 
 def read(path, weights, version):

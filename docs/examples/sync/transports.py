@@ -6,7 +6,7 @@ import socketserver
 import struct
 import threading
 
-from bitsnap_sync import Message, MessageError, _write, merge, route
+from bitsnap_sync import Message, MessageError, merge, put, route
 
 # ---- sockets: a rollout sends ASK, its version and for how many seconds the trainer may wait for another; the answer is the size of a
 # message, 0 for none, and the message.
@@ -110,7 +110,7 @@ class Folder:
         return message
 
     def _put(self, name, message):
-        _write(os.path.join(self._path, name), message)
+        put(os.path.join(self._path, name), message)
         self._files = [x for x in self._files if x != name] + [name]
 
     def _put_anchor(self):
@@ -119,7 +119,7 @@ class Folder:
         self._bytes, self._size = 0, len(message)
 
     def _put_latest(self):
-        _write(os.path.join(self._path, "latest"), b"%016x\n" % self._trainer.have)
+        put(os.path.join(self._path, "latest"), b"%016x\n" % self._trainer.have)
         anchors = [x for x in self._files if x.startswith("anchor-")]
         while anchors[2:] and self._files[0] != anchors[-2]:
             os.unlink(os.path.join(self._path, self._files.pop(0)))

@@ -175,22 +175,26 @@ def write(filename, tensors, metadata, level, threads, base, flags=0):
     options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases}
     if filename is None:
         return _fill(_core.Writer(-1, table, text, **options), tensors)
+    with whole_file(filename) as f:
+        return _fill(_core.Writer(f.fileno(), table, text, **options), tensors)
+
+
+@contextlib.contextmanager
+def whole_file(filename):
+    """A new file, open to be written, that gets its name when the block ends, and is on the disk then; after an exception there is none."""
     directory = os.path.dirname(os.path.abspath(filename))
     temporary = os.path.join(directory, f".bitsnap-{secrets.token_hex(8)}")
-    fd = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    f = open(temporary, "x+b")
     try:
-        size = _fill(_core.Writer(fd, table, text, **options), tensors)
-        os.fsync(fd)
-        os.close(fd)
-        fd = -1
+        with f:
+            yield f
+            f.flush()
+            os.fsync(f.fileno())
         os.replace(temporary, filename)
     except BaseException:
-        if fd >= 0:
-            os.close(fd)
         os.unlink(temporary)
         raise
     _sync(directory)
-    return size
 
 
 def _fill(writer, tensors):
