@@ -96,7 +96,7 @@ MIB ?= 256
 bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
 	@$(if $(RANKS),OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) -DMEASURE_MPI -I. docs/examples/engine/engine_measure.c docs/examples/engine/engine_mpi.c \
 	    $(B)/libbitsnap_engine.a,$(CC) $(CFLAGS) $^) -o $(B)/engine_measure -lpthread
-	@$(if $(RANKS),mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
+	@$(if $(RANKS),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
