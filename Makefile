@@ -254,7 +254,7 @@ study-build:
 	    $(filter-out bench/study/stages.c,$(wildcard bench/study/*.c)) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
 
 #: make study-stages               what the checkpoint engine chooses in whole runs of three architectures, beside every fixed policy: table and picture
-#:                  into bench/results, in ten minutes; STUDY=quick: a glance, into build/study.quick
+#:                  into bench/results, in five minutes; STUDY=quick: a glance, into build/study.quick
 study-stages: $(B)/stages
 	@MACHINE="$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); $$($(CC) --version | head -n 1) $(CFLAGS); commit $(COMMIT)" \
 	    bench/study/stages.sh $(B)/stages $(B)/stages.run$(STUDY) $(if $(STUDY),$(B)/study.quick,bench/results) $(STUDY)

@@ -7,7 +7,7 @@ LC_ALL=C; export LC_ALL
 if [ $# -lt 3 ]; then sed -n '2,5s/^# *//p' "$0"; exit 2; fi
 stages=$1 scratch=$2 results=$3 quick=$4
 here=$(cd "$(dirname "$0")" && pwd) && root=$here/../..
-mkdir -p "$scratch" "$results" || exit 1
+mkdir -p "$scratch" "$results" && results=$(cd "$results" && pwd) || exit 1
 options='--steps 300 --layers 2 --context 64' most=2
 if [ -n "$quick" ]; then options='--steps 60 --layers 1 --dim 64 --context 32' most=5; fi
 for model in gpt gated moe; do
