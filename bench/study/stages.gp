@@ -12,7 +12,7 @@ rows(model, set) = "< awk -F'\\t' '$1 == \"model\" || ($1 == \"".model."\" && $2
 set label 1 system("sed -n '2s/^# //p' ".steps) at screen 0.5, 0.012 center font ",9" tc rgb "#777777" noenhanced
 set terminal svg size 1200,900 font "sans,12" background "white"
 set output results."/study-stages.svg"
-set multiplot layout 3,3 title "what the engine chooses over a training run: bytes, time, choice\n" margins 0.06,0.94,0.11,0.92 spacing 0.07,0.07
+set multiplot layout 3,3 title "what the engine chooses over a training run: bytes, time, choice\n" margins 0.06,0.94,0.13,0.92 spacing 0.07,0.07
 set xlabel ""
 set ylabel "bytes a step, of raw"
 set yrange [0:1]
