@@ -11,11 +11,14 @@ cd "$(dirname "$0")/.." && root=$PWD && mkdir -p build || exit 1
 log=build/field.log
 cat tests/requirements.txt bench/requirements.txt >build/field.txt
 if ! cmp -s build/field.txt build/venv/field; then
+    echo 'installing packages from PyPI, some minutes' >&2
     { [ -e build/venv ] || "${PYTHON:-python3}" -m venv build/venv; } >$log 2>&1 &&
         build/venv/bin/python -m pip install -q -r build/field.txt >>$log 2>&1 || { tail -n 3 $log; echo 'SKIP: needs packages from PyPI'; exit 0; }
     cp build/field.txt build/venv/field
 fi
-if [ -z "$(find build/site -name '_core*.so' -newer bitsnap.h -newer bitsnap_simd.h -newer docs/examples/python/bitsnap/_core.c 2>/dev/null)" ]; then
+core=$(find build/site -name '_core*.so' 2>/dev/null)
+if [ -z "$core" ] || [ -n "$(find bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/python -name '*.[chp]*' -newer "$core")" ]; then
+    echo 'compiling the package for Python, a minute' >&2
     rm -rf build/site build/package && mkdir -p build/package/docs/examples && cp bitsnap.h bitsnap_simd.h build/package &&
         cp -R docs/examples/python docs/examples/file docs/examples/tool build/package/docs/examples &&
         CFLAGS=-O3 build/venv/bin/python -m pip install -q --no-build-isolation --no-deps --target build/site build/package/docs/examples/python >$log 2>&1 ||
