@@ -51,7 +51,10 @@ typedef struct job {
     progress progress;
     json out;
     adam_choice *choices;  /* of the first file's tensors: --adam */
-    int folders;           /* both files are of folders: what only one of them has may stand in another */
+    const shards *folder;  /* the first file's, where both are of folders: only partners are compared; or null */
+    size_t first, second;  /* their numbers in their folders */
+    const char *file;      /* of a folder: where the tensor is that is told of; */
+    int alone;             /* no other file of the folder has one of its name */
     int equal;
     int within;            /* what differs is within its bounds */
     fault *f;
@@ -209,8 +212,12 @@ static int spool(side *s, fault *f)
 
 /* ================================================================================= OUTPUT */
 
-static void print_name(text_slice name)
+static void print_name(const job *j, text_slice name)
 {
+    if (j->file && !j->alone) {
+        (void)print_text(stdout, j->file, strlen(j->file));
+        (void)fputs(": ", stdout);
+    }
     if (name.at) (void)print_text(stdout, name.at, name.size);
     else (void)fputs("(raw)", stdout);
 }
@@ -222,6 +229,7 @@ static void json_tensor_begin(job *j, text_slice name, const char *status)
     if (name.at) json_text(&j->out, name.at, name.size);
     else json_null(&j->out);
     json_member_string(&j->out, "status", status);
+    if (j->file) json_member_string(&j->out, "file", j->file);
 }
 
 /* Something differs for which there is no bound. */
@@ -236,7 +244,7 @@ static void report_state(job *j, text_slice name, const char *status, const char
         json_tensor_begin(j, name, status);
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
-        print_name(name);
+        print_name(j, name);
         (void)fputs(": ", stdout);
         (void)print_text(stdout, words, strlen(words)); /* dtypes are the file's own */
         (void)putchar('\n');
@@ -273,7 +281,7 @@ static void report_difference(job *j, text_slice name, const difference *d, doub
     }
     if (j->o->quiet || (!d->differing && !j->o->verbose)) return;
     line_wipe();
-    print_name(name);
+    print_name(j, name);
     if (!d->differing) {
         (void)printf(": equal, %llu elements\n", (unsigned long long)d->count);
         return;
@@ -374,16 +382,30 @@ static int same_order(const safetensors *a, const tensor **names_b, size_t count
     return 1;
 }
 
+static void tell_of(job *j, const shards *in, const shard_tensor *t)
+{
+    j->file = in->files[t->shard].name;
+    j->alone = shards_is_alone(in, t);
+}
+
+/* The tensor that is compared with x; null where the second file has none. */
+static const tensor *partner_of(job *j, const tensor *x, const tensor **names_b)
+{
+    const shard_tensor *t = j->folder ? shards_find(j->folder, x->name, j->first) : NULL;
+    if (t) tell_of(j, j->folder, t);
+    return j->folder && (!t || t->partner != j->second) ? NULL : bitsnap_tensor_find(names_b, j->b.model->count, x->name);
+}
+
 static int compare_tensors(job *j, const tensor **names_a, const tensor **names_b)
 {
     const safetensors *a = j->a.model, *b = j->b.model;
     size_t i;
     if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     for (i = 0; i < a->count; i++) {
-        const tensor *x = &a->tensors[i], *y = bitsnap_tensor_find(names_b, b->count, x->name);
+        const tensor *x = &a->tensors[i], *y = partner_of(j, x, names_b);
         char words[160];
         if (!y) {
-            if (!j->folders) report_state(j, x->name, "only_in_first", "only in the first file");
+            if (!j->folder) report_state(j, x->name, "only_in_first", "only in the first file");
         } else if (bitsnap_slice_compare(x->dtype, y->dtype)) {
             (void)snprintf(words, sizeof words, "dtypes differ: %.*s and %.*s",
                            (int)(x->dtype.size < 40 ? x->dtype.size : 40), x->dtype.at,
@@ -395,7 +417,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
             return 1;
         }
     }
-    for (i = 0; i < b->count && !j->folders; i++)
+    for (i = 0; i < b->count && !j->folder; i++)
         if (!bitsnap_tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
     if (finish_side(&j->a, j->f)) return fail_side(&j->a, j->f);
@@ -511,8 +533,8 @@ static int compare_sides(job *j)
         return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
     /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
     if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
-    if (!j->a.raw && !j->folders) compare_texts(j);
-    if (!j->folders) begin_tensors(j);
+    if (!j->a.raw && !j->folder) compare_texts(j);
+    if (!j->folder) begin_tensors(j);
     if (j->a.raw ? compare_raw(j) : compare_named(j)) return 1;
     if (j->o->json || j->o->quiet) return 0;
     progress_end(&j->progress);
@@ -530,11 +552,11 @@ static int compare_files(job *j, const base *b, const char *path_a, const char *
            : open_side(j, &j->b, b, path_b) ? fault_in(j->f, j->b.in.name ? j->b.in.name : path_b) : 0;
     if (!failed) {
         progress_set_total(&j->progress, j->a.data_size);
-        if (!j->folders) begin_report(j, j->a.in.name, j->b.in.name);
+        if (!j->folder) begin_report(j, j->a.in.name, j->b.in.name);
         failed = compare_sides(j);
     }
     progress_end(&j->progress);
-    if (!failed && !j->folders) end_report(j);
+    if (!failed && !j->folder) end_report(j);
     free(j->choices);
     j->choices = NULL;
     close_side(&j->a);
@@ -554,22 +576,26 @@ static int note_shards(const job *j, const shards *s)
     return 0;
 }
 
-/* Marks the files of `b` that have tensors of this one. */
-static void find_partners(const shard *x, const shards *b, unsigned char *partner)
+/* Marks the files of `b` that have partners of this one's tensors. */
+static void find_partners(const shards *a, size_t number, unsigned char *partner, size_t count)
 {
+    const shard *x = &a->files[number];
     size_t i;
-    memset(partner, 0, b->count);
+    memset(partner, 0, count);
     for (i = 0; i < x->model.count; i++) {
-        const shard_tensor *y = shards_find(b, x->model.tensors[i].name);
-        if (y) partner[y->shard] = 1;
+        const shard_tensor *t = shards_find(a, x->model.tensors[i].name, number);
+        if (t && t->partner != NO_SHARD) partner[t->partner] = 1;
     }
 }
 
-static void report_missing(job *j, const shards *in, const shards *from, const char *status, const char *words)
+static void report_missing(job *j, const shards *in, const char *status, const char *words)
 {
     size_t i;
-    for (i = 0; i < in->tensor_count; i++)
-        if (!shards_find(from, in->tensors[i].name)) report_state(j, in->tensors[i].name, status, words);
+    for (i = 0; i < in->tensor_count; i++) {
+        if (in->tensors[i].partner != NO_SHARD) continue;
+        tell_of(j, in, &in->tensors[i]);
+        report_state(j, in->tensors[i].name, status, words);
+    }
 }
 
 static int compare_shards(job *j, const shards *a, const shards *b)
@@ -578,10 +604,13 @@ static int compare_shards(job *j, const shards *a, const shards *b)
     size_t i, k;
     int failed = !partner && fault_memory(j->f);
     for (i = 0; i < a->count && !failed; i++) {
-        find_partners(&a->files[i], b, partner);
+        find_partners(a, i, partner, b->count);
         progress_files(i + 1, a->count);
-        for (k = 0; k < b->count && !failed; k++)
+        j->first = i;
+        for (k = 0; k < b->count && !failed; k++) {
+            j->second = k;
             if (partner[k]) failed = compare_files(j, NULL, a->files[i].path, b->files[k].path);
+        }
     }
     free(partner);
     return failed;
@@ -591,18 +620,18 @@ static int compare_folders(job *j, const char *path_a, const char *path_b)
 {
     shards a, b;
     int failed;
-    j->folders = 1;
+    j->folder = &a;
     memset(&b, 0, sizeof b);
     failed = shards_open(&a, j->codec, path_a, &j->o->select, j->f) || shards_open(&b, j->codec, path_b, &j->o->select, j->f) ||
-             note_shards(j, &a) || note_shards(j, &b);
+             shards_pair(&a, &b, j->f) || note_shards(j, &a) || note_shards(j, &b);
     if (!failed) {
         begin_report(j, path_a, path_b);
         begin_tensors(j);
         failed = compare_shards(j, &a, &b);
     }
     if (!failed) {
-        report_missing(j, &a, &b, "only_in_first", "only in the first folder");
-        report_missing(j, &b, &a, "only_in_second", "only in the second folder");
+        report_missing(j, &a, "only_in_first", "only in the first folder");
+        report_missing(j, &b, "only_in_second", "only in the second folder");
         end_report(j);
     }
     shards_close(&a);

@@ -128,17 +128,11 @@ static int index_tensors(shards *s, fault *f)
     for (i = 0; i < s->count; i++) {
         for (k = 0; k < s->files[i].model.count; k++) {
             s->tensors[n].name = s->files[i].model.tensors[k].name;
+            s->tensors[n].partner = NO_SHARD;
             s->tensors[n++].shard = i;
         }
     }
     qsort(s->tensors, n, sizeof *s->tensors, by_name);
-    for (i = 1; i < n; i++) {
-        const shard_tensor *a = &s->tensors[i - 1], *b = &s->tensors[i];
-        if (bitsnap_slice_compare(a->name, b->name)) continue;
-        (void)fault_set(f, "has the tensor %.*s, as has %s; leave out one of the files with --exclude", b->name.size < 200 ? (int)b->name.size : 200,
-                        b->name.at, s->files[a->shard].path);
-        return fault_in(f, s->files[b->shard].path);
-    }
     return 0;
 }
 
@@ -173,17 +167,87 @@ int shards_open(shards *s, codec *c, const char *path, const selection *select, 
     return fault_in(f, path);
 }
 
-const shard_tensor *shards_find(const shards *s, text_slice name)
+shard_tensor *shards_find(const shards *s, text_slice name, size_t file)
 {
-    size_t low = 0, high = s->tensor_count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = bitsnap_slice_compare(s->tensors[middle].name, name);
-        if (!order) return &s->tensors[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
+    const shard_tensor wanted = { name, file, NO_SHARD };
+    return (shard_tensor *)bsearch(&wanted, s->tensors, s->tensor_count, sizeof wanted, by_name);
+}
+
+int shards_is_alone(const shards *s, const shard_tensor *t)
+{
+    return (t == s->tensors || bitsnap_slice_compare(t[-1].name, t->name)) &&
+           (t + 1 == s->tensors + s->tensor_count || bitsnap_slice_compare(t[1].name, t->name));
+}
+
+/* The first of the file's names in the folder that is this one, packed or not. */
+static size_t same_file(const shards *s, const char *name)
+{
+    size_t i;
+    for (i = 0; i < s->count && !is_called(s->files[i].name, name) && !is_called(name, s->files[i].name); i++)
+        ;
+    return i;
+}
+
+static shard_tensor *name_end(const shards *s, shard_tensor *t)
+{
+    const text_slice name = t->name;
+    while (t < s->tensors + s->tensor_count && !bitsnap_slice_compare(t->name, name)) t++;
+    return t;
+}
+
+/* How many of these have no partner; the first two of them. */
+static size_t left_over(shard_tensor *t, const shard_tensor *end, shard_tensor *left[2])
+{
+    size_t n = 0;
+    for (; t < end; t++) {
+        if (t->partner != NO_SHARD) continue;
+        if (n < 2) left[n] = t;
+        n++;
     }
-    return NULL;
+    return n;
+}
+
+static void make_partners(shard_tensor *x, shard_tensor *y)
+{
+    x->partner = y->shard;
+    y->partner = x->shard;
+}
+
+/* Tensors of one name, up to x_end and y_end; `same`: of each file of a the one of its name in b. */
+static int pair_name(const shards *a, const shards *b, shard_tensor *x, const shard_tensor *x_end, shard_tensor *y, const shard_tensor *y_end,
+                     const size_t *same, fault *f)
+{
+    shard_tensor *t, *left_x[2], *left_y[2], *const *twice;
+    size_t n_x, n_y;
+    for (t = x; t < x_end; t++) {
+        shard_tensor *partner = shards_find(b, t->name, same[t->shard]);
+        if (partner && partner->partner == NO_SHARD) make_partners(t, partner);
+    }
+    n_x = left_over(x, x_end, left_x);
+    n_y = left_over(y, y_end, left_y);
+    if (!n_x || !n_y) return 0;
+    if (n_x == 1 && n_y == 1) return make_partners(left_x[0], left_y[0]), 0;
+    twice = n_x > 1 ? left_x : left_y;
+    (void)fault_set(f, "has the tensor %.*s, as has %s; leave out one of the files with --exclude", twice[1]->name.size < 200 ? (int)twice[1]->name.size : 200,
+                    twice[1]->name.at, (n_x > 1 ? a : b)->files[twice[0]->shard].path);
+    return fault_in(f, (n_x > 1 ? a : b)->files[twice[1]->shard].path);
+}
+
+int shards_pair(shards *a, shards *b, fault *f)
+{
+    shard_tensor *x = a->tensors, *y = b->tensors;
+    size_t i, *same = (size_t *)malloc(a->count * sizeof *same);
+    int failed = !same && fault_memory(f);
+    for (i = 0; i < a->count && !failed; i++) same[i] = same_file(b, a->files[i].name);
+    while (x < a->tensors + a->tensor_count && y < b->tensors + b->tensor_count && !failed) {
+        shard_tensor *const x_end = name_end(a, x), *const y_end = name_end(b, y);
+        const int order = bitsnap_slice_compare(x->name, y->name);
+        if (!order) failed = pair_name(a, b, x, x_end, y, y_end, same, f);
+        if (order <= 0) x = x_end;
+        if (order >= 0) y = y_end;
+    }
+    free(same);
+    return failed;
 }
 
 void shards_close(shards *s)

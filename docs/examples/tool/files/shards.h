@@ -17,24 +17,30 @@ typedef struct shard {
     char *why;               /* of bases: why it is none, though it is called so; or null */
 } shard;
 
+#define NO_SHARD SIZE_MAX
+
 typedef struct shard_tensor {
     text_slice name;
-    size_t shard;
+    size_t shard, partner; /* in which file it is, and in which file of the other folder what it is compared with; or NO_SHARD */
 } shard_tensor;
 
 typedef struct shards {
     walk folder;
     shard *files;
     size_t count;
-    shard_tensor *tensors; /* by name; of bases there are none */
+    shard_tensor *tensors; /* by name, then by shard; of bases there are none */
     size_t tensor_count;
     const char *path;
     const struct shards *before; /* of bases: the folder that has what its deltas are against, or null */
 } shards;
 
-/* Of all .safetensors and .bsnap files in the folder that are selected. No two tensors may have one name. */
+/* Of all .safetensors and .bsnap files in the folder that are selected. */
 int shards_open(shards *s, codec *c, const char *path, const selection *select, fault *f);
-const shard_tensor *shards_find(const shards *s, text_slice name); /* or null */
+/* Gives tensors of one name their partners: those in files of one name, packed or not; then what is left, if that is one in each folder.
+ * It fails where it cannot be told which is whose. */
+int shards_pair(shards *a, shards *b, fault *f);
+shard_tensor *shards_find(const shards *s, text_slice name, size_t file); /* null: it has none */
+int shards_is_alone(const shards *s, const shard_tensor *t); /* whether no other file has a tensor of its name */
 void shards_close(shards *s);
 
 /* ================================================================================= BASES
