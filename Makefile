@@ -107,6 +107,7 @@ $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< -o $@ -lpthread -lm
 
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
+$(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 

@@ -281,29 +281,32 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  *
  * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which includes itself for each
  * target. They use the target's vocabulary: the functions that BSN_T names, bsn_avx2_add for BSN_T(add). `width` is a constant
- * everywhere, 1, 2, 4 or 8, the bytes of an element. A target comes with
+ * everywhere, 1, 2, 4 or 8, the bytes of an element; 8 only where it is named, and with BSN_T_MASKS. A target comes with
  *
- *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register
- *     BSN_T_MASKS, BSN_T_ACROSS               1: masks have registers of their own; join_across is there
+ *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register: 16, 32 or 64
+ *     BSN_T_MASKS, BSN_T_ACROSS, BSN_T_UNROLL 1: masks have registers of their own; join_across is there; BSN_UNROLL, or nothing where
+ *                                             code would become too large
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
- *     load store all and or xor add sub signs zero          signs: all ones where a lane is below 0; zero: is all of it?
+ *     load store all and or xor add sub signs zero          of all widths; all: each lane is x; signs: all ones where a lane is below 0;
+ *                                             zero: is all of it?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
  *     min                                     of lanes of 2 and 4 bytes
  *     select put                              bits of x or y; the same where those of y are 0
  *     where                                   lanes of 8 of y, 0 where those of x are
  *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
- *     all_of andnot_m reach ones              masks: all; x >= y; how many
- *     bits set_of popcount                    masks of 64 places as bits, and as a set; how many bits are set
+ *     all_of andnot_m reach ones              masks: all; y without x; x >= y; how many
+ *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
  *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
  *                                             are larger; their lowest bytes; a register of elements from bytes
- *     expand_list expand_words                the next of a list at the places of a set, in what is 0 there
- *     compress_list compress_words            those of a set to a list
+ *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0 there
+ *     compress_list compress_words            those of a set to a list, where 64 bytes may be written
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
- * what they do in their own way, then a table. */
+ * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
+ * the name of a file with sections like that. */
 
 #ifndef BITSNAP_SIMD_FILE
 #define BITSNAP_SIMD_FILE "bitsnap_simd.h"
@@ -4770,6 +4773,10 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 
 #endif /* BITSNAP_SIMD_NEON */
 
+#ifdef BSN_MORE_TARGETS
+#include BSN_MORE_TARGETS
+#endif
+
 #undef BSN_UNROLL
 #undef BSN_ROLLED
 #undef BSN_OPAQUE
@@ -4821,7 +4828,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 
 #define BSN_T_N (64 / BSN_T_BYTES)
 
-#ifdef BITSNAP_SIMD_X86
+#ifdef BSN_T_MM
 
 /* ---- what is in the vocabularies of both targets of X86-64 ---- */
 
@@ -5379,12 +5386,10 @@ BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const u
 #undef BSN_T_N
 #undef BSN_T_SHL
 #undef BSN_T_SHR
-#ifdef BITSNAP_SIMD_X86
 #undef BSN_T_MM
 #undef BSN_T_SI
 #undef BSN_T_SET64
 #undef BSN_MM
 #undef BSN_SI
-#endif
 
 #endif /* BITSNAP_SIMD */

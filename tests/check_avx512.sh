@@ -19,7 +19,7 @@ sed -e 's/^#define BSN_OPAQUE(.*__asm__.*/#define BSN_OPAQUE(constraint, x) ((vo
 cp bitsnap.h "$t"
 for source in test_kernels test_frame bytes; do
     gcc -D_GNU_SOURCE -std=c99 -Og -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off -w \
-        -include tests/avx512.h -I"$t" -Itests tests/$source.c -o "$t/$source" -lpthread -lm >"$t/$source.out" 2>&1 &
+        -include tests/avx512.h -I"$t" -I. -Itests tests/$source.c -o "$t/$source" -lpthread -lm >"$t/$source.out" 2>&1 &
 done
 wait
 result() { # test, status

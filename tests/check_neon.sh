@@ -23,6 +23,11 @@ strict() { # name, compiler...
     echo "ok - neon: $name has nothing to warn about"
 }
 
+printf '#define BITSNAP_IMPLEMENTATION\n#include "bitsnap.h"\n' >"$t/portable.c"
+for f in portable implemented; do $cross -include arm_neon.h -I. -dM -E "$t/$f.c" | awk '$2 ~ /^BSN_/ {print $2}' | sort >"$t/$f"; done
+left=$(comm -13 "$t/portable" "$t/implemented" | tr '\n' ' ')
+if [ -s "$t/portable" ] && [ -z "$left" ]; then echo "ok - neon: no macro stays"; else echo "not ok - neon: macros stay: $left"; fi
+
 mkdir "$t/be" "$t/be/gnu" && : >"$t/be/gnu/stubs-lp64_be.h" # all that the C library's headers lack for big-endian
 without() { # name, command that must say "left out"
     name=$1; shift

@@ -11,7 +11,7 @@ sed -e 's/ has |= BSN_HAS_BMI2;/ has |= 0;/' bitsnap_simd.h >"$t/bitsnap_simd.h"
     { echo "not ok - $name: bitsnap_simd.h has changed where it is patched"; exit; }
 cp bitsnap.h "$t"
 for source in test_kernels test_delta bytes; do
-    ${CC:-cc} -D_GNU_SOURCE -std=c99 -O1 -w -DBITSNAP_NO_AVX512 -I"$t" -Itests tests/$source.c -o "$t/$source" -lpthread -lm \
+    ${CC:-cc} -D_GNU_SOURCE -std=c99 -O1 -w -DBITSNAP_NO_AVX512 -I"$t" -I. -Itests tests/$source.c -o "$t/$source" -lpthread -lm \
         >"$t/$source.out" 2>&1 &
 done
 wait

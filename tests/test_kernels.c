@@ -2,6 +2,9 @@
  * (or begins) at a page which must not be touched, with exactly the slack that struct bitsnap_kernels permits. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
+#if defined(__GNUC__) || defined(__clang__)
+#define BSN_MORE_TARGETS "tests/target.h"
+#endif
 #include "bitsnap_simd.h"
 
 static const bitsnap_kernels *kernels; /* the table under test */
@@ -1562,6 +1565,9 @@ static const bitsnap_kernels *table_called(const char *name)
     unsigned i;
     for (i = 0; (k = bitsnap_kernels_get(i)) != NULL; i++)
         if (!strcmp(bitsnap_kernels_name(k), name)) return k;
+#ifdef TARGET_TESTED
+    if (!strcmp(name, "vector")) return &bsn_kernels_vector;
+#endif
     return NULL;
 }
 
@@ -1613,6 +1619,7 @@ CLASSES(scalar)
 CASES(avx2)
 CASES(avx512)
 CASES(neon)
+CASES(vector)
 
 int main(void)
 {
@@ -1632,6 +1639,7 @@ int main(void)
     TABLE(avx2)
     TABLE(avx512)
     TABLE(neon)
+    TABLE(vector)
     for (i = 0; i < 16; i++) {
         guarded_free(areas[i].back);
         guarded_free(areas[i].front);

@@ -1,0 +1,207 @@
+/* A target for any machine: vectors of 16 bytes as GCC and Clang have them. What a section of bitsnap_simd.h consists of, as
+ * "targets" there describes it: a vocabulary, the include, a table. It is tested, not fast: what a machine would do in an
+ * instruction or in few is a loop over bytes or elements here. test_kernels.c includes it by BSN_MORE_TARGETS. */
+
+typedef uint8_t bsn_vector_v __attribute__((vector_size(16)));
+typedef uint16_t bsn_vector_words __attribute__((vector_size(16)));
+typedef uint32_t bsn_vector_dwords __attribute__((vector_size(16)));
+typedef uint64_t bsn_vector_qwords __attribute__((vector_size(16)));
+typedef bsn_vector_v bsn_vector_m; /* bytes FF and 0 */
+typedef unsigned bsn_vector_n;
+typedef struct bsn_vector_s { uint64_t bits; } bsn_vector_s;
+typedef struct bsn_vector_k { bsn_vector_v none; } bsn_vector_k;
+
+#define LANES(width, x, op, y)                                                                        \
+    ((width) == 1 ? (bsn_vector_v)((x) op (y)) : (width) == 2 ? (bsn_vector_v)((bsn_vector_words)(x) op (bsn_vector_words)(y)) \
+     : (width) == 4 ? (bsn_vector_v)((bsn_vector_dwords)(x) op (bsn_vector_dwords)(y))                \
+                    : (bsn_vector_v)((bsn_vector_qwords)(x) op (bsn_vector_qwords)(y)))
+#define SHIFT(width, x, op, n)                                                                        \
+    ((width) == 2 ? (bsn_vector_v)((bsn_vector_words)(x) op (n)) : (width) == 4 ? (bsn_vector_v)((bsn_vector_dwords)(x) op (n)) \
+                                                                                : (bsn_vector_v)((bsn_vector_qwords)(x) op (n)))
+
+/* ---- registers ---- */
+
+BSN_INLINE bsn_vector_v bsn_vector_load(const uint8_t *p) { bsn_vector_v x; memcpy(&x, p, 16); return x; }
+BSN_INLINE void bsn_vector_store(uint8_t *p, bsn_vector_v x) { memcpy(p, &x, 16); }
+BSN_INLINE bsn_vector_v bsn_vector_all(unsigned width, uint64_t x)
+{
+    uint8_t p[16];
+    unsigned i;
+    for (i = 0; i < 16; i++) p[i] = (uint8_t)(x >> (8 * (i % width)));
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_k bsn_vector_begin(void)
+{
+    bsn_vector_k k;
+    k.none = bsn_vector_all(1, 0);
+    return k;
+}
+BSN_INLINE bsn_vector_v bsn_vector_and(bsn_vector_v x, bsn_vector_v y) { return x & y; }
+BSN_INLINE bsn_vector_v bsn_vector_or(bsn_vector_v x, bsn_vector_v y) { return x | y; }
+BSN_INLINE bsn_vector_v bsn_vector_xor(bsn_vector_v x, bsn_vector_v y) { return x ^ y; }
+BSN_INLINE bsn_vector_v bsn_vector_add(unsigned width, bsn_vector_v x, bsn_vector_v y) { return LANES(width, x, +, y); }
+BSN_INLINE bsn_vector_v bsn_vector_sub(unsigned width, bsn_vector_v x, bsn_vector_v y) { return LANES(width, x, -, y); }
+BSN_INLINE unsigned bsn_vector_number(unsigned n) { return n; }
+BSN_INLINE bsn_vector_v bsn_vector_shl(unsigned width, bsn_vector_v x, unsigned n) { return LANES(width, x, <<, bsn_vector_all(width, n)); }
+BSN_INLINE bsn_vector_v bsn_vector_shr(unsigned width, bsn_vector_v x, unsigned n) { return LANES(width, x, >>, bsn_vector_all(width, n)); }
+BSN_INLINE bsn_vector_v bsn_vector_select(bsn_vector_v m, bsn_vector_v x, bsn_vector_v y) { return (m & x) | (~m & y); }
+BSN_INLINE bsn_vector_v bsn_vector_put(bsn_vector_v m, bsn_vector_v x, bsn_vector_v y) { return (m & x) | y; }
+BSN_INLINE bsn_vector_v bsn_vector_min(unsigned width, bsn_vector_v x, bsn_vector_v y) { return bsn_vector_select(LANES(width, x, <, y), x, y); }
+BSN_INLINE bsn_vector_v bsn_vector_signs(unsigned width, bsn_vector_v x)
+{
+    return LANES(width, x, >, bsn_vector_all(width, (UINT64_C(1) << (8 * width - 1)) - 1));
+}
+BSN_INLINE bsn_vector_v bsn_vector_where(bsn_vector_v x, bsn_vector_v y) { return y & LANES(8, x, !=, bsn_vector_all(8, 0)); }
+BSN_INLINE int bsn_vector_zero(bsn_vector_v x)
+{
+    uint8_t p[16];
+    bsn_vector_store(p, x);
+    return !(bsn_load64(p) | bsn_load64(p + 8));
+}
+BSN_INLINE void bsn_vector_exchange(unsigned unit, bsn_vector_v *a, bsn_vector_v *b)
+{
+    uint8_t x[16], y[16];
+    unsigned i;
+    bsn_vector_store(x, *a);
+    bsn_vector_store(y, *b);
+    for (i = 0; i < 16; i++) {
+        const uint8_t odd = x[i];
+        if (!(i & unit)) continue;
+        x[i] = y[i - unit];
+        y[i - unit] = odd;
+    }
+    *a = bsn_vector_load(x);
+    *b = bsn_vector_load(y);
+}
+
+/* ---- masks and sets ---- */
+
+BSN_INLINE bsn_vector_v bsn_vector_all_of(void) { return bsn_vector_all(1, 0xFF); }
+BSN_INLINE bsn_vector_v bsn_vector_andnot_m(bsn_vector_v x, bsn_vector_v y) { return ~x & y; }
+BSN_INLINE bsn_vector_v bsn_vector_reach(bsn_vector_v x, bsn_vector_v y) { return (bsn_vector_v)(x >= y); }
+BSN_INLINE unsigned bsn_vector_popcount(uint64_t x) { return bsn_popcount(x); }
+BSN_INLINE uint64_t bsn_vector_bits(const bsn_vector_v m[4])
+{
+    uint8_t p[64];
+    uint64_t bits = 0;
+    unsigned i;
+    memcpy(p, m, 64);
+    for (i = 0; i < 64; i++) bits |= (uint64_t)(p[i] & 1) << i;
+    return bits;
+}
+BSN_INLINE unsigned bsn_vector_ones(bsn_vector_v m)
+{
+    const bsn_vector_v four[4] = { m, m, m, m };
+    return bsn_popcount(bsn_vector_bits(four)) / 4;
+}
+BSN_INLINE bsn_vector_s bsn_vector_set_of(const bsn_vector_k *c, const bsn_vector_v m[4])
+{
+    bsn_vector_s s;
+    (void)c;
+    s.bits = bsn_vector_bits(m);
+    return s;
+}
+
+/* ---- elements, bytes and lists ---- */
+
+BSN_INLINE bsn_vector_v bsn_vector_keys(unsigned width, const uint8_t *elements)
+{
+    uint8_t p[16];
+    unsigned i;
+    for (i = 0; i < 16; i++) p[i] = (uint8_t)(bsn_element_load(elements + i * width, width) << 1 >> (8 * width - 8));
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_narrow(unsigned width, const uint8_t *words)
+{
+    uint8_t p[16];
+    unsigned i;
+    for (i = 0; i < 16; i++) p[i] = (uint8_t)bsn_min(bsn_element_load(words + i * width, width), 255);
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_lowest(unsigned width, const bsn_vector_v x[4])
+{
+    uint8_t p[16], all[64];
+    unsigned i;
+    memcpy(all, x, 16 * width);
+    for (i = 0; i < 16; i++) p[i] = all[i * width];
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_widen(unsigned width, const uint8_t *bytes)
+{
+    uint8_t p[16] = { 0 };
+    unsigned i;
+    for (i = 0; i < 16 / width; i++) p[i * width] = bytes[i];
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_expand_words(unsigned width, bsn_vector_v base, uint64_t m, const uint8_t **list)
+{
+    uint8_t p[16];
+    bsn_vector_store(p, base);
+    for (; m; m &= m - 1, *list += width) memcpy(p + bsn_lowest_bit(m) * width, *list, width);
+    return bsn_vector_load(p);
+}
+BSN_INLINE void bsn_vector_expand_list(const bsn_vector_k *c, bsn_vector_v x[4], bsn_vector_s s, const uint8_t **list)
+{
+    unsigned i;
+    (void)c;
+    for (i = 0; i < 4; i++) x[i] = bsn_vector_expand_words(1, x[i], s.bits >> 16 * i & 0xFFFF, list);
+}
+BSN_INLINE void bsn_vector_compress_words(unsigned width, bsn_vector_v x, uint64_t m, uint8_t **list)
+{
+    uint8_t p[16];
+    bsn_vector_store(p, x);
+    for (; m; m &= m - 1, *list += width) memcpy(*list, p + bsn_lowest_bit(m) * width, width);
+}
+BSN_INLINE void bsn_vector_compress_list(const bsn_vector_v x[4], uint64_t m, uint8_t **list)
+{
+    unsigned i;
+    for (i = 0; i < 4; i++) bsn_vector_compress_words(1, x[i], m >> 16 * i & 0xFFFF, list);
+}
+BSN_INLINE bsn_vector_v bsn_vector_lanes(bsn_vector_v x) { return x; }
+BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_v b, bsn_vector_v c, bsn_vector_v d)
+{
+    const bsn_vector_v part[4] = { a, b, c, d };
+    uint8_t from[64], to[64];
+    unsigned i;
+    memcpy(from, part, 64);
+    for (i = 0; i < 64; i++) to[i] = from[i % 4 * 16 + i / 4];
+    memcpy(v, to, 64);
+}
+
+#define BSN_T_NAME bsn_vector
+#define BSN_T_TARGET
+#define BSN_T_UNROLL
+#define BSN_T_BYTES 16
+#define BSN_T_MASKS 0
+#define BSN_T_ACROSS 0
+#define BSN_T_SHL(width, x, n) SHIFT(width, x, <<, n)
+#define BSN_T_SHR(width, x, n) SHIFT(width, x, >>, n)
+#include BITSNAP_SIMD_FILE
+
+#undef LANES
+#undef SHIFT
+
+/* what has no template yet, or is better not done at once, is the portable code */
+#define bsn_vector_hash bsn_scalar_hash
+#define bsn_vector_count bsn_scalar_count
+#define bsn_vector_partition bsn_scalar_partition
+#define bsn_vector_merge bsn_scalar_merge
+#define bsn_vector_compare bsn_scalar_compare
+#define bsn_vector_bits_take bsn_scalar_bits_take
+#define bsn_vector_bits_put bsn_scalar_bits_put
+#define bsn_vector_histogram bsn_scalar_histogram
+#define bsn_vector_map bsn_scalar_map
+#define bsn_vector_node_merge bsn_scalar_node_merge
+#define bsn_vector_node_fork bsn_scalar_node_fork
+#define bsn_vector_node_counts bsn_scalar_node_counts
+#define bsn_vector_start bsn_scalar_start
+#define bsn_vector_finish bsn_scalar_finish
+#define bsn_vector_places bsn_scalar_places
+#define bsn_vector_census bsn_scalar_census
+#define bsn_vector_log_words bsn_scalar_log_words
+#define bsn_vector_log_numbers bsn_scalar_log_numbers
+#define bsn_vector_log_join bsn_scalar_log_join
+#define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_vector_##name),
+static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_SCALAR_HAS, BSN_KERNELS(BSN_SLOT) };
+#undef BSN_SLOT
+#define TARGET_TESTED
