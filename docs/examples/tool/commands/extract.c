@@ -7,6 +7,7 @@
 #include "commands.h"
 #include "../console/progress.h"
 #include "../files/foreign.h"
+#include "../files/index.h"
 #include "../tensors/lossy.h"
 
 #include <errno.h>
@@ -47,6 +48,7 @@ typedef struct job {
     const options *o;
     codec *codec;
     walk folder;
+    char *named, *places; /* by its index: of each NAME, whether something there is called so, and of each entry of the folder, whether that is in it */
     source *sources;
     size_t source_count;
     pick *picks;
@@ -292,13 +294,62 @@ static int look_for(job *j, source *s, const char *name, char *found)
     return failed;
 }
 
-static int look_in(job *j, source *s, char *found)
+/* Whether tensors of this NAME are looked for in an entry of the folder. */
+static int is_place(const job *j, size_t entry, size_t name)
+{
+    return !j->places || !j->named[name] || j->places[name * j->folder.count + entry];
+}
+
+/* Of a folder in one of its entries. */
+static int look_in(job *j, source *s, size_t entry, char *found)
 {
     size_t i;
     if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* in a folder: without names */
     for (i = 1; i < j->o->file_count; i++)
-        if (look_for(j, s, j->o->files[i], &found[i])) return 1;
+        if (is_place(j, entry, i) && look_for(j, s, j->o->files[i], &found[i])) return 1;
     return 0;
+}
+
+/* What the index says. */
+static int note_place(void *context, const char *name, const char *file)
+{
+    job *j = (job *)context;
+    const size_t size = strlen(file);
+    size_t i, k;
+    for (i = 1; i < j->o->file_count; i++) {
+        if (fnmatch(j->o->files[i], name, 0) && strcmp(j->o->files[i], name)) continue;
+        j->named[i] = 1;
+        for (k = 0; k < j->folder.count; k++) {
+            const char *is = j->folder.at[k].name;
+            if (!strncmp(is, file, size) && (!is[size] || !strcmp(is + size, ".bsnap"))) j->places[i * j->folder.count + k] = 1;
+        }
+    }
+    return 0;
+}
+
+/* Several models in a folder have indices of their own, of which none is followed. */
+static int read_index(job *j)
+{
+    static const char suffix[] = ".safetensors.index.json";
+    const walk *w = &j->folder;
+    size_t i, size, n = 0, found = 0;
+    input in;
+    int failed;
+    for (i = 0; i < w->count; i++) {
+        size = strlen(w->at[i].name);
+        if (w->at[i].kind != FOUND_FILE || size < sizeof suffix || strcmp(w->at[i].name + size + 1 - sizeof suffix, suffix) || strchr(w->at[i].name, '/')) continue;
+        found = i;
+        n++;
+    }
+    if (n != 1) return 0;
+    j->named = (char *)calloc(j->o->file_count, 1);
+    j->places = (char *)calloc(j->o->file_count, w->count);
+    if (!j->named || !j->places) return fault_memory(j->f);
+    failed = input_open(&in, w->at[found].path, j->f) || input_note(&in, w->at[found].path, &j->codec->used, j->f) ||
+             (in.size > BITSNAP_TEXT_MAX && fault_set(j->f, "is too large for the index of a model")) || input_fill(&in, (size_t)in.size, j->f) ||
+             index_parse((const char *)input_bytes(&in), input_available(&in), note_place, j, j->f) || input_check_unchanged(&in, j->f);
+    input_close(&in);
+    return failed ? fault_in(j->f, w->at[found].path) : 0;
 }
 
 /* Characters that two names have in common, at their beginnings and ends. */
@@ -312,12 +363,15 @@ static size_t likeness(text_slice a, const char *b)
 }
 
 /* No tensor has the name. */
-static int refuse(job *j, source *s, const char *name)
+static int refuse(job *j, source *s, size_t number)
 {
+    const char *name = j->o->files[number];
     const safetensors *all;
     const tensor *nearest;
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
+    if (j->named && j->named[number])
+        return fault_set(j->f, "by its index %.200s is in a file that is not there, or does not have it", name);
     if (j->folder.count)
         return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists them", j->source_count, name);
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
@@ -340,25 +394,28 @@ static int choose(job *j, char *found)
 {
     const options *o = j->o;
     struct stat st;
-    size_t i;
+    size_t i, k;
     if (!stat(o->files[0], &st) && S_ISDIR(st.st_mode)) {
         if (o->base_count) return fault_set(j->f, "is a folder, and -b goes with a file; name the file in it");
-        if (walk_folder(&j->folder, o->files[0], &o->select, j->f)) return 1;
+        if (walk_folder(&j->folder, o->files[0], &o->select, j->f) || read_index(j)) return 1;
     }
     j->sources = (source *)calloc(o->base_count + 1 + j->folder.count, sizeof *j->sources);
     if (!j->sources) return fault_memory(j->f);
     for (i = 0; i < o->base_count; i++)
         if (open_source(j, o->bases[i])) return 1;
-    if (!j->folder.count && (open_source(j, o->files[0]) || look_in(j, &j->sources[j->source_count - 1], found))) return 1;
+    if (!j->folder.count && (open_source(j, o->files[0]) || look_in(j, &j->sources[j->source_count - 1], 0, found))) return 1;
     for (i = 0; i < j->folder.count; i++) {
         const size_t before = j->pick_count;
         source *s = &j->sources[j->source_count];
         if (!is_tensor_file(&j->folder.at[i])) continue;
-        if (open_source(j, j->folder.at[i].path) || look_in(j, s, found)) return 1;
+        for (k = 1; k < o->file_count && !is_place(j, i, k); k++)
+            ;
+        if (k == o->file_count) continue;
+        if (open_source(j, j->folder.at[i].path) || look_in(j, s, i, found)) return 1;
         if (j->pick_count == before) close_source(s);
     }
     for (i = 1; i < o->file_count; i++)
-        if (!found[i]) return refuse(j, &j->sources[o->base_count], o->files[i]);
+        if (!found[i]) return refuse(j, &j->sources[o->base_count], i);
     if (sort(j)) return 1;
     if (j->pick_count > 1 && (o->raw || o->npy))
         return fault_set(j->f, "%zu tensors are chosen, and --%s takes one; without it they become a .safetensors file", j->pick_count, o->raw ? "raw" : "npy");
@@ -647,6 +704,8 @@ int command_extract(const options *o, codec *c, fault *f)
     free(j.sources);
     free(j.window);
     free(found);
+    free(j.named);
+    free(j.places);
     lossy_free(&j.lossy);
     walk_free(&j.folder);
     return failed;

@@ -5,125 +5,12 @@
 #include "manifest.h"
 
 #include "../console/json.h"
-#include "../console/utf8.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define VERSION 1u
-#define PATH_MOST 4096u
-
-/* ================================================================================= JSON */
-
-typedef struct reader {
-    const char *begin, *at, *end;
-    fault *f;
-} reader;
-
-static int bad(const reader *r, const char *what)
-{
-    return fault_set(r->f, "is no manifest of a store, or is damaged: at byte %zu %s", (size_t)(r->at - r->begin), what);
-}
-
-static void pass_space(reader *r)
-{
-    while (r->at < r->end && *r->at && strchr(" \t\n\r", *r->at)) r->at++;
-}
-
-static int accept(reader *r, char c)
-{
-    pass_space(r);
-    if (r->at == r->end || *r->at != c) return 0;
-    r->at++;
-    return 1;
-}
-
-static int expect(reader *r, char c)
-{
-    char what[] = "there is no ?";
-    what[sizeof what - 2] = c;
-    return accept(r, c) ? 0 : bad(r, what);
-}
-
-/* Four hexadecimal digits. */
-static int read_unit(reader *r, unsigned long *unit)
-{
-    unsigned i;
-    for (i = 0, *unit = 0; i < 4; i++, r->at++) {
-        const char *digits = "0123456789abcdef0123456789ABCDEF";
-        const char *digit = r->at < r->end && *r->at ? strchr(digits, *r->at) : NULL;
-        if (!digit) return bad(r, "an escape is none");
-        *unit = 16 * *unit + (unsigned long)(digit - digits) % 16;
-    }
-    return 0;
-}
-
-/* Behind a backslash: the character, as UTF-8. */
-static int read_escape(reader *r, char **to)
-{
-    static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";
-    const char *plain = r->at < r->end && *r->at ? strchr(names, *r->at) : NULL;
-    unsigned long c, low;
-    if (plain) {
-        r->at++;
-        *(*to)++ = meant[plain - names];
-        return 0;
-    }
-    if (r->at == r->end || *r->at++ != 'u') return bad(r, "an escape is none");
-    if (read_unit(r, &c)) return 1;
-    if (c >= 0xD800 && c < 0xDC00) {
-        if (r->end - r->at < 6 || r->at[0] != '\\' || r->at[1] != 'u') return bad(r, "half a character is missing");
-        r->at += 2;
-        if (read_unit(r, &low)) return 1;
-        if (low < 0xDC00 || low > 0xDFFF) return bad(r, "half a character is missing");
-        c = 0x10000 + ((c - 0xD800) << 10 | (low - 0xDC00));
-    } else if (!c || (c >= 0xDC00 && c < 0xE000)) {
-        return bad(r, "a character is none");
-    }
-    if (c < 0x80) *(*to)++ = (char)c;
-    if (c >= 0x80 && c < 0x800) *(*to)++ = (char)(0xC0 | c >> 6);
-    if (c >= 0x800 && c < 0x10000) *(*to)++ = (char)(0xE0 | c >> 12);
-    if (c >= 0x10000) *(*to)++ = (char)(0xF0 | c >> 18), *(*to)++ = (char)(0x80 | (c >> 12 & 63));
-    if (c >= 0x800) *(*to)++ = (char)(0x80 | (c >> 6 & 63));
-    if (c >= 0x80) *(*to)++ = (char)(0x80 | (c & 63));
-    return 0;
-}
-
-/* A string of at most PATH_MOST bytes; `text` has one more. */
-static int read_text(reader *r, char *text)
-{
-    char *to = text;
-    if (expect(r, '"')) return 1;
-    while (r->at < r->end && *r->at != '"') {
-        const unsigned char *p = (const unsigned char *)r->at;
-        const size_t n = bitsnap_utf8_size(p, (const unsigned char *)r->end);
-        if (!n || *p < 0x20) return bad(r, "there is no UTF-8, or a control that is not escaped");
-        if (to - text > (ptrdiff_t)PATH_MOST - 4) return bad(r, "a string is too long");
-        if (*p == '\\') {
-            r->at++;
-            if (read_escape(r, &to)) return 1;
-        } else {
-            memcpy(to, r->at, n);
-            to += n;
-            r->at += n;
-        }
-    }
-    *to = 0;
-    return expect(r, '"');
-}
-
-static int read_whole(reader *r, uint64_t *x)
-{
-    const char *begin;
-    pass_space(r);
-    begin = r->at;
-    for (*x = 0; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
-        *x = 10 * *x + (uint64_t)(*r->at - '0');
-        if (*x > STEP_MAX) return bad(r, "a number is too large");
-    }
-    return r->at == begin || (*begin == '0' && r->at - begin > 1) ? bad(r, "there is no number") : 0;
-}
 
 /* ================================================================================= RECORDS */
 
@@ -148,70 +35,70 @@ static void record_free(record *x)
     for (i = 0; i < TEXTS; i++) free(x->texts[i]);
 }
 
-typedef int (*item_reader)(reader *r, manifest *m);
+typedef int (*item_reader)(json_reader *r, manifest *m);
 
-static int read_array(reader *r, manifest *m, item_reader item)
+static int read_array(json_reader *r, manifest *m, item_reader item)
 {
-    if (expect(r, '[')) return 1;
-    if (accept(r, ']')) return 0;
+    if (json_expect(r, '[')) return 1;
+    if (json_accept(r, ']')) return 0;
     do if (item(r, m)) return 1;
-    while (accept(r, ','));
-    return expect(r, ']');
+    while (json_accept(r, ','));
+    return json_expect(r, ']');
 }
 
-static int read_entry(reader *r, manifest *m);
-static int read_object(reader *r, manifest *m);
-static int read_step(reader *r, manifest *m);
+static int read_entry(json_reader *r, manifest *m);
+static int read_object(json_reader *r, manifest *m);
+static int read_step(json_reader *r, manifest *m);
 
-static int read_member(reader *r, manifest *m, record *x, unsigned may, char *text)
+static int read_member(json_reader *r, manifest *m, record *x, unsigned may, char *text)
 {
     static const item_reader items[MEMBERS - ARRAYS] = { read_entry, read_object, read_step };
     size_t i = 0;
-    if (read_text(r, text)) return 1;
+    if (json_read_text(r, text)) return 1;
     while (i < MEMBERS && strcmp(names[i], text)) i++;
-    if (i == MEMBERS || !(may & HAS(i))) return bad(r, "there is something that this version does not know");
-    if (x->has & HAS(i)) return bad(r, "there is something a second time");
+    if (i == MEMBERS || !(may & HAS(i))) return json_bad(r, "there is something that this version does not know");
+    if (x->has & HAS(i)) return json_bad(r, "there is something a second time");
     x->has |= HAS(i);
-    if (expect(r, ':')) return 1;
+    if (json_expect(r, ':')) return 1;
     if (i >= ARRAYS) return read_array(r, m, items[i - ARRAYS]);
     if (i >= TEXTS) {
-        if (read_whole(r, &x->numbers[i - TEXTS])) return 1;
+        if (json_read_whole(r, STEP_MAX, &x->numbers[i - TEXTS])) return 1;
         return i == VERSION_OF && x->numbers[i - TEXTS] != VERSION ? fault_set(r->f, "has version %" PRIu64 ", this program knows %u", x->numbers[i - TEXTS], VERSION) : 0;
     }
-    if (read_text(r, text)) return 1;
+    if (json_read_text(r, text)) return 1;
     x->texts[i] = strdup(text);
     return x->texts[i] ? 0 : fault_memory(r->f);
 }
 
 /* An object that has all members of `must`, perhaps those of `may`, and no others. record_free is to be called after failures, too. */
-static int read_record(reader *r, manifest *m, record *x, unsigned must, unsigned may)
+static int read_record(json_reader *r, manifest *m, record *x, unsigned must, unsigned may)
 {
-    char *text = (char *)malloc(PATH_MOST + 1);
+    char *text = (char *)malloc(JSON_TEXT_MOST + 1);
     int failed;
     memset(x, 0, sizeof *x);
     if (!text) return fault_memory(r->f);
-    failed = expect(r, '{');
+    failed = json_expect(r, '{');
     do failed = failed || read_member(r, m, x, must | may, text);
-    while (!failed && accept(r, ','));
+    while (!failed && json_accept(r, ','));
     free(text);
-    return failed || expect(r, '}') || ((x->has & must) != must && bad(r, "something is missing"));
+    return failed || json_expect(r, '}') || ((x->has & must) != must && json_bad(r, "something is missing"));
 }
 
-static int read_id(const reader *r, const char *text, uint64_t *id)
+static int read_id(const json_reader *r, const char *text, uint64_t *id)
 {
-    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return bad(r, "an id is none");
+    if (strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16) return json_bad(r, "an id is none");
     *id = strtoull(text, NULL, 16);
     return 0;
 }
 
-static int read_mode(const reader *r, const char *text, unsigned *mode)
+static int read_mode(const json_reader *r, const char *text, unsigned *mode)
 {
-    if (strlen(text) != 3 || strspn(text, "01234567") != 3) return bad(r, "a mode is none");
+    if (strlen(text) != 3 || strspn(text, "01234567") != 3) return json_bad(r, "a mode is none");
     *mode = (unsigned)strtoul(text, NULL, 8);
     return 0;
 }
 
-static int take_object(const reader *r, manifest *m, const record *x)
+static int take_object(const json_reader *r, manifest *m, const record *x)
 {
     store_object o, *all;
     memset(&o, 0, sizeof o);
@@ -220,7 +107,7 @@ static int take_object(const reader *r, manifest *m, const record *x)
     o.tensors = !strcmp(x->texts[KIND], "tensors");
     o.has_base = x->texts[BASE] != NULL;
     if (read_id(r, x->texts[ID], &o.id) || (o.has_base && read_id(r, x->texts[BASE], &o.base))) return 1;
-    if (!o.tensors && (o.has_base || strcmp(x->texts[KIND], "copy"))) return bad(r, "an object is of no kind");
+    if (!o.tensors && (o.has_base || strcmp(x->texts[KIND], "copy"))) return json_bad(r, "an object is of no kind");
     all = (store_object *)grown(m->objects, m->object_count, &m->object_capacity, sizeof *all, r->f);
     if (!all) return 1;
     m->objects = all;
@@ -228,7 +115,7 @@ static int take_object(const reader *r, manifest *m, const record *x)
     return 0;
 }
 
-static int read_object(reader *r, manifest *m)
+static int read_object(json_reader *r, manifest *m)
 {
     record x;
     const int failed = read_record(r, m, &x, HAS(ID) | HAS(KIND) | HAS(SIZE) | HAS(BYTES), HAS(BASE)) || take_object(r, m, &x);
@@ -237,7 +124,7 @@ static int read_object(reader *r, manifest *m)
 }
 
 /* Of the last step. */
-static int take_entry(const reader *r, manifest *m, const record *x)
+static int take_entry(const json_reader *r, manifest *m, const record *x)
 {
     store_step *s = &m->steps[m->step_count - 1];
     const entry_kind kind = x->has & HAS(FILE_NAME) ? ENTRY_FILE : x->has & HAS(FOLDER) ? ENTRY_FOLDER : ENTRY_LINK;
@@ -245,11 +132,11 @@ static int take_entry(const reader *r, manifest *m, const record *x)
     store_entry *e;
     unsigned mode = 0;
     uint64_t id = 0;
-    if (x->has != whole[kind]) return bad(r, "an entry has too few members, or too many");
+    if (x->has != whole[kind]) return json_bad(r, "an entry has too few members, or too many");
     if (kind != ENTRY_LINK && read_mode(r, x->texts[MODE], &mode)) return 1;
     if (kind == ENTRY_FILE && read_id(r, x->texts[ID], &id)) return 1;
-    if (!manifest_path_is_good(x->texts[kind])) return bad(r, "a path is none, or leads out of its folder");
-    if (kind == ENTRY_LINK && !manifest_link_is_good(x->texts[LINK], x->texts[TO])) return bad(r, "a link leads out of its folder");
+    if (!manifest_path_is_good(x->texts[kind])) return json_bad(r, "a path is none, or leads out of its folder");
+    if (kind == ENTRY_LINK && !manifest_link_is_good(x->texts[LINK], x->texts[TO])) return json_bad(r, "a link leads out of its folder");
     e = step_add(s, kind, x->texts[kind], mode, r->f);
     if (!e) return 1;
     e->id = id;
@@ -257,7 +144,7 @@ static int take_entry(const reader *r, manifest *m, const record *x)
     return 0;
 }
 
-static int read_entry(reader *r, manifest *m)
+static int read_entry(json_reader *r, manifest *m)
 {
     record x;
     const int failed = read_record(r, m, &x, 0, HAS(FILE_NAME) | HAS(FOLDER) | HAS(LINK) | HAS(TO) | HAS(MODE) | HAS(ID)) || take_entry(r, m, &x);
@@ -275,7 +162,7 @@ static int is_time(const char *text)
 }
 
 /* Its entries go to the place where it will be; what it is follows. */
-static int read_step(reader *r, manifest *m)
+static int read_step(json_reader *r, manifest *m)
 {
     store_step *s = (store_step *)grown(m->steps, m->step_count, &m->step_capacity, sizeof *s, r->f);
     record x;
@@ -285,12 +172,12 @@ static int read_step(reader *r, manifest *m)
     s += m->step_count++;
     memset(s, 0, sizeof *s);
     failed = read_record(r, m, &x, HAS(STEP) | HAS(TIME) | HAS(MODE) | HAS(ENTRIES), 0);
-    if (!failed && !is_time(x.texts[TIME])) failed = bad(r, "a time is none");
+    if (!failed && !is_time(x.texts[TIME])) failed = json_bad(r, "a time is none");
     failed = failed || read_mode(r, x.texts[MODE], &s->mode);
     if (!failed) {
         memcpy(s->time, x.texts[TIME], sizeof s->time);
         s->number = x.numbers[STEP - TEXTS];
-        if (m->step_count > 1 && s[-1].number >= s->number) failed = bad(r, "a step is there a second time, or not in order");
+        if (m->step_count > 1 && s[-1].number >= s->number) failed = json_bad(r, "a step is there a second time, or not in order");
     }
     record_free(&x);
     return failed;
@@ -301,7 +188,7 @@ static int read_step(reader *r, manifest *m)
 /* Every path once, and in a folder that is there; every file's content in an object. */
 static int check_step(const manifest *m, const store_step *s, fault *f)
 {
-    char folder[PATH_MOST + 1];
+    char folder[JSON_TEXT_MOST + 1];
     size_t i;
     for (i = 0; i < s->count; i++) {
         const store_entry *e = &s->entries[i], *above;
@@ -337,19 +224,14 @@ static int by_id(const void *a, const void *b)
 
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
 {
-    reader r;
+    json_reader r = { text, text, text + size, "manifest of a store", f };
     record x;
     size_t i;
     int failed;
     memset(m, 0, sizeof *m);
-    r.begin = r.at = text;
-    r.end = text + size;
-    r.f = f;
     failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(OBJECTS) | HAS(STEPS), 0);
     record_free(&x);
-    if (failed) return 1;
-    pass_space(&r);
-    if (r.at != r.end) return bad(&r, "something follows");
+    if (failed || json_read_end(&r)) return 1;
     if (m->object_count) qsort(m->objects, m->object_count, sizeof *m->objects, by_id);
     for (i = 1; i < m->object_count; i++)
         if (m->objects[i - 1].id == m->objects[i].id) return fault_set(f, "is damaged: object %016" PRIx64 " is there twice", m->objects[i].id);
@@ -366,7 +248,7 @@ int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
 int manifest_path_is_good(const char *path)
 {
     size_t n;
-    if (strlen(path) > PATH_MOST - 4) return 0;
+    if (strlen(path) > JSON_TEXT_MOST - 4) return 0;
     for (;; path += n + 1) {
         n = strcspn(path, "/");
         if (!n || (n == 1 && path[0] == '.') || (n == 2 && path[0] == '.' && path[1] == '.')) return 0;
