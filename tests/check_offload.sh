@@ -1,6 +1,6 @@
 #!/bin/sh
-# The device code of docs/examples/offload: as fibers under sanitizers, and, where there is nvcc, compiled for three GPUs without a
-# warning. ROUNDS=n: damaged blocks (1500).
+# The device code of docs/examples/offload: as fibers under sanitizers, as OpenCL C, and, where there is nvcc, compiled for three GPUs without
+# a warning. ROUNDS=n: damaged blocks (1500).
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++ compiler"; exit 0; fi
@@ -10,6 +10,14 @@ if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++
 if [ $? -ne 0 ] || [ -s "$t/log" ]; then echo "not ok - offload: fibers do not compile without a warning"; head -n 20 "$t/log"; exit 1; fi
 # ASan knows of the stacks of fibers only that they are memory
 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-1500}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
+if ! command -v clang >/dev/null; then
+    echo "skip - offload as OpenCL C: needs clang"
+elif printf '#include "encode.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSION__=120 -Xclang -finclude-default-header -Wall -Wextra -Werror \
+    -fsyntax-only -Idocs/examples/offload - 2>"$t/log"; then
+    echo "ok - offload as OpenCL C 1.2"
+else
+    echo "not ok - offload as OpenCL C 1.2"; head -n 20 "$t/log"
+fi
 if ! command -v nvcc >/dev/null; then echo "skip - offload for GPUs: needs nvcc"; exit 0; fi
 printf '#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/decode.h"\n' >"$t/kernels.cu"
 for arch in sm_80 sm_90 sm_100; do

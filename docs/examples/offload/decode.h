@@ -11,14 +11,13 @@ typedef struct Group {
     Lists lists;
     Pieces pieces;
     Words words;
-    u32 record[36];
     u32 status, width, body, end; /* body, end: bytes of the source */
     u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
 } Group;
 
-FN void put_bytes(u32 *record, u32 *at, u64 x, u32 size)
+FN void put_bytes(ARENA u32 *record, u32 *at, u64 x, u32 size)
 {
-    u8 *to = (u8 *)record;
+    ARENA u8 *to = (ARENA u8 *)record;
     for (; size; size--, x >>= 8) to[(*at)++] = (u8)x;
 }
 
@@ -28,10 +27,10 @@ FN u32 raw_plane_size(u32 varying, u32 n)
 }
 
 /* The descriptor of a SPLIT block (5.2), by one work-item. */
-FN u32 split_begin(Group *g, const Source s, u32 dtype, u32 n)
+FN u32 split_begin(LOCAL Group *g, const Source s, u32 dtype, u32 n)
 {
     const u32 first = read8(s, g->body), bits = 8 * g->width, e = first & 15;
-    u32 at = g->body + 1, k, constant = 0;
+    u32 at = g->body + 1, k, fixed = 0;
     if (dtype < BITSNAP_F8_E4M3 || first >> 5 || e < 1 || e > 8 || e > bits - 1) return ST_CORRUPT(19);
     g->e = e;
     g->planes = e == 8 ? g->width - 1 : g->width;
@@ -41,10 +40,10 @@ FN u32 split_begin(Group *g, const Source s, u32 dtype, u32 n)
         g->varying[k] = first & 16 ? read8(s, at + k) : rest;
         g->value[k] = first & 16 ? read8(s, at + g->planes + k) : 0;
         if ((g->varying[k] & ~rest) || (g->value[k] & ~(rest & ~g->varying[k]))) return ST_CORRUPT(20);
-        constant |= rest & ~g->varying[k];
+        fixed |= rest & ~g->varying[k];
     }
     if (first & 16) {
-        if (!constant) return ST_CORRUPT(20);
+        if (!fixed) return ST_CORRUPT(20);
         at += 2 * g->planes;
     }
     for (k = 0; k < g->planes; k++) {
@@ -57,7 +56,7 @@ FN u32 split_begin(Group *g, const Source s, u32 dtype, u32 n)
 }
 
 /* A 1 behind the last bit of a bit plane (R22), by one work-item. */
-FN u32 split_tails(const Group *g, const Source s, u32 n)
+FN u32 split_tails(LOCAL const Group *g, const Source s, u32 n)
 {
     u32 k, bytes = (n % 64 + 7) / 8;
     if (n % 8 == 0) return ST_OK;
@@ -70,7 +69,7 @@ FN u32 split_tails(const Group *g, const Source s, u32 n)
 }
 
 /* The bytes of a plane at positions q .. q+3; behind the last one: anything. */
-FN u32 raw4(const Group *g, const Source s, u32 k, u32 q, u32 n)
+FN u32 raw4(LOCAL const Group *g, const Source s, u32 k, u32 q, u32 n)
 {
     const u32 varying = g->varying[k];
     u32 x, v, at, bytes;
@@ -90,7 +89,7 @@ FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 v[4])
 {
     u32 k;
     if (q / 64 < n / 64) {
-        u32 *to = (u32 *)(size_t)target + q / 64 * 16 * width + q % 64 / 4;
+        GLOBAL u32 *to = (GLOBAL u32 *)(size_t)target + q / 64 * 16 * width + q % 64 / 4;
         if (width == 1) to[0] = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
         else if (width == 2) {
             to[0] = v[0] | v[2] << 16;
@@ -102,13 +101,13 @@ FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 v[4])
         return;
     }
     for (k = 0; k < 4 && q + k < n; k++)
-        if (width == 1) ((u8 *)(size_t)target)[q + k] = (u8)v[k];
-        else if (width == 2) ((u16 *)(size_t)target)[q + k] = (u16)v[k];
-        else ((u32 *)(size_t)target)[q + k] = v[k];
+        if (width == 1) ((GLOBAL u8 *)(size_t)target)[q + k] = (u8)v[k];
+        else if (width == 2) ((GLOBAL u16 *)(size_t)target)[q + k] = (u16)v[k];
+        else ((GLOBAL u32 *)(size_t)target)[q + k] = v[k];
 }
 
 /* Symbols and raw planes in field order (3.1) become elements. */
-FN void split_put(const Group *g, const Source s, const u32 *symbols, u64 target, u32 n)
+FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbols, u64 target, u32 n)
 {
     const u32 width = g->width, shift = 8 * width - 1 - g->e;
     u32 q, k, i;
@@ -127,7 +126,7 @@ FN void split_put(const Group *g, const Source s, const u32 *symbols, u64 target
     }
 }
 
-FN void bytes_put(u32 width, u32 zigzag, const u32 *symbols, u64 target, u32 n)
+FN void bytes_put(u32 width, u32 zigzag, GLOBAL const u32 *symbols, u64 target, u32 n)
 {
     u32 q, k, i;
     for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
@@ -153,16 +152,16 @@ FN void plain_put(const Source s, u32 at, u32 period, u64 target, u32 size)
         if (!period) word = read32(s, at + 4 * i);
         else
             for (k = 0; k < 4; k++) word |= read8(s, at + (4 * i + k) % period) << 8 * k;
-        if (4 * i + 4 <= size) ((u32 *)(size_t)target)[i] = word;
+        if (4 * i + 4 <= size) ((GLOBAL u32 *)(size_t)target)[i] = word;
         else
-            for (k = 0; 4 * i + k < size; k++) ((u8 *)(size_t)target)[4 * i + k] = (u8)(word >> 8 * k);
+            for (k = 0; 4 * i + k < size; k++) ((GLOBAL u8 *)(size_t)target)[4 * i + k] = (u8)(word >> 8 * k);
     }
 }
 
 /* ---- blocks ---- */
 
 /* Head, descriptor, and what the check is made of, by one work-item. */
-FN u32 block_begin(Group *g, const bitsnap_work *work, const Source s)
+FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source s)
 {
     const u32 form = work->head & 255, begin = (u32)(work->source & 3), n = work->count;
     u32 status, k;
@@ -194,27 +193,27 @@ FN u32 block_begin(Group *g, const bitsnap_work *work, const Source s)
     return ST_OK;
 }
 
-/* The check: the hash of a record (5.5), by one work-item. */
-FN u64 block_record(Group *g, const bitsnap_work *work, const Source s)
+/* The check: the hash of a record (5.5) of at most 144 bytes, by one work-item. */
+FN u64 block_record(LOCAL Group *g, ARENA u32 *record, GLOBAL const bitsnap_work *work, u32 head, const Source s)
 {
     u32 at = 0, k, i;
-    Source record;
-    put_bytes(g->record, &at, work->header_check, 8);
-    put_bytes(g->record, &at, work->first, 8);
-    put_bytes(g->record, &at, work->count, 8);
-    put_bytes(g->record, &at, work->head, 4);
+    Source whole;
+    put_bytes(record, &at, work->header_check, 8);
+    put_bytes(record, &at, work->first, 8);
+    put_bytes(record, &at, work->count, 8);
+    put_bytes(record, &at, head, 4);
     if (work->role)
-        for (i = 0; i < 2; i++) put_bytes(g->record, &at, read64(s, g->body - 16 + 8 * i), 8);
-    if ((work->head & 255) == 2)
-        for (i = g->body; i < (g->planes ? g->plane[0] : g->list); i++) put_bytes(g->record, &at, read8(s, i), 1);
-    for (k = 0; k < g->pieces.count; k++) put_bytes(g->record, &at, g->pieces.hash[k], 8);
-    record.words = g->record;
-    record.last = sizeof g->record / 4 - 1;
-    return hash_few(record, 0, at);
+        for (i = 0; i < 2; i++) put_bytes(record, &at, read64(s, g->body - 16 + 8 * i), 8);
+    if ((head & 255) == 2)
+        for (i = g->body; i < (g->planes ? g->plane[0] : g->list); i++) put_bytes(record, &at, read8(s, i), 1);
+    for (k = 0; k < g->pieces.count; k++) put_bytes(record, &at, g->pieces.hash[k], 8);
+    whole.words = record;
+    whole.last = (at + 3) / 4 - 1;
+    return hash_few(whole, 0, at);
 }
 
 /* Is the hash of a cell (7.1), of elements of the base or of those that were made, number k of those that the block has? */
-FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elements, u32 size)
+FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, GLOBAL const void *elements, u32 size)
 {
     const Source cell = source_of((u64)(size_t)elements, size);
     SYNC();
@@ -223,12 +222,12 @@ FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elemen
         g->pieces.at[0] = 0;
         g->pieces.size[0] = size;
     }
-    hash_pieces(&g->pieces, sums, cell);
+    hash_pieces(&g->pieces, (ARENA u64 *)arena, cell);
     if (THREAD == 0) {
         Source leaf;
         u32 at = 0;
-        put_bytes(g->record, &at, g->pieces.hash[0], 8);
-        leaf.words = g->record;
+        put_bytes(arena, &at, g->pieces.hash[0], 8);
+        leaf.words = arena;
         leaf.last = 1;
         g->status = hash_few(leaf, 0, 8) == read64(s, g->body - 16 + 8 * k) ? ST_OK : k ? ST_CHECK(45) : ST_BASE(44);
     }
@@ -237,7 +236,8 @@ FN u32 cell_check(Group *g, u64 *sums, const Source s, u32 k, const void *elemen
 }
 
 /* Decodes a block to `out`, in the scratch memory if there is a base. */
-FN u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Source s, const Base base, u32 form, u32 n, u64 out)
+FN u32 body_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, const Source s, const Base base, u32 form,
+                   u32 n, u64 out)
 {
     const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, used = base.role ? WORDS_AT + (256u << 10) : lists * MAX_ELEMENTS;
     u32 k, i;
@@ -249,9 +249,9 @@ FN u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Sou
     }
     SYNC();
     for (k = 0; k < lists && !g->lists.status; k++)
-        list_read(&g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
-    if (base.role && form == 5) classed_decode(&g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
-    if (base.role && form == 8) sparse_decode(&g->words, &g->lists, scratch, s, base, n);
+        list_read(LANES_ &g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
+    if (base.role && form == 5) classed_decode(LANES_ &g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (base.role && form == 8) sparse_decode(LANES_ &g->words, &g->lists, scratch, s, base, n);
     SYNC();
     if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
     SYNC();
@@ -260,21 +260,22 @@ FN u32 body_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, const Sou
     else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
     else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
     else if (base.role && form == 4)
-        for (i = THREAD; i < n; i += THREADS) put_element((void *)(size_t)out, g->width, i, predict(base, i)); /* SAME */
+        for (i = THREAD; i < n; i += THREADS) put_element((GLOBAL void *)(size_t)out, g->width, i, predict(base, i)); /* SAME */
     SYNC();
     return ST_OK;
 }
 
 /* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. `deltas`
  * is a constant: 0 leaves out the code for blocks with a base, which are the host's then. */
-FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work, u32 deltas)
+FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
+                    GLOBAL const bitsnap_work *work, u32 deltas)
 {
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
     Base base;
     u32 status, i;
     u64 out = work->target;
-    base.elements = (const void *)(size_t)work->base;
+    base.elements = (GLOBAL const void *)(size_t)work->base;
     base.dtype = work->dtype;
     base.role = deltas ? work->role : 0;
     if (THREAD == 0) {
@@ -287,7 +288,7 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
     SYNC();
     if (!status && base.role && !ignore) {
         const u32 kept = g->pieces.count, at = g->pieces.at[0], size = g->pieces.size[0];
-        status = cell_check(g, (u64 *)arena, s, 0, base.elements, n * (base.role == 2 ? 4 : g->width));
+        status = cell_check(g, arena, s, 0, base.elements, n * (base.role == 2 ? 4 : g->width));
         SYNC();
         if (THREAD == 0) {
             g->pieces.count = kept;
@@ -296,30 +297,31 @@ FN u32 block_decode(Group *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scra
         }
     }
     if (!status && !ignore && (work->flags & BITSNAP_WORK_CHECKS)) {
-        hash_pieces(&g->pieces, (u64 *)arena, s);
-        if (THREAD == 0) g->status = block_record(g, work, s) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
+        hash_pieces(&g->pieces, (ARENA u64 *)arena, s);
+        if (THREAD == 0)
+            g->status = block_record(g, arena, work, work->head, s) == read64(s, (u32)(work->source & 3) + 4) ? ST_OK : ST_CHECK(9);
         SYNC();
         status = g->status;
     }
     if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
-    if (!status) status = body_decode(g, arena, arena_size, scratch, s, base, form, n, out);
-    if (!status && base.role && !ignore) status = cell_check(g, (u64 *)arena, s, 1, (const void *)(size_t)out, n * g->width);
+    if (!status) status = body_decode(LANES_ g, arena, arena_size, scratch, s, base, form, n, out);
+    if (!status && base.role && !ignore) status = cell_check(g, arena, s, 1, (GLOBAL const void *)(size_t)out, n * g->width);
     if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
         const Source made = source_of(out, n * g->width);
-        for (i = THREAD; i < n * g->width / 4; i += THREADS) ((u32 *)(size_t)work->target)[i] = made.words[i];
-        for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS) ((u8 *)(size_t)work->target)[i] = ((const u8 *)(size_t)out)[i];
+        for (i = THREAD; i < n * g->width / 4; i += THREADS) ((GLOBAL u32 *)(size_t)work->target)[i] = made.words[i];
+        for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS)
+            ((GLOBAL u8 *)(size_t)work->target)[i] = ((GLOBAL const u8 *)(size_t)out)[i];
     }
     SYNC();
     return status;
 }
 
-FN void blocks_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size, u32 deltas)
+FN void blocks_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
+                      GLOBAL const bitsnap_work *works, GLOBAL bitsnap_done *done, u32 count, u32 deltas)
 {
-    Group *g = (Group *)group_memory;
-    u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
+    u32 i;
     for (i = GROUP; i < count; i += GROUPS) {
-        const u32 status = block_decode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
-                                        scratch_size, works + i, deltas);
+        const u32 status = block_decode(LANES_ g, arena, arena_size, scratch, scratch_size, works + i, deltas);
         if (THREAD == 0) {
             done[i].status = status;
             done[i].size = 0;
@@ -328,15 +330,16 @@ FN void blocks_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, 
     }
 }
 
-/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory, and memory_size of its own. Two kernels, as the first needs
- * fewer registers. */
-KERNEL(4) offload_decode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+/* Two kernels, as the first needs fewer registers. */
+KERNEL(4) offload_decode(KERNEL_PARAMETERS)
 {
-    blocks_decode(works, done, count, scratch, scratch_size, memory_size, 0);
+    GROUP_MEMORY(Group);
+    blocks_decode(LANES_ g, arena, arena_size, own, scratch_size, works, done, count, 0);
 }
-KERNEL(3) offload_decode_deltas(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+KERNEL(3) offload_decode_deltas(KERNEL_PARAMETERS)
 {
-    blocks_decode(works, done, count, scratch, scratch_size, memory_size, 1);
+    GROUP_MEMORY(Group);
+    blocks_decode(LANES_ g, arena, arena_size, own, scratch_size, works, done, count, 1);
 }
 
 #endif

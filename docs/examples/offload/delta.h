@@ -7,7 +7,7 @@
 #define WORD_LEVELS 4
 
 typedef struct Base {
-    const void *elements;
+    GLOBAL const void *elements;
     u32 dtype, role; /* of the frame; role 2: the elements are F32, and cast */
 } Base;
 
@@ -20,7 +20,7 @@ FN u32 cast_bf16(u32 x)
 FN u32 cast_f16(u32 x)
 {
     const u32 sign = x >> 16 & 0x8000, a = x & 0x7FFFFFFF;
-    u32 r, rest, shift, half;
+    u32 r, rest, shift, middle;
     if (a > 0x7F800000) return sign | 0x7E00 | (a >> 13 & 0x1FF);
     if (a >= 0x47800000) return sign | 0x7C00; /* 2^16 */
     if (a >= 0x38800000) {                     /* 2^-14 */
@@ -30,25 +30,28 @@ FN u32 cast_f16(u32 x)
     if (a < 0x33000000) return sign; /* below half of the least subnormal */
     shift = 126 - (a >> 23);
     rest = (a & 0x7FFFFF) | 0x800000;
-    half = 1u << (shift - 1);
+    middle = 1u << (shift - 1);
     r = rest >> shift;
-    rest &= 2 * half - 1;
-    return sign | (r + (rest > half || (rest == half && (r & 1))));
+    rest &= 2 * middle - 1;
+    return sign | (r + (rest > middle || (rest == middle && (r & 1))));
 }
 FN u32 predict(const Base base, u32 i)
 {
-    if (base.role == 2) return base.dtype == BITSNAP_F16 ? cast_f16(((const u32 *)base.elements)[i]) : cast_bf16(((const u32 *)base.elements)[i]);
+    if (base.role == 2) {
+        const u32 x = ((GLOBAL const u32 *)base.elements)[i];
+        return base.dtype == BITSNAP_F16 ? cast_f16(x) : cast_bf16(x);
+    }
     switch (width_of[base.dtype]) {
-    case 1: return ((const u8 *)base.elements)[i];
-    case 2: return ((const u16 *)base.elements)[i];
-    default: return ((const u32 *)base.elements)[i];
+    case 1: return ((GLOBAL const u8 *)base.elements)[i];
+    case 2: return ((GLOBAL const u16 *)base.elements)[i];
+    default: return ((GLOBAL const u32 *)base.elements)[i];
     }
 }
-FN void put_element(void *elements, u32 width, u32 i, u32 v)
+FN void put_element(GLOBAL void *elements, u32 width, u32 i, u32 v)
 {
-    if (width == 1) ((u8 *)elements)[i] = (u8)v;
-    else if (width == 2) ((u16 *)elements)[i] = (u16)v;
-    else ((u32 *)elements)[i] = v;
+    if (width == 1) ((GLOBAL u8 *)elements)[i] = (u8)v;
+    else if (width == 2) ((GLOBAL u16 *)elements)[i] = (u16)v;
+    else ((GLOBAL u32 *)elements)[i] = v;
 }
 FN u32 difference_of(u32 word) { return word & 1 ? 0u - (word >> 1) - 1 : word >> 1; }
 
@@ -74,13 +77,15 @@ typedef struct Words {
 } Words;
 
 /* The elements of class 0, in order, then those of class 1, ...: their places, by the whole group. `classes` is room for n bytes. */
-FN void words_deal(Words *x, const Base base, u8 *classes, u16 *places, u32 n)
+FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GLOBAL u16 *places, u32 n)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, step = AT_ONCE * WARP, each = (n / WARPS + step) / step * step;
     const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
     u32 at[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, sum = 0, i, k, w, u, c[AT_ONCE];
-    for (k = w = 0; k < x->classes; k++) w += x->border[k] <= THREAD;
-    x->class_of[THREAD] = (u8)(w - 1);
+    for (i = THREAD; i < 256; i += THREADS) {
+        for (k = w = 0; k < x->classes; k++) w += x->border[k] <= i;
+        x->class_of[i] = (u8)(w - 1);
+    }
     SYNC();
     for (i = begin + lane; i - lane < end; i += step) {
         UNROLL
@@ -123,7 +128,7 @@ FN void words_deal(Words *x, const Base base, u8 *classes, u16 *places, u32 n)
 }
 
 /* Those of m places (null: 0, 1, ...) whose symbols are the limit, in order, by the whole group; returns how many. */
-FN u32 words_escaped(Words *x, const u8 *symbols, const u16 *from, u16 *to, u32 m)
+FN u32 words_escaped(LANES LOCAL Words *x, GLOBAL const u8 *symbols, GLOBAL const u16 *from, GLOBAL u16 *to, u32 m)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
     const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
@@ -148,7 +153,7 @@ FN u32 words_escaped(Words *x, const u8 *symbols, const u16 *from, u16 *to, u32 
     return all;
 }
 
-FN u32 words_begin(Words *x, Lists *p, const Source s, u32 dtype)
+FN u32 words_begin(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 dtype)
 {
     u32 k;
     if (p->at == p->end) return ST_CORRUPT(46);
@@ -163,7 +168,7 @@ FN u32 words_begin(Words *x, Lists *p, const Source s, u32 dtype)
 }
 
 /* The beginning of a list of m words, by one work-item: 0 where its low bits end outside of the body, or other rules are broken. */
-FN u32 words_head(Words *x, Lists *p, const Source s, u32 m, u32 level, u32 used, u32 width)
+FN u32 words_head(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 m, u32 level, u32 used, u32 width)
 {
     u32 low, v, k, at;
     if (p->at == p->end) return ST_CORRUPT(47);
@@ -195,10 +200,10 @@ FN u32 words_low(const Source s, u32 at, u32 shift, u32 m, u32 j)
 
 /* A list of m words: what each is goes to words[], to the places that `which` says (null: 0, 1, ...). A word whose symbol is the limit
  * goes on in the next level, so every level adds what it knows, and passes on the places that have more. */
-FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 m, u32 width,
-                   const u16 *which, u16 *here, u16 *there, u32 *words)
+FN void words_read(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 m,
+                   u32 width, GLOBAL const u16 *which, GLOBAL u16 *here, GLOBAL u16 *there, GLOBAL u32 *words)
 {
-    const u8 *symbols = (const u8 *)scratch;
+    GLOBAL const u8 *symbols = (GLOBAL const u8 *)scratch;
     u32 level, total = 0, j, u;
     for (level = 0; m; level++) {
         u32 at, shift, limit;
@@ -211,7 +216,7 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
         if (p->status) return;
         SYNC();
         if (THREAD == 0) p->at += shift == 128 ? m * width : shift / 8 * m + shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
-        if (shift != 128) list_read_apart(p, arena, arena_size, scratch, used, s, m, 8, 0);
+        if (shift != 128) list_read_apart(LANES_ p, arena, arena_size, scratch, used, s, m, 8, 0);
         if (p->status) return;
         SYNC();
         for (j = THREAD; j < m; j += AT_ONCE * THREADS) {
@@ -231,10 +236,10 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
         SYNC();
         if (p->status || shift == 128) return;
         total += shift;
-        m = limit ? words_escaped(x, symbols, which, here, m) : 0;
+        m = limit ? words_escaped(LANES_ x, symbols, which, here, m) : 0;
         which = here;
         here = there;
-        there = (u16 *)which;
+        there = (GLOBAL u16 *)which;
     }
 }
 
@@ -242,22 +247,24 @@ FN void words_read(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch,
  * two lists of places, and words; `result` may be where the places are. */
 #define PLACES_AT (64u << 10)
 #define WORDS_AT (320u << 10)
-PART void classed_decode(Words *x, Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, const Base base, u32 n)
+PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s,
+                         const Base base, u32 n)
 {
     const u32 width = width_of[base.dtype];
-    u16 *here = (u16 *)(scratch + PLACES_AT / 4), *there = here + 65536;
-    u32 *words = scratch + WORDS_AT / 4, k, i;
+    GLOBAL u16 *here = (GLOBAL u16 *)(scratch + PLACES_AT / 4), *there = here + 65536;
+    GLOBAL u32 *words = scratch + WORDS_AT / 4;
+    u32 k, i;
     if (THREAD == 0) p->status = words_begin(x, p, s, base.dtype);
     SYNC();
     if (p->status) return;
     if (x->classes > 1) {
-        words_deal(x, base, (u8 *)scratch, here, n);
+        words_deal(LANES_ x, base, (GLOBAL u8 *)scratch, here, n);
         for (k = i = 0; k < x->classes; i += x->count[k++]) {
-            words_read(x, p, arena, arena_size, scratch, used, s, x->count[k], width, here + i, there, here + i, words);
+            words_read(LANES_ x, p, arena, arena_size, scratch, used, s, x->count[k], width, here + i, there, here + i, words);
             if (p->status) return;
         }
     } else {
-        words_read(x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
+        words_read(LANES_ x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
     }
     SYNC();
     if (THREAD == 0 && p->at != p->end) list_fail(p, ST_CORRUPT(33));
@@ -287,11 +294,11 @@ FN u32 read_bits(const Source s, u32 byte, u32 at, u32 bits)
 }
 
 /* The body of a SPARSE block at p->at, to elements at byte PLACES_AT of the scratch memory. */
-PART void sparse_decode(Words *x, Lists *p, u32 *scratch, const Source s, const Base base, u32 n)
+PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, const Base base, u32 n)
 {
     const u32 width = width_of[base.dtype], W = 8 * width, at = p->at, size = p->end - at, none = width == 4 ? ~0u : (1u << W) - 1;
-    u32 *place = scratch, *number = scratch + 4096;
-    void *elements = scratch + PLACES_AT / 4;
+    GLOBAL u32 *place = scratch, *number = scratch + 4096;
+    GLOBAL void *elements = scratch + PLACES_AT / 4;
     u32 c, l, a, escaping, f = 0, body, high, numbers, escaped, bits, i, k, ones = 0, escapes = 0, all, wrong = 0;
     c = size < 4 ? 0 : read32(s, at) & 0xFFFF;
     l = size < 4 ? 0 : read8(s, at + 2);
@@ -317,7 +324,7 @@ PART void sparse_decode(Words *x, Lists *p, u32 *scratch, const Source s, const 
     for (k = 0; k < numbers - high; k += 32 * THREADS) { /* 32 bits each */
         const u32 from = k + 32 * THREAD, some = from < numbers - high ? numbers - high - from : 0;
         u32 m = some ? read_bits(s, body, high + from, some < 32 ? some : 32) : 0;
-        i = ones + group_before(POPC(m), &all, x->part[0]);
+        i = ones + group_before(LANES_ POPC(m), &all, x->part[0]);
         ones += all;
         for (; m; m &= m - 1, i++)
             if (i < c) place[i] = ((from + CTZ(m) - i) << l) | read_bits(s, body, i * l, l);
@@ -329,7 +336,7 @@ PART void sparse_decode(Words *x, Lists *p, u32 *scratch, const Source s, const 
         if (i < c) v = read_bits(s, body, numbers + i * a, a);
         is_escape = i < c && escaping && v == (1u << a) - 1;
         {
-            const u32 e = escapes + group_before(is_escape, &all, x->part[0]);
+            const u32 e = escapes + group_before(LANES_ is_escape, &all, x->part[0]);
             escapes += all;
             if (is_escape && e < f) {
                 v = read_bits(s, body, escaped + e * W, W);

@@ -41,29 +41,28 @@ typedef struct Encoder {
 
 /* Codes for the symbols of which count[] * 2^shift exceeds `total`; the others, and `lost` more, escape. Where exact, one alone does
  * not. By the whole group: leaves lengths, the bits of the tree and its escapes; 0 where there is no such tree. */
-PART u32 encode_plan(Encoder *g, Plan *p, const u32 *count, u32 total, u32 shift, u32 lost)
+PART u32 encode_plan(LOCAL Encoder *g, ARENA Plan *p, LOCAL const u32 *count, u32 total, u32 shift, u32 lost)
 {
-    const u32 t = THREAD, x = count[t];
+    const u32 t = THREAD;
     u32 i, j, l, m, items, take, first = 255, last = 0;
-    u32 *now = p->weight[0], *next = p->weight[1], *swap;
+    ARENA u32 *now = p->weight[0], *next = p->weight[1], *swap;
     SYNC();
     if (t == 0) {
         g->keys = g->kept = g->used = 0;
         g->escapes = lost;
     }
     SYNC();
-    if (x) {
-        ATOMIC_ADD(&g->used, 1);
-        if (x << shift > total) ATOMIC_ADD(&g->kept, 1);
-        else ATOMIC_ADD(&g->escapes, x);
+    for (i = t; i < 256; i += THREADS) {
+        const u32 x = count[i];
+        if (x) {
+            ATOMIC_ADD(&g->used, 1);
+            if (x << shift > total) ATOMIC_ADD(&g->kept, 1);
+            else ATOMIC_ADD(&g->escapes, x);
+        }
     }
     SYNC();
     m = g->used - g->kept == 1 && !lost; /* a single rare symbol is not rare: an escape would cost as much */
-    if (x && (m || x << shift > total)) {
-        g->length[t] = 1;
-    } else {
-        g->length[t] = 0;
-    }
+    for (i = t; i < 256; i += THREADS) g->length[i] = count[i] && (m || count[i] << shift > total);
     SYNC();
     if (t == 0) {
         if (m) {
@@ -130,7 +129,7 @@ PART u32 encode_plan(Encoder *g, Plan *p, const u32 *count, u32 total, u32 shift
 }
 
 /* Kind and table of the tree whose lengths are there, by one work-item. */
-FN void encode_table(Encoder *g, Coder *c)
+FN void encode_table(LOCAL Encoder *g, LOCAL Coder *c)
 {
     u32 first = 0, last = 255, s, nibbles = 0;
     while (!g->length[first]) first++;
@@ -155,15 +154,18 @@ FN void encode_table(Encoder *g, Coder *c)
     c->table_size = 3 + (nibbles + 1) / 2;
 }
 
-/* The tree of the lengths, by the whole group: its table, codes, and how many of the `mine` symbols of each work-item's number come where. */
-PART void encode_tree(Encoder *g, Coder *c, u32 mine)
+/* The tree of the lengths, by the whole group: its table, codes, and where the symbols, count[] of each, come. */
+PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *count)
 {
-    const u32 t = THREAD, has_code = g->length[t] != 0;
-    u32 i, at, before, all, l = 1, escape_code = 0;
+    const u32 t = THREAD;
+    u32 i, at, all, l = 1, escape_code = 0;
+    u8 has_code[256 / THREADS];
+    UNROLL
+    for (i = 0; i < 256 / THREADS; i++) has_code[i] = g->length[i * THREADS + t] != 0;
     SYNC();
     if (t == 0) encode_table(g, c);
     SYNC();
-    if (t < WARP) (void)tree_order(&c->tree, g->length);
+    if (t < WARP) (void)tree_order(LANES_ &c->tree, g->length);
     if (t == 0) {
         for (i = at = 0; i < c->tree.end[8]; i++) {
             while (c->tree.end[l] <= i) l++;
@@ -173,25 +175,26 @@ PART void encode_tree(Encoder *g, Coder *c, u32 mine)
         }
         g->escape_code = escape_code;
     }
-    c->before[t] = 0;
+    for (i = t; i < 256; i += THREADS) c->before[i] = 0;
     SYNC();
-    if (!has_code) c->code[t] = (u8)g->escape_code;
-    ATOMIC_ADD(&c->before[c->code[t]], mine);
-    SYNC();
-    at = c->before[t];
-    before = group_before(at, &all, g->part[0]);
-    SYNC();
-    c->before[t] = before;
-    if (t == 0) {
-        c->before[256] = all;
-        c->count = all;
+    UNROLL
+    for (i = 0; i < 256 / THREADS; i++) {
+        const u32 s = i * THREADS + t;
+        if (!has_code[i]) c->code[s] = (u8)g->escape_code;
+        ATOMIC_ADD(&c->before[c->code[s]], count[s]);
     }
+    SYNC();
+    for (i = t, at = 0; i < 256; i += THREADS, at += all) {
+        c->before[i] = at + group_before(LANES_ c->before[i], &all, g->part[0]);
+        SYNC();
+    }
+    if (t == 0) c->before[256] = c->count = at;
     SYNC();
 }
 
 /* Where its nodes and their lists stand, by one work-item: `at` is the first byte of the list in the target, `escape_size` what the list of
  * the escapes takes, `in` where the codes are. */
-FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
+FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
 {
     struct { u32 path, code, level, in; } stack[32], x;
     const u32 begin = at;
@@ -202,7 +205,7 @@ FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 sc
     stack[0].in = in;
     while (top) {
         Step step;
-        Fork *f = &c->node[c->nodes];
+        LOCAL Fork *f = &c->node[c->nodes];
         u32 count, shift;
         x = stack[--top];
         step = tree_step(&c->tree, x.path);
@@ -248,11 +251,12 @@ FN u32 encode_walk(Encoder *g, Coder *c, u32 at, u32 in, u32 escape_size, u32 sc
 
 /* Words from .. to - 1 of a node by a warp: planes, and codes, less what the node takes of them, to its lists, which have base[] already;
  * with `counting`, only how many there are. `k` and `lists` are constants where this is called for most. */
-FN void fork_words(const Fork *f, u32 k, u32 lists, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
+FN void fork_words(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to, u32 base[4],
+                   u32 counting)
 {
     const u32 lane = THREAD % WARP, stride = (f->count + 7) / 8, below = (1u << lane) - 1, count = f->count, leaves = (1u << k) - lists;
-    const u8 *in = scratch + f->in;
-    u8 *out = target + f->at + lane / 4 * stride + lane % 4;
+    GLOBAL const u8 *in = scratch + f->in;
+    GLOBAL u8 *out = target + f->at + lane / 4 * stride + lane % 4;
     u32 j, u;
     for (; from < to; from += AT_ONCE) {
         u32 codes[AT_ONCE];
@@ -281,33 +285,33 @@ FN void fork_words(const Fork *f, u32 k, u32 lists, u8 *scratch, u8 *target, u32
         }
     }
 }
-FN void fork_kinds(const Fork *f, u8 *scratch, u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
+FN void fork_kinds(LANES LOCAL const Fork *f, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
 {
     const u32 kind = f->bits << 4 | f->lists;
-    if (kind == 0x11) fork_words(f, 1, 1, scratch, target, from, to, base, counting);
-    else if (kind == 0x10) fork_words(f, 1, 0, scratch, target, from, to, base, counting);
-    else if (kind == 0x21) fork_words(f, 2, 1, scratch, target, from, to, base, counting);
-    else fork_words(f, f->bits, f->lists, scratch, target, from, to, base, counting);
+    if (kind == 0x11) fork_words(LANES_ f, 1, 1, scratch, target, from, to, base, counting);
+    else if (kind == 0x10) fork_words(LANES_ f, 1, 0, scratch, target, from, to, base, counting);
+    else if (kind == 0x21) fork_words(LANES_ f, 2, 1, scratch, target, from, to, base, counting);
+    else fork_words(LANES_ f, f->bits, f->lists, scratch, target, from, to, base, counting);
 }
 
 /* All nodes, a level at a time: large ones by the whole group, the others by a warp each. */
-PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
+PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *target)
 {
     const u32 warp = THREAD / WARP;
     u32 level, i, j, w;
     for (level = 0; level <= c->deepest; level++) {
         SYNC();
         for (i = 0; i < c->nodes; i++) {
-            const Fork *f = &c->node[i];
+            LOCAL const Fork *f = &c->node[i];
             const u32 words = (f->count + 31) / 32, each = (words + WARPS - 1) / WARPS;
             const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
             u32 base[4] = { 0, 0, 0, 0 };
             if (f->level != level) continue;
             if (words <= 64) {
-                if (i % WARPS == warp) fork_kinds(f, scratch, target, 0, words, base, 0);
+                if (i % WARPS == warp) fork_kinds(LANES_ f, scratch, target, 0, words, base, 0);
                 continue;
             }
-            fork_kinds(f, scratch, target, from, to, base, 1);
+            fork_kinds(LANES_ f, scratch, target, from, to, base, 1);
             SYNC();
             UNROLL
             for (j = 0; j < 4; j++)
@@ -316,7 +320,7 @@ PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
             UNROLL
             for (j = 0; j < 4; j++)
                 for (base[j] = w = 0; w < warp; w++) base[j] += g->part[j][w];
-            fork_kinds(f, scratch, target, from, to, base, 0);
+            fork_kinds(LANES_ f, scratch, target, from, to, base, 0);
         }
     }
     SYNC();
@@ -324,7 +328,9 @@ PART void encode_nodes(Encoder *g, const Coder *c, u8 *scratch, u8 *target)
 
 FN u32 get_element(u64 elements, u32 width, u32 i)
 {
-    return width == 1 ? ((const u8 *)(size_t)elements)[i] : width == 2 ? ((const u16 *)(size_t)elements)[i] : ((const u32 *)(size_t)elements)[i];
+    return width == 1   ? ((GLOBAL const u8 *)(size_t)elements)[i]
+           : width == 2 ? ((GLOBAL const u16 *)(size_t)elements)[i]
+                        : ((GLOBAL const u32 *)(size_t)elements)[i];
 }
 /* The element that position q belongs to (3.2). */
 FN u32 element_of(u32 q, u32 n, u32 width)
@@ -334,7 +340,7 @@ FN u32 element_of(u32 q, u32 n, u32 width)
 }
 
 /* The raw planes, 32 positions of a warp at a time. */
-FN void encode_rest(const Group *y, u8 *target, u32 n, u32 from, u32 rest)
+FN void encode_rest(LANES LOCAL const Group *y, GLOBAL u8 *target, u32 n, u32 from, u32 rest)
 {
     const u32 lane = THREAD % WARP;
     u32 k, j, v;
@@ -351,7 +357,7 @@ FN void encode_rest(const Group *y, u8 *target, u32 n, u32 from, u32 rest)
         }
     }
 }
-PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
+PART void encode_planes(LANES LOCAL const Group *y, u64 elements, GLOBAL u8 *target, u32 n)
 {
     const u32 width = y->width, shift = 8 * width - 1 - y->e;
     u32 from, u;
@@ -365,7 +371,7 @@ PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
         UNROLL
         for (u = 0; u < AT_ONCE; u++)
             if (from + u * THREADS < n)
-                encode_rest(y, target, n, from + u * THREADS, (x[u] & ((1u << shift) - 1)) | (x[u] >> (8 * width - 1)) << shift);
+                encode_rest(LANES_ y, target, n, from + u * THREADS, (x[u] & ((1u << shift) - 1)) | (x[u] >> (8 * width - 1)) << shift);
     }
 }
 
@@ -374,11 +380,11 @@ PART void encode_planes(const Group *y, u64 elements, u8 *target, u32 n)
 CONSTANT u8 exponent_bits[12] = { 0, 0, 0, 0, 0, 0, 4, 5, 5, 8, 8, 11 };
 
 /* The descriptor, from what varies, by one work-item: its bytes. */
-FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
+FN u32 encode_layout(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL u8 *target, u32 body)
 {
-    Group *y = &g->layout;
+    LOCAL Group *y = &g->layout;
     const u32 usual = exponent_bits[work->dtype], n = work->count;
-    u32 shift, where, constant = 0, k, at = body + 1, value, x;
+    u32 shift, where, some = 0, k, at = body + 1, value, x;
     y->width = width_of[work->dtype];
     y->e = usual + (y->width == 1 && work->level != BITSNAP_FAST);
     y->planes = y->e == 8 ? y->width - 1 : y->width;
@@ -390,15 +396,15 @@ FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
         const u32 rest = k == y->width - 1 ? 0xFFu >> y->e : 0xFFu, fixed = where >> 8 * k & rest;
         y->varying[k] = rest & ~fixed;
         y->value[k] = value >> 8 * k & fixed;
-        constant |= fixed;
+        some |= fixed;
     }
-    target[body] = (u8)(y->e | (constant ? 16 : 0));
-    if (constant)
+    target[body] = (u8)(y->e | (some ? 16 : 0));
+    if (some)
         for (k = 0; k < y->planes; k++) {
             target[at + k] = (u8)y->varying[k];
             target[at + y->planes + k] = (u8)y->value[k];
         }
-    at += constant ? 2 * y->planes : 0;
+    at += some ? 2 * y->planes : 0;
     y->body = body;
     for (k = 0; k < y->planes; k++) {
         y->plane[k] = at;
@@ -409,7 +415,7 @@ FN u32 encode_layout(Encoder *g, const bitsnap_work *work, u8 *target, u32 body)
 }
 
 /* What varies, and the symbols of all positions with their counts. */
-FN void encode_symbols(Encoder *g, const bitsnap_work *work, u8 *symbols, u32 e)
+FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL u8 *symbols, u32 e)
 {
     const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
     const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element(work->source, width, 0);
@@ -434,10 +440,10 @@ FN void encode_symbols(Encoder *g, const bitsnap_work *work, u8 *symbols, u32 e)
 }
 
 /* Chooses codes: 0, or why the host has to. */
-FN u32 encode_choose(Encoder *g, Plan *p, const bitsnap_work *work)
+FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap_work *work)
 {
     const u32 fast = work->level == BITSNAP_FAST, n = work->count;
-    u32 total, lost = n >= (fast ? 4096u : 32768u), i, mine;
+    u32 total, lost = n >= (fast ? 4096u : 32768u), i;
     SYNC();
     if (THREAD == 0) g->most = g->used = g->total = 0;
     SYNC();
@@ -454,7 +460,7 @@ FN u32 encode_choose(Encoder *g, Plan *p, const bitsnap_work *work)
         lost = 0;
         total = n;
         SYNC();
-        g->h[THREAD] = g->full[THREAD];
+        for (i = THREAD; i < 256; i += THREADS) g->h[i] = g->full[i];
         SYNC();
         if (THREAD == 0)
             for (i = g->most = 0; i < 256; i++) g->most = g->h[i] > g->most ? g->h[i] : g->most;
@@ -463,18 +469,15 @@ FN u32 encode_choose(Encoder *g, Plan *p, const bitsnap_work *work)
     if (!lost && 8 * g->most > 5 * n) return ST_DECLINED;
     if (!encode_plan(g, p, g->h, total, fast ? 9 : 8, lost)) return ST_DECLINED;
     if ((g->bits + (lost ? 0 : 8 * g->escapes + 8)) / 8 >= total) return ST_DECLINED; /* escapes may take less, which the host knows */
-    SYNC();
-    mine = g->length[THREAD] ? 0 : g->full[THREAD]; /* escapes */
-    encode_tree(g, &g->outer, g->full[THREAD]);
-    g->h[THREAD] = mine;
-    SYNC();
+    for (i = THREAD; i < 256; i += THREADS) g->h[i] = g->length[i] ? 0 : g->full[i]; /* escapes */
+    encode_tree(LANES_ g, &g->outer, g->full);
     return ST_OK;
 }
 
 /* The list of the escapes: 0, or why the host has to. */
-FN u32 encode_choose_escapes(Encoder *g, Plan *p, const bitsnap_work *work)
+FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap_work *work)
 {
-    Coder *c = &g->inner;
+    LOCAL Coder *c = &g->inner;
     u32 m, i, planned = 0;
     SYNC();
     if (THREAD == 0) {
@@ -501,16 +504,16 @@ FN u32 encode_choose_escapes(Encoder *g, Plan *p, const bitsnap_work *work)
     planned = encode_plan(g, p, g->h, m, 9, 0);
     SYNC();
     if (planned && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
-        const u32 escapes = g->length[THREAD] ? 0 : g->h[THREAD];
-        encode_tree(g, c, g->h[THREAD]);
-        g->h[THREAD] = escapes;
+        LOCAL u32 *rare = g->full; /* which are done with */
+        for (i = THREAD; i < 256; i += THREADS) rare[i] = g->length[i] ? 0 : g->h[i];
+        encode_tree(LANES_ g, c, g->h);
     }
     SYNC();
     return ST_OK;
 }
 
 /* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group. */
-FN void encode_map(Encoder *g, const Coder *c, u8 *symbols, u8 *to, u32 m, u32 escape_code, u32 has_escape)
+FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m, u32 escape_code, u32 has_escape)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
     const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
@@ -538,33 +541,34 @@ FN void encode_map(Encoder *g, const Coder *c, u8 *symbols, u8 *to, u32 m, u32 e
 }
 
 /* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
-FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 scratch_size, const bitsnap_work *work, u32 *size)
+FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
+                    GLOBAL const bitsnap_work *work, u32 *size)
 {
     const u32 n = work->count, checks = work->flags & BITSNAP_WORK_CHECKS, body = checks ? 12 : 4, t = THREAD;
     const u32 width = work->dtype < 12 ? width_of[work->dtype] : 0;
-    Plan *p = (Plan *)arena;
-    u8 *symbols = (u8 *)scratch, *target = (u8 *)(size_t)work->target;
+    ARENA Plan *p = (ARENA Plan *)arena;
+    GLOBAL u8 *symbols = (GLOBAL u8 *)scratch, *target = (GLOBAL u8 *)(size_t)work->target;
     u32 status, i, outer_escape, inner_escape, inner_in, rare_in, end;
-    Coder *c = &g->inner;
+    LOCAL Coder *c = &g->inner;
     if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & (width - 1)) ||
         (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
         arena_size < (sizeof *p + 3) / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
-    g->h[t] = g->full[t] = 0;
-    if (t < 65) ((u32 *)g->length)[t] = 0;
+    for (i = t; i < 256; i += THREADS) g->h[i] = g->full[i] = 0;
+    for (i = t; i < 65; i += THREADS) ((LOCAL u32 *)g->length)[i] = 0;
     if (t == 0) g->varying = 0;
     SYNC();
     encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && work->level != BITSNAP_FAST));
     if (!g->varying) return ST_DECLINED;
-    status = encode_choose(g, p, work);
+    status = encode_choose(LANES_ g, p, work);
     if (status) return status;
     outer_escape = g->escape_code;
-    status = encode_choose_escapes(g, p, work);
+    status = encode_choose_escapes(LANES_ g, p, work);
     if (status) return status;
     inner_escape = g->escape_code;
     if (t == 0) { /* where everything is: the escapes stand inside of the outer list, whose end follows from their size */
         u32 rare = 0;
         g->end = encode_layout(g, work, target, body);
-        for (i = 0; i < 256 && c->kind > 1; i++) rare += g->h[i];
+        for (i = 0; i < 256 && c->kind > 1; i++) rare += g->full[i];
         g->escapes_in = MAX_ELEMENTS;
         g->rare_in = g->escapes_in + ((c->count + 3) & ~3u);
         g->scratch_used = g->rare_in + ((rare + 3) & ~3u);
@@ -582,18 +586,18 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
     SYNC();
     if (status) return status;
     if (end - body >= n * width) return ST_DECLINED; /* must gain a byte */
-    encode_planes(&g->layout, work->source, target, n);
+    encode_planes(LANES_ &g->layout, work->source, target, n);
     for (i = t; i < g->outer.table_size; i += THREADS) target[g->layout.list + i] = g->outer.table[i];
-    encode_map(g, &g->outer, symbols, symbols + inner_in, n, outer_escape, g->outer.kind != 2);
-    encode_nodes(g, &g->outer, symbols, target);
+    encode_map(LANES_ g, &g->outer, symbols, symbols + inner_in, n, outer_escape, g->outer.kind != 2);
+    encode_nodes(LANES_ g, &g->outer, symbols, target);
     if (c->count) {
         const u32 at = g->outer.escape_at;
         for (i = t; i < c->table_size; i += THREADS) target[at + i] = c->table[i];
         if (c->kind == 0)
             for (i = t; i < c->count; i += THREADS) target[at + 1 + i] = symbols[inner_in + i];
         if (c->kind > 1) {
-            encode_map(g, c, symbols + inner_in, symbols + rare_in, c->count, inner_escape, c->kind != 2);
-            encode_nodes(g, c, symbols, target);
+            encode_map(LANES_ g, c, symbols + inner_in, symbols + rare_in, c->count, inner_escape, c->kind != 2);
+            encode_nodes(LANES_ g, c, symbols, target);
             if (c->escapes) {
                 if (t == 0) target[c->escape_at] = 0;
                 for (i = t; i < c->escapes; i += THREADS) target[c->escape_at + 1 + i] = symbols[rare_in + i];
@@ -606,9 +610,8 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
         for (i = 0; i < 4; i++) target[i] = (u8)(head >> 8 * i);
     }
     if (checks) { /* as they are looked at */
-        bitsnap_work made = *work;
         const Source s = source_of(work->target, end);
-        Group *y = &g->layout;
+        LOCAL Group *y = &g->layout;
         const u32 begin = (u32)(work->target & 3);
         u32 k;
         if (t == 0) {
@@ -624,11 +627,9 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
             y->body = body + begin;
         }
         SYNC();
-        hash_pieces(&y->pieces, (u64 *)arena, s);
+        hash_pieces(&y->pieces, (ARENA u64 *)arena, s);
         if (t == 0) {
-            u64 check;
-            made.head = 2 | (end - body) << 8;
-            check = block_record(y, &made, s);
+            const u64 check = block_record(y, arena, work, 2 | (end - body) << 8, s);
             for (i = 0; i < 8; i++) target[4 + i] = (u8)(check >> 8 * i);
         }
     }
@@ -637,14 +638,13 @@ FN u32 block_encode(Encoder *g, u32 *arena, u32 arena_size, u32 *scratch, u32 sc
     return ST_OK;
 }
 
-KERNEL(4) offload_encode(const bitsnap_work *works, bitsnap_done *done, u32 count, u32 *scratch, u32 scratch_size, u32 memory_size)
+KERNEL(4) offload_encode(KERNEL_PARAMETERS)
 {
-    Encoder *g = (Encoder *)group_memory;
-    u32 *arena = group_memory + (sizeof *g + 15) / 16 * 4, i;
+    GROUP_MEMORY(Encoder);
+    u32 i;
     for (i = GROUP; i < count; i += GROUPS) {
         u32 size = 0;
-        const u32 status = block_encode(g, arena, memory_size / 4 - (u32)(arena - group_memory), scratch + (size_t)GROUP * (scratch_size / 4),
-                                        scratch_size, works + i, &size);
+        const u32 status = block_encode(LANES_ g, arena, arena_size, own, scratch_size, works + i, &size);
         SYNC();
         if (THREAD == 0) {
             done[i].status = status;

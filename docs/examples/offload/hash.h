@@ -86,13 +86,13 @@ FN void hash_stripe(u64 sum[2], u64 a, u64 b, u64 secret_a, u64 secret_b)
     sum[0] += (u64)(u32)x * (u32)(x >> 32) + b;
     sum[1] += (u64)(u32)y * (u32)(y >> 32) + a;
 }
-FN void hash_kib(u64 *sums, const Source s, u32 at, u32 n, u32 kib, u32 pair)
+FN void hash_kib(ARENA u64 *sums, const Source s, u32 at, u32 n, u32 kib, u32 pair)
 {
     const u32 whole = (n - 1) / 1024, stripes = kib < whole ? 16 : (n - 1) % 1024 / 64;
     u64 sum[2] = { 0, 0 };
     u32 p = at + 1024 * kib + 8 * pair, i;
     if (kib < whole) { /* of which the bytes are followed by others: no place needs a look */
-        const u32 *w = s.words + p / 4;
+        GLOBAL const u32 *w = s.words + p / 4;
         const u32 bits = p % 4 * 8;
         UNROLL
         for (i = 0; i < 16; i++, w += 16) {
@@ -109,7 +109,7 @@ FN void hash_kib(u64 *sums, const Source s, u32 at, u32 n, u32 kib, u32 pair)
     sums[8 * kib + pair] = sum[0];
     sums[8 * kib + pair + 1] = sum[1];
 }
-FN void hash_chain(u64 *sums, u32 n, u32 lane) /* leaves the sum in sums[lane] */
+FN void hash_chain(ARENA u64 *sums, u32 n, u32 lane) /* leaves the sum in sums[lane] */
 {
     const u32 whole = (n - 1) / 1024;
     u64 a = hash_begin[lane];
@@ -120,7 +120,7 @@ FN void hash_chain(u64 *sums, u32 n, u32 lane) /* leaves the sum in sums[lane] *
     }
     sums[lane] = a + sums[8 * whole + lane];
 }
-FN u64 hash_many_end(const u64 *sums, u32 n)
+FN u64 hash_many_end(ARENA const u64 *sums, u32 n)
 {
     u64 h = n * P1;
     u32 i;
@@ -136,7 +136,7 @@ typedef struct Pieces {
 } Pieces;
 
 /* The whole group, which finds the hashes in p->hash; `sums` has 64 bytes for each KiB begun. */
-PART void hash_pieces(Pieces *p, u64 *sums, const Source s)
+PART void hash_pieces(LOCAL Pieces *p, ARENA u64 *sums, const Source s)
 {
     u32 i, k, kibs = 0, first[PIECES];
     SYNC();
@@ -158,11 +158,11 @@ PART void hash_pieces(Pieces *p, u64 *sums, const Source s)
     SYNC();
     UNROLL
     for (k = 0; k < PIECES; k++)
-        if (k < p->count && THREAD / 8 == k && hash_kibs(p->size[k])) hash_chain(sums + 8 * first[k], p->size[k], THREAD % 8);
+        if (k < p->count && THREAD / 8 == k % (THREADS / 8) && hash_kibs(p->size[k])) hash_chain(sums + 8 * first[k], p->size[k], THREAD % 8);
     SYNC();
     UNROLL
     for (k = 0; k < PIECES; k++)
-        if (k < p->count && THREAD == WARP * k)
+        if (k < p->count && THREAD == WARP * k % THREADS)
             p->hash[k] = hash_kibs(p->size[k]) ? hash_many_end(sums + 8 * first[k], p->size[k]) : hash_few(s, p->at[k], p->size[k]);
     SYNC();
 }

@@ -67,7 +67,7 @@ CONSTANT u8 built_in[5][9] = { /* FORMAT.md 4.5 */
 };
 
 /* The lengths of a built-in tree, by a warp. A byte's place among those of as many bits is the sum of binomial coefficients. */
-FN void tree_built_in(u8 *length, u32 j)
+FN void tree_built_in(LOCAL u8 *length, u32 j)
 {
     u32 s, i, l, k, place;
     for (s = THREAD % WARP; s < 256; s += WARP) {
@@ -94,7 +94,7 @@ FN void tree_built_in(u8 *length, u32 j)
 }
 
 /* Canonical order, by a warp; leaves the lengths all 0. Returns 0 where they are no complete code of two or more. */
-FN u32 tree_order(Tree *t, u8 *length)
+FN u32 tree_order(LANES LOCAL Tree *t, LOCAL u8 *length)
 {
     const u32 lane = THREAD % WARP;
     u32 at = 0, sum = 0, escape = 0xFFFF, l, s;
@@ -110,7 +110,7 @@ FN u32 tree_order(Tree *t, u8 *length)
         sum += (at - before) << (8 - l);
     }
     WSYNC();
-    for (s = lane; s < 65; s += WARP) ((u32 *)length)[s] = 0;
+    for (s = lane; s < 65; s += WARP) ((LOCAL u32 *)length)[s] = 0;
     if (lane == 0) {
         t->escape = (u16)escape;
         t->next = 0;
@@ -121,7 +121,7 @@ FN u32 tree_order(Tree *t, u8 *length)
 
 typedef struct Step { u32 bits, leaves, place, lists, escape; } Step;
 
-FN Step tree_step(Tree *t, u32 path)
+FN Step tree_step(LOCAL Tree *t, u32 path)
 {
     Step step;
     u32 i = t->next, length = 1, rest, same, end;
@@ -147,9 +147,9 @@ FN Step tree_step(Tree *t, u32 path)
 
 /* ---- parsing: by one work-item, up to what others are needed for ---- */
 
-FN void list_fail(Lists *p, u32 status) { if (!p->status) p->status = status; }
+FN void list_fail(LOCAL Lists *p, u32 status) { if (!p->status) p->status = status; }
 
-FN u32 list_table(Lists *p, const Source s, u32 escape, u32 bits)
+FN u32 list_table(LOCAL Lists *p, const Source s, u32 escape, u32 bits)
 {
     u32 first, count, i = 0, nibble = 0, previous = 256, word = 0, code, run;
     if (p->end - p->at < 2) return ST_CORRUPT(24);
@@ -181,10 +181,10 @@ FN u32 list_table(Lists *p, const Source s, u32 escape, u32 bits)
 }
 
 /* Room for the planes and ranks of a node: the host's work where there is none. */
-FN Node *list_node(Lists *p, const Item item, u32 bits, u32 lists)
+FN LOCAL Node *list_node(LOCAL Lists *p, const Item item, u32 bits, u32 lists)
 {
     const u32 words = (item.count + 31) / 32, room = words * bits + (words * lists + 1) / 2;
-    Node *x = &p->node[p->nodes];
+    LOCAL Node *x = &p->node[p->nodes];
     if (p->nodes == NODES || p->arena_size - p->arena_used < room) {
         list_fail(p, ST_DECLINED);
         return 0;
@@ -205,7 +205,7 @@ FN Node *list_node(Lists *p, const Item item, u32 bits, u32 lists)
 }
 
 /* A list of `count` symbols: merging writes four at a time, and reads up to 7 bytes behind the last one. */
-FN u32 list_room(Lists *p, u32 count)
+FN u32 list_room(LOCAL Lists *p, u32 count)
 {
     const u32 out = p->scratch_used, room = count ? (count & ~3u) + 8 : 0;
     if (p->scratch_size - out < room) list_fail(p, ST_DECLINED);
@@ -213,11 +213,11 @@ FN u32 list_room(Lists *p, u32 count)
     return out;
 }
 
-FN void list_parse_node(Lists *p, Item item)
+FN void list_parse_node(LOCAL Lists *p, Item item)
 {
-    Tree *t = &p->tree[item.depth];
+    LOCAL Tree *t = &p->tree[item.depth];
     const Step step = tree_step(t, item.path);
-    Node *x;
+    LOCAL Node *x;
     u32 j;
     item.path = (u8)(item.path + step.bits);
     if (item.count == 0) { /* nothing passes, but the walk goes on */
@@ -238,10 +238,10 @@ FN void list_parse_node(Lists *p, Item item)
 }
 
 /* The lists of a node, whose counts are known now: the first of them on top. */
-FN void list_push(Lists *p, const u32 *counts)
+FN void list_push(LOCAL Lists *p, const u32 *counts)
 {
     Item item = p->stack[p->top];
-    Node *x = &p->node[p->job.node];
+    LOCAL Node *x = &p->node[p->job.node];
     const u32 escape = item.type == ITEM_NODE && item.node;
     u32 j, lists = x->lists;
     for (j = 0; j < lists; j++) x->list[j] = list_room(p, counts[j]);
@@ -256,7 +256,7 @@ FN void list_push(Lists *p, const u32 *counts)
     }
 }
 
-FN void list_parse_list(Lists *p, const Source s, Item item)
+FN void list_parse_list(LOCAL Lists *p, const Source s, Item item)
 {
     u32 kind, escape, is_split, is_built_in, status;
     if (p->at == p->end) {
@@ -316,7 +316,7 @@ FN void list_parse_list(Lists *p, const Source s, Item item)
     p->job.value = is_built_in ? kind - 0xC0 : 5;
 }
 
-FN void list_next(Lists *p, const Source s)
+FN void list_next(LOCAL Lists *p, const Source s)
 {
     p->job.op = OP_END;
     while (p->job.op == OP_END && p->top && !p->status) {
@@ -344,9 +344,9 @@ FN u32 slot_mask(const u32 *y, u32 bits, u32 slot)
 }
 
 /* Words from .. to - 1 by a warp; ranks count from `from`. What the next round needs is fetched before this one is counted. */
-FN void node_load(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u32 from, u32 to, u32 counts[4])
+FN void node_load(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at, const Node x, u32 from, u32 to, u32 counts[4])
 {
-    u16 *ranks = (u16 *)arena;
+    ARENA u16 *ranks = (ARENA u16 *)arena;
     const u32 lane = THREAD % WARP, stride = (x.count + 7) / 8;
     u32 next[4], w, j;
     UNROLL
@@ -374,7 +374,7 @@ FN void node_load(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u3
             for (j = 0; j < 4; j++)
                 if (j < x.lists) {
                     u32 all;
-                    const u32 before = warp_before(POPC(slot_mask(y, x.bits, x.leaves + j) & live), &all);
+                    const u32 before = warp_before(LANES_ POPC(slot_mask(y, x.bits, x.leaves + j) & live), &all);
                     if (in) ranks[x.rank + w * x.lists + j] = (u16)(counts[j] + before);
                     counts[j] += all;
                 }
@@ -383,14 +383,14 @@ FN void node_load(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u3
 }
 
 /* All words by the whole group. */
-FN void node_load_all(Lists *p, u32 *arena, const Source s, u32 at, const Node x, u32 counts[4])
+FN void node_load_all(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at, const Node x, u32 counts[4])
 {
-    u16 *ranks = (u16 *)arena;
+    ARENA u16 *ranks = (ARENA u16 *)arena;
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, words = (x.count + 31) / 32;
     const u32 each = ((words + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
     const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
     u32 i, j, w;
-    node_load(p, arena, s, at, x, from, to, counts);
+    node_load(LANES_ p, arena, s, at, x, from, to, counts);
     UNROLL
     for (j = 0; j < 4; j++)
         if (lane == 0) p->part[j][warp] = counts[j];
@@ -410,7 +410,7 @@ FN void node_load_all(Lists *p, u32 *arena, const Source s, u32 at, const Node x
 }
 
 /* A list that is raw, or a constant. */
-FN void list_fill(Lists *p, u32 *scratch, const Source s, u32 from, u32 step)
+FN void list_fill(LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, u32 from, u32 step)
 {
     const Job job = p->job;
     const u32 above = job.op == OP_RAW ? (0xFFu << job.value & 0xFFu) * 0x01010101u : 0, at = p->at;
@@ -429,10 +429,10 @@ FN u32 spread_nibbles(u32 m) { return ((m & 5) * 65 & 0x101u) | ((m & 10) * 520 
 FN u32 spread_bytes(u32 m) { return (m * 0x00204081u & 0x01010101u) * 255u; }           /* bit i to all of byte i */
 
 /* Symbols q .. q+3 of a node, q a multiple of 4. `bits` and `lists` are constants where this is called for most. */
-FN u32 merge4(const u32 *arena, const u32 *scratch, const Node *x, u32 bits, u32 lists, u32 q)
+FN u32 merge4(ARENA const u32 *arena, GLOBAL const u32 *scratch, LOCAL const Node *x, u32 bits, u32 lists, u32 q)
 {
-    const u16 *ranks = (const u16 *)arena + x->rank + q / 32 * lists;
-    const u32 *planes = arena + x->plane + q / 32 * bits;
+    ARENA const u16 *ranks = (ARENA const u16 *)arena + x->rank + q / 32 * lists;
+    ARENA const u32 *planes = arena + x->plane + q / 32 * bits;
     const u32 b = q % 32, below = (1u << b) - 1;
     u32 y[4] = { 0, 0, 0, 0 }, slots = 0, j, symbols;
     UNROLL
@@ -458,9 +458,9 @@ FN u32 merge4(const u32 *arena, const u32 *scratch, const Node *x, u32 bits, u32
     return symbols;
 }
 
-FN void merge_chunk(const u32 *arena, u32 *scratch, const Node *x, u32 from, u32 to)
+FN void merge_chunk(ARENA const u32 *arena, GLOBAL u32 *scratch, LOCAL const Node *x, u32 from, u32 to)
 {
-    u32 *out = scratch + x->out / 4;
+    GLOBAL u32 *out = scratch + x->out / 4;
     const u32 kind = x->bits << 4 | x->lists;
     u32 q = from + 4 * (THREAD % WARP);
     if (kind == 0x11)
@@ -472,17 +472,17 @@ FN void merge_chunk(const u32 *arena, u32 *scratch, const Node *x, u32 from, u32
 }
 
 /* Nodes `first` and those behind it, by the whole group. */
-FN void merge_nodes(Lists *p, const u32 *arena, u32 *scratch, u32 first)
+FN void merge_nodes(LANES LOCAL Lists *p, ARENA const u32 *arena, GLOBAL u32 *scratch, u32 first)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP;
-    u32 level, half, i;
+    u32 level, from, i;
     for (level = p->deepest + 1; level-- > 0;) {
         u32 task = warp, any = 0;
-        for (half = 0; half < NODES; half += WARP) {
-            u32 left = BALLOT(half + lane >= first && half + lane < p->nodes && p->node[half + lane].level == level);
+        for (from = 0; from < NODES; from += WARP) {
+            u32 left = BALLOT(from + lane >= first && from + lane < p->nodes && p->node[from + lane].level == level);
             any |= left;
             for (; left; left &= left - 1) {
-                const Node *x = &p->node[half + CTZ(left)];
+                LOCAL const Node *x = &p->node[from + CTZ(left)];
                 const u32 count = x->count;
                 for (i = task * CHUNK; i < count; i += WARPS * CHUNK)
                     merge_chunk(arena, scratch, x, i, i + CHUNK < count ? i + CHUNK : count);
@@ -497,10 +497,11 @@ FN void merge_nodes(Lists *p, const u32 *arena, u32 *scratch, u32 first)
 
 /* `count` symbols of `bits` bits at p->at, by the whole group. They come to byte `out` of the scratch memory, what they are made of
  * behind byte `used`. Then p->at is behind the list, or p->status says why not. */
-FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
+                    u32 bits, u32 out)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP;
-    u32 counts[4], after = OP_END, op;
+    u32 counts[4], after = OP_END, op, i;
     Source kept;
     kept.words = scratch;
     kept.last = p->scratch_size / 4 - 1;
@@ -518,13 +519,13 @@ FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used
         p->scratch_used = used;
         p->status = ST_OK;
     }
-    if (THREAD < 65) ((u32 *)p->length)[THREAD] = 0;
+    for (i = THREAD; i < 65; i += THREADS) ((LOCAL u32 *)p->length)[i] = 0;
     SYNC();
     for (;;) {
         while (warp == 0) { /* alone, as long as there is little to do */
             if (lane == 0) {
                 if (after == OP_NODE) {
-                    const Node *x = &p->node[p->job.node];
+                    LOCAL const Node *x = &p->node[p->job.node];
                     p->at += x->bits * ((x->count + 7) / 8);
                 }
                 if (after == OP_NODE || after == OP_MASK) list_push(p, counts);
@@ -536,11 +537,11 @@ FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used
             if (op == OP_TREE) {
                 const Job job = p->job;
                 if (job.value < 5) tree_built_in(p->length, job.value);
-                if (!tree_order(&p->tree[job.node], p->length)) list_fail(p, ST_CORRUPT(28));
+                if (!tree_order(LANES_ &p->tree[job.node], p->length)) list_fail(p, ST_CORRUPT(28));
                 WSYNC();
             } else if (op == OP_NODE && p->node[p->job.node].count <= 32 * FEW) {
                 const Node x = p->node[p->job.node];
-                node_load(p, arena, s, p->at, x, 0, (x.count + 31) / 32, counts);
+                node_load(LANES_ p, arena, s, p->at, x, 0, (x.count + 31) / 32, counts);
                 WSYNC();
             } else if ((op == OP_RAW || op == OP_CONST) && p->job.count <= 4 * FEW) {
                 list_fill(p, scratch, s, lane, WARP);
@@ -553,11 +554,11 @@ FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used
         op = p->job.op;
         if (op == OP_END) break;
         if (op == OP_NODE) {
-            node_load_all(p, arena, s, p->at, p->node[p->job.node], counts);
+            node_load_all(LANES_ p, arena, s, p->at, p->node[p->job.node], counts);
         } else if (op == OP_MASK) {
             const u32 node = p->job.node, at = p->node[node].list[0];
-            merge_nodes(p, arena, scratch, node + 1);
-            node_load_all(p, arena, kept, at, p->node[node], counts);
+            merge_nodes(LANES_ p, arena, scratch, node + 1);
+            node_load_all(LANES_ p, arena, kept, at, p->node[node], counts);
             SYNC();
             if (THREAD == 0) { /* what the mask was made of is done with */
                 const u32 words = (p->node[node].count + 31) / 32;
@@ -571,29 +572,31 @@ FN void list_decode(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used
         after = op;
         SYNC();
     }
-    if (p->status == ST_OK) merge_nodes(p, arena, scratch, 0);
+    if (p->status == ST_OK) merge_nodes(LANES_ p, arena, scratch, 0);
     SYNC();
 }
 
 /* The same; where the arena is too small for the planes, with one in the scratch memory, which is slower. */
-PART void list_decode_slowly(Lists *p, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+PART void list_decode_slowly(LANES LOCAL Lists *p, GLOBAL u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
 {
-    list_decode(p, scratch + used / 4, LARGE_ARENA / 4, scratch, used + LARGE_ARENA, s, count, bits, out);
+    list_decode(LANES_ p, scratch + used / 4, LARGE_ARENA / 4, scratch, used + LARGE_ARENA, s, count, bits, out);
 }
-FN void list_read(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+FN void list_read(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
+                  u32 bits, u32 out)
 {
     const u32 at = p->at;
-    list_decode(p, arena, arena_size, scratch, used, s, count, bits, out);
+    list_decode(LANES_ p, arena, arena_size, scratch, used, s, count, bits, out);
     if (p->status != ST_DECLINED || p->scratch_size - used < LARGE_ARENA) return;
     SYNC();
     if (THREAD == 0) p->at = at;
-    list_decode_slowly(p, scratch, used, s, count, bits, out);
+    list_decode_slowly(LANES_ p, scratch, used, s, count, bits, out);
 }
 
 /* The same where many lists are read: not inlined once more. */
-PART void list_read_apart(Lists *p, u32 *arena, u32 arena_size, u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
+PART void list_read_apart(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
+                          u32 bits, u32 out)
 {
-    list_read(p, arena, arena_size, scratch, used, s, count, bits, out);
+    list_read(LANES_ p, arena, arena_size, scratch, used, s, count, bits, out);
 }
 
 #endif

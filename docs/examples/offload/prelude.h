@@ -1,23 +1,116 @@
-/* prelude.h - all that the device code uses of its language: CUDA C, or C++ in which each work-item is a fiber (fibers.h), for
- * sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
+/* prelude.h - all that the device code uses of its language: OpenCL C 1.2, CUDA C, or C++ in which each work-item is a fiber (fibers.h),
+ * for sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
  *
  * A group of THREADS work-items has memory of its own (`Group`, and behind it the arena) and decodes or encodes one block at a
- * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call. */
+ * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call.
+ *
+ * What OpenCL asks of code that is to be all three:
+ * - Pointers say where they point: LOCAL, what the group shares (Group, Encoder and what is in them); ARENA, its arena; GLOBAL, all that
+ *   has an address (works, source, target, base, scratch memory); nothing, variables of a work-item. An address comes from a number by
+ *   (GLOBAL u32 *)(size_t)x. Tables are CONSTANT, and read by name.
+ * - A function that calls BALLOT or a shuffle, or one that does, has LANES as its first parameter, without a comma, and passes LANES_ on (memory, where
+ *   the language has no shuffles).
+ * - A group may be one warp: what 256 symbols need is a loop from THREAD on in steps of THREADS. All work-items of a group, or of a
+ *   warp, come to the same barriers.
+ * - half, constant, kernel, global, local are words of the language. No recursion, no pointers to functions, no long long. */
 #ifndef OFFLOAD_PRELUDE_H
 #define OFFLOAD_PRELUDE_H
 
-#include "bitsnap.h"
-
-#define THREADS 256
 #define WARP 32
-#define WARPS (THREADS / WARP)
 #define AT_ONCE 4 /* elements of a work-item whose loads are on their way together */
 
+#ifdef __OPENCL_VERSION__ /* has no shuffles that are everywhere, nor barriers of less than a group, so a group is one warp */
+#define THREADS WARP
+#define KERNEL(groups) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
+#define FN static inline
+#define PART static
+#define CONSTANT __constant
+#define GLOBAL __global
+#define LOCAL __local
+#define ARENA __global /* behind the scratch memory of the group */
+#define LANES LOCAL u32 *lanes,
+#define LANES_ lanes,
+#define GROUP_MEMORY(type) \
+    LOCAL type group_memory; \
+    LOCAL u32 lanes[WARP]; \
+    LOCAL type *g = &group_memory; \
+    GLOBAL u32 *own = scratch + GROUP * (size_t)((scratch_size + memory_size) / 4), *arena = own + scratch_size / 4; \
+    const u32 arena_size = memory_size / 4
+#define THREAD ((u32)get_local_id(0))
+#define GROUP ((u32)get_group_id(0))
+#define GROUPS ((u32)get_num_groups(0))
+#define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
+#define WSYNC() SYNC()
+#define BALLOT(condition) warp_ballot(lanes, condition)
+#define SHUFFLE(x, lane) warp_shuffle(lanes, x, lane)
+#define SHUFFLE_UP(x, d) warp_shuffle(lanes, x, THREAD >= (d) ? THREAD - (d) : THREAD)
+#define POPC(x) popcount((u32)(x))
+#define CTZ(x) (31 - clz((u32)(x) & (0u - (u32)(x))))
+#define CLZ(x) clz((u32)(x))
+#define MULHI64(a, b) mul_hi((u64)(a), (u64)(b))
+#define FUNNEL(low, high, bits) ((u32)((((u64)(high) << 32) | (low)) >> (bits)))
+#define PERM(a, b, selector) bytes_perm(a, b, selector)
+#define ATOMIC_ADD(p, v) ((void)atomic_add(p, v))
+#define ATOMIC_OR(p, v) ((void)atomic_or(p, v))
+#define UNROLL
+#define UNROLL_4
+typedef uchar u8;
+typedef ushort u16;
+typedef uint u32;
+typedef int i32;
+typedef ulong u64;
+/* as bitsnap.h has them */
+typedef struct bitsnap_work {
+    u64 source, target, base, first, header_check;
+    u32 size, count, head;
+    u8 dtype, level, flags, role;
+} bitsnap_work;
+typedef struct bitsnap_done { u32 status, size; } bitsnap_done;
+enum { BITSNAP_WORK_CHECKS = 1, BITSNAP_WORK_IGNORE = 2, BITSNAP_WORK_TEST = 4 };
+enum { BITSNAP_BOOL = 1, BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64, BITSNAP_F8_E4M3, BITSNAP_F8_E5M2, BITSNAP_F16, BITSNAP_BF16,
+       BITSNAP_F32, BITSNAP_F64 };
+enum { BITSNAP_E_UNSUPPORTED = 5, BITSNAP_E_CHECK = 8, BITSNAP_E_CORRUPT = 9, BITSNAP_E_BASE = 11 };
+enum { BITSNAP_FAST = 1, BITSNAP_DEFAULT };
+FN u32 warp_ballot(LOCAL u32 *lanes, u32 condition)
+{
+    u32 i, all = 0;
+    lanes[THREAD] = condition != 0;
+    SYNC();
+    for (i = 0; i < WARP; i++) all |= lanes[i] << i;
+    SYNC();
+    return all;
+}
+FN u32 warp_shuffle(LOCAL u32 *lanes, u32 x, u32 lane)
+{
+    lanes[THREAD] = x;
+    SYNC();
+    x = lanes[lane];
+    SYNC();
+    return x;
+}
+#else
+#include "bitsnap.h"
+#define THREADS 256
+#define GLOBAL
+#define LOCAL
+#define ARENA
+#define LANES
+#define LANES_
+#define GROUP_MEMORY(type) \
+    type *g = (type *)group_memory; \
+    u32 *own = scratch + (size_t)GROUP * (scratch_size / 4), *arena = group_memory + (sizeof *g + 15) / 16 * 4; \
+    const u32 arena_size = memory_size / 4 - (u32)(arena - group_memory)
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
 typedef int32_t i32;
 typedef unsigned long long u64;
+#endif
+#define WARPS (THREADS / WARP)
+/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory, and memory_size of its own (OpenCL: of an arena, behind the
+ * scratch memory) */
+#define KERNEL_PARAMETERS \
+    GLOBAL const bitsnap_work *works, GLOBAL bitsnap_done *done, u32 count, GLOBAL u32 *scratch, u32 scratch_size, u32 memory_size
 
 #ifdef __CUDACC__
 #define KERNEL(groups) extern "C" __global__ void __launch_bounds__(THREADS, groups) /* of a multiprocessor at once */
@@ -43,7 +136,7 @@ typedef unsigned long long u64;
 #define UNROLL _Pragma("unroll")
 #define UNROLL_4 _Pragma("unroll 4")
 extern __shared__ __align__(16) u32 group_memory[];
-#else
+#elif !defined(__OPENCL_VERSION__)
 #define KERNEL(groups) static void
 #define FN static inline
 #define PART static inline
@@ -62,7 +155,7 @@ extern __shared__ __align__(16) u32 group_memory[];
 #define CLZ(x) ((x) ? (u32)__builtin_clz(x) : 32u)
 #define MULHI64(a, b) ((u64)(((unsigned __int128)(a) * (b)) >> 64))
 #define FUNNEL(low, high, bits) ((u32)((((u64)(high) << 32) | (low)) >> (bits)))
-#define PERM(a, b, selector) fiber_perm(a, b, selector)
+#define PERM(a, b, selector) bytes_perm(a, b, selector)
 #define ATOMIC_ADD(p, v) ((void)(*(p) += (v)))
 #define ATOMIC_OR(p, v) ((void)(*(p) |= (v)))
 #define UNROLL
@@ -72,7 +165,10 @@ void fiber_sync(void);
 void fiber_warp_sync(void);
 u32 fiber_ballot(u32 condition);
 u32 fiber_shuffle(u32 x, u32 lane);
-FN u32 fiber_perm(u32 a, u32 b, u32 selector)
+#endif
+
+#ifndef __CUDACC__
+FN u32 bytes_perm(u32 a, u32 b, u32 selector)
 {
     const u64 both = (u64)b << 32 | a;
     u32 i, x = 0;
@@ -82,7 +178,7 @@ FN u32 fiber_perm(u32 a, u32 b, u32 selector)
 #endif
 
 /* The sum of x over the lanes before this one; *all becomes that over all. */
-FN u32 warp_before(u32 x, u32 *all)
+FN u32 warp_before(LANES u32 x, u32 *all)
 {
     const u32 lane = THREAD % WARP;
     u32 sum = x, d;
@@ -96,10 +192,10 @@ FN u32 warp_before(u32 x, u32 *all)
 }
 
 /* The same over the group; `part` has a word for each warp, and can be used again after the next SYNC. */
-FN u32 group_before(u32 x, u32 *all, u32 *part)
+FN u32 group_before(LANES u32 x, u32 *all, LOCAL u32 *part)
 {
     u32 before, total, i, sum = 0, mine = 0;
-    before = warp_before(x, &total);
+    before = warp_before(LANES_ x, &total);
     if (THREAD % WARP == 0) part[THREAD / WARP] = total;
     SYNC();
     UNROLL
@@ -120,14 +216,14 @@ FN u32 group_before(u32 x, u32 *all, u32 *part)
 
 /* Bytes at any address, read as whole words: those that hold one of them. `at` counts from the first word. */
 typedef struct Source {
-    const u32 *words;
+    GLOBAL const u32 *words;
     u32 last; /* word */
 } Source;
 
 FN Source source_of(u64 address, u32 size)
 {
     Source s;
-    s.words = (const u32 *)(size_t)(address & ~(u64)3);
+    s.words = (GLOBAL const u32 *)(size_t)(address & ~(u64)3);
     s.last = ((u32)(address & 3) + size + 3) / 4;
     if (s.last) s.last--;
     return s;
