@@ -8395,13 +8395,6 @@ static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids
     return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
 }
 
-/* Marks the lowest byte 255 of 8, and perhaps others; 0 where there is none. */
-BSN_INLINE uint64_t bsn_mark_255(const uint8_t *p)
-{
-    const uint64_t x = ~bsn_load64(p);
-    return (x - BSN_ONES) & ~x & (BSN_ONES << 7);
-}
-
 /* Is there a byte 255 among n? `mask` has room for those of a chunk. */
 static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t n, uint8_t *mask)
 {
@@ -8606,55 +8599,6 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* Classes whose words were dealt out as bytes, as the sample held no larger ones, but have some after all: they become as wide as
- * elements. A byte 255 stands for a word that large or larger, and these are found again in their order. */
-static void bsn_widen_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_classes *t, const uint8_t *elements,
-                              size_t n, unsigned missed, uint8_t *const list[BSN_CLASSES], const size_t counts[BSN_CLASSES],
-                              uint8_t *room)
-{
-    const unsigned width = c->width;
-    uint8_t *words = w->plane[0];
-    uint8_t *from[BSN_CLASSES], *next[BSN_CLASSES], *least = room, *mask;
-    bsn_slices slices;
-    const uint8_t *p;
-    size_t i, j;
-    unsigned k;
-    for (k = 0; k < t->count; k++) {
-        const size_t whole = counts[k] & ~(size_t)63;
-        if (!(missed >> k & 1)) continue;
-        from[k] = next[k] = least;
-        memcpy(from[k], list[k], counts[k]);
-        for (i = 0; i < whole; i += 64) bsn_widen64(list[k] + i * width, from[k] + i, width);
-        for (; i < counts[k]; i++) bsn_element_store(list[k] + i * width, from[k][i], width);
-        least = from[k] + counts[k];
-        memset(least, 255, 8); /* where looking ends */
-        least += 8;
-    }
-    mask = least + BSN_CHUNK;
-    memset(&slices, 0, sizeof slices);
-    slices.width = width;
-    slices.limit = 255;
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        if (bsn_chunk_words(w, c, ids, words, elements, i, m, &p) < 255) continue;
-        (void)bsn_words_split_by(c->kernels, &slices, least, NULL, NULL, words, m);
-        bsn_mask_above(c->kernels, mask, least, m, 254);
-        for (j = 0; j < m; j += 64) {
-            uint64_t some = bsn_mask_word(mask, j, m), found;
-            for (; some; some &= some - 1) {
-                const size_t one = (j + bsn_lowest_bit(some)) * width;
-                k = t->of[bsn_element_load(p + one, width) >> t->shift & t->mask];
-                if (!(missed >> k & 1) || next[k] >= from[k] + counts[k]) continue;
-                while ((found = bsn_mark_255(next[k])) == 0) next[k] += 8;
-                next[k] += bsn_lowest_bit(found) / 8;
-                if (next[k] >= from[k] + counts[k]) continue;
-                memcpy(list[k] + (size_t)(next[k]++ - from[k]) * width, words + one, width);
-            }
-        }
-    }
-    t->narrow &= ~missed;
-}
-
 /* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already
  * where there are classes, and have no bits but `any`; 0 where it has no room. */
 static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
@@ -8679,7 +8623,12 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
             counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
             if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, list[k], counts[k], w->plane[0])) missed |= 1u << k;
         }
-        if (missed) bsn_widen_classes(w, c, ids, t, elements, n, missed, list, counts, scratch);
+        if (missed) { /* a class of words that the sample took for bytes has larger ones after all */
+            t->narrow &= ~missed;
+            for (k = 0; k < t->count; k++) t->list[k] = list[k];
+            (void)bsn_deal_words(w, c, ids, t, elements, 0, n);
+            for (k = 0; k < t->count; k++) counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
+        }
     } else {
         uint8_t borders[BSN_CLASSES] = { 0 };
         bsn_classes_begin(t, c->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
@@ -11426,6 +11375,13 @@ static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
     s->state.header_check = h->check;
 }
 
+/* And ready to be pulled. */
+static void bsn_pull_begin(const bitsnap *b, bsn_coder *s, const bsn_header *h)
+{
+    bsn_stream_of(s, h);
+    bsn_stream_begin(b, s, h->size);
+}
+
 static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     bsn_header h;
@@ -11438,8 +11394,7 @@ static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *so
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
     if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.size;
     if (status) return status;
-    bsn_stream_of(s, &h);
-    bsn_stream_begin(b, s, h.size);
+    bsn_pull_begin(b, s, &h);
     *used = h.size;
     return BITSNAP_OK;
 }
@@ -11810,26 +11765,15 @@ static size_t bsn_journal_cell(unsigned block_log2, uint64_t count, unsigned wid
 /* What decoding a frame is for. */
 enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
-/* A header that is read again may have been changed meanwhile: are sizes and places what they were? */
-static int bsn_is_like(const bsn_coder *s, const bsn_header *h)
-{
-    return (unsigned)s->dtype == h->dtype && s->count == h->count && s->block_log2 == h->block_log2 && s->role == h->role &&
-           s->state.base_dtype == h->base_dtype;
-}
-
-/* A whole frame: decoded, compared or only looked through. The stream is the caller's, as it is large, and one of them does
- * not have it on the stack. `like`, if not null: its header, as it was read before. */
-static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_header *like, uint8_t *elements, const uint8_t *compare,
-                                       unsigned aim, uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
+/* A whole frame, whose header has been read: decoded, compared or only looked through. */
+static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elements, const uint8_t *compare, unsigned aim,
+                                       uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
     uint64_t done;
-    size_t at, used;
+    size_t at = s->state.header_size, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    status = bsn_decoder_begin(b, s, source, source_size, &at);
-    if (status) return status;
-    if (like && !bsn_is_like(s, like)) return bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
     if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
     status = bsn_wrong(b, !any && s->count > SIZE_MAX / s->width             ? "count"
                           : !any && count && !elements && !compare           ? "elements"
@@ -11865,18 +11809,25 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, bsn_coder *s, const bsn_heade
     return BITSNAP_OK;
 }
 
+static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint8_t *compare, unsigned aim, uint64_t count,
+                                       bitsnap_dtype dtype, const void *source, size_t source_size)
+{
+    bsn_coder s;
+    size_t at;
+    const bitsnap_status status = bsn_decoder_begin(b, &s, source, source_size, &at);
+    if (status) return status;
+    return bsn_decode_begun(b, &s, elements, compare, aim, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+}
+
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bsn_coder s;
-    return bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, BSN_DECODE, count, (unsigned)dtype, (const uint8_t *)source,
-            source_size);
+    return bsn_decode_frame(b, (uint8_t *)elements, NULL, BSN_DECODE, count, dtype, source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    bsn_coder s;
-    return bsn_decode_frame(b, &s, NULL, NULL, NULL, BSN_TEST, 0, 0, (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, NULL, NULL, BSN_TEST, 0, BITSNAP_I8, source, source_size); /* any count and dtype */
 }
 
 /* ---- blocks ---- */
@@ -12117,7 +12068,6 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
                                          const void *source, size_t source_size)
 {
     unsigned pass;
-    bsn_coder s;
     bitsnap_base base, live;
     bitsnap_status status = bsn_begin(b, bsn_is_dtype((unsigned)dtype) ? NULL : "dtype");
     if (status) return status;
@@ -12128,8 +12078,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
     live.dtype = dtype;
     b->base = live;
     for (pass = BSN_APPLY_DRY; pass <= BSN_APPLY && !status; pass++)
-        status = bsn_decode_frame(b, &s, NULL, (uint8_t *)elements, NULL, pass, count, (unsigned)dtype, (const uint8_t *)source,
-                source_size);
+        status = bsn_decode_frame(b, (uint8_t *)elements, NULL, pass, count, dtype, source, source_size);
     b->base = base;
     return status;
 }
@@ -12141,9 +12090,7 @@ BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t co
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size)
 {
-    bsn_coder s;
-    return bsn_decode_frame(b, &s, NULL, NULL, (const uint8_t *)elements, BSN_DECODE, count, (unsigned)dtype,
-            (const uint8_t *)source, source_size);
+    return bsn_decode_frame(b, NULL, (const uint8_t *)elements, BSN_DECODE, count, dtype, source, source_size);
 }
 
 #if !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
@@ -12166,10 +12113,10 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bsn_footer f;
     bsn_input whole;
     bsn_call call;
-    size_t used;
-    bitsnap_status status = bsn_decode_frame(b, &x->s, h, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
-    if (!status) status = bsn_decoder_begin(b, &x->s, frame, size, &used);
-    if (!status && !bsn_is_like(&x->s, h)) status = bsn_reject(b, BITSNAP_R_HEADER_CHECK, 0, 0);
+    bitsnap_status status;
+    bsn_pull_begin(b, &x->s, h);
+    status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    bsn_pull_begin(b, &x->s, h);
     if (!status) status = bsn_call_begin(&call, b, &x->s, 0, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
@@ -12179,7 +12126,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     x->context = call.context;
     x->content_id = f.content_id;
     x->frame = frame;
-    x->at = frame + used;
+    x->at = frame + h->size;
     x->end = frame + f.start;
     x->position = 0;
     x->look.whole = 0;
@@ -12704,13 +12651,9 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     d.first = first;
     d.n = (size_t)look.elements;
     if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) {
-        const unsigned width = bsn_dtypes[info->base_dtype].width;
-        size_t i;
         d.base = bsn_base_cell(&call, 0, first, d.n, &b->error);
         if (!d.base) return b->error.status;
-        for (i = 0; i < d.n; i += BSN_CHUNK)
-            bsn_leaves_add(call.context.kernels, &d.work->pieces, &call.ids->base, d.base + i * width, i,
-                    bsn_min(BSN_CHUNK, d.n - i), d.n, width);
+        bsn_leaves_take(call.context.kernels, &d.work->pieces, &call.ids->base, d.base, d.n, bsn_dtypes[info->base_dtype].width);
         if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
             return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
     }
@@ -13532,24 +13475,19 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
     return values && all > values_capacity ? BITSNAP_E_CAPACITY : BITSNAP_OK;
 }
 
-/* What decode and apply have to know before they write. */
-static bitsnap_status bsn_mask_check(const bitsnap_kernels *kernels, unsigned width, const void *elements, size_t n,
-                                     const void *mask, const void *values, size_t values_count)
-{
-    if (!bsn_is_width(width) || (n && (!elements || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
-    if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
-    if (bsn_mask_overhang((const uint8_t *)mask, n)) return BITSNAP_E_CORRUPT;
-    return kernels->count((const uint8_t *)mask, n) == values_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
-}
-
-/* And what they write: an error only where the mask has been changed meanwhile. */
+/* Decodes, or applies where base is null: checked first, so that an error comes later only where the mask has been changed. */
 static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base, size_t n,
                                    const void *mask, const void *values, size_t values_count)
 {
     const uint8_t *from = (const uint8_t *)values, *base_from = (const uint8_t *)base;
     uint8_t part[BSN_MASK_PART / 8];
     size_t some, i, m;
-    for (i = 0; i < n; i += m) {
+    if (!bsn_is_width(width) || (n && (!elements || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
+    if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
+    if (!kernels) kernels = bsn_kernels_best();
+    if (bsn_mask_overhang((const uint8_t *)mask, n) || kernels->count((const uint8_t *)mask, n) != values_count)
+        return BITSNAP_E_CORRUPT;
+    for (i = 0; i < n && (base || values_count); i += m) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
         if (values_count < some) return BITSNAP_E_CORRUPT;
         if (base || some)
@@ -13563,20 +13501,14 @@ static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned widt
 BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
                                                size_t n, const void *mask, const void *values, size_t values_count)
 {
-    bitsnap_status status;
     if (n && !base) return BITSNAP_E_ARGUMENT;
-    if (!kernels) kernels = bsn_kernels_best();
-    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    return status || !n ? status : bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
+    return bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
                                               const void *mask, const void *values, size_t values_count)
 {
-    bitsnap_status status;
-    if (!kernels) kernels = bsn_kernels_best();
-    status = bsn_mask_check(kernels, width, elements, n, mask, values, values_count);
-    return status || !values_count ? status : bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
+    return bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
 }
 
 /* ---- positions as indices and as gaps ---- */
@@ -13729,35 +13661,34 @@ BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes
     return BITSNAP_OK;
 }
 
+/* Planes of n elements one behind the other, and how elements become them; 0 where there is no such dtype. */
+static int bsn_planes_of(bsn_field *field, uint8_t *plane[8], const void *planes, size_t n, bitsnap_dtype dtype)
+{
+    unsigned k;
+    if (!bsn_is_dtype((unsigned)dtype)) return 0;
+    bsn_field_set(field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field->wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = n ? (uint8_t *)planes + (k < field->width ? k * n : 0) : NULL;
+    return 1;
+}
+
 BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
                                                 const void *elements, size_t n, bitsnap_dtype dtype)
 {
     uint8_t *plane[8];
     bsn_field field;
-    unsigned k;
-    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
-    field.wide = 0;
-    for (k = 0; k < 8; k++) plane[k] = (uint8_t *)planes + (k < field.width ? k * n : 0);
-    bsn_split(kernels, &field, plane, (const uint8_t *)elements, n);
+    if ((n && (!planes || !elements)) || !bsn_planes_of(&field, plane, planes, n, dtype)) return BITSNAP_E_ARGUMENT;
+    bsn_split(kernels ? kernels : bsn_kernels_best(), &field, plane, (const uint8_t *)elements, n);
     return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
                                                const void *planes, size_t n, bitsnap_dtype dtype)
 {
-    const uint8_t *plane[8];
+    uint8_t *plane[8];
     bsn_field field;
-    unsigned k;
-    if (!bsn_is_dtype((unsigned)dtype) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
-    field.wide = 0;
-    for (k = 0; k < 8; k++) plane[k] = (const uint8_t *)planes + (k < field.width ? k * n : 0);
-    bsn_join(kernels, &field, (uint8_t *)elements, plane, n);
+    if ((n && (!planes || !elements)) || !bsn_planes_of(&field, plane, planes, n, dtype)) return BITSNAP_E_ARGUMENT;
+    bsn_join(kernels ? kernels : bsn_kernels_best(), &field, (uint8_t *)elements, (const uint8_t *const *)plane, n);
     return BITSNAP_OK;
 }
 
