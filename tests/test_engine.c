@@ -1042,6 +1042,88 @@ static void damaged_at_others(void)
     }
 }
 
+static void damage_file(const char *name, unsigned step)
+{
+    char path[512], byte;
+    int fd;
+    snprintf(path, sizeof path, "%s/%s-%010u.bsnap", place, name, step);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, 5000) == 1 && (byte = (char)~byte, pwrite(fd, &byte, 1, 5000) == 1), "%s", path);
+    close(fd);
+}
+
+/* Steps 1 to 3 of three ranks on disk, nothing in memory. */
+static void files_of_members(void)
+{
+    disk_manifest files[3];
+    disk_writer w;
+    unsigned i;
+    uint64_t step;
+    memset(files, 0, sizeof files);
+    memset(&w, 0, sizeof w);
+    w.directory = place, w.keep = 8;
+    begin_members(3, 24 << 20);
+    for (i = 0; i < 3; i++) members[i].o.disk = place;
+    for (step = 1; step <= 3; step++) {
+        all_members(3, step, step);
+        for (i = 0; i < 3; i++) {
+            engine_reader *reader;
+            engine_error error;
+            uint64_t sequence = 0, at;
+            w.name = members[i].name;
+            CHECK(!engine_reader_open(&reader, place, w.name, 0, &error) && !engine_reader_next(reader, 1, &sequence, &at, &error) && at == step &&
+                  !disk_write(&w, &files[i], reader, step, &error), "rank %u, step %u: %s", i, (unsigned)step, error.message);
+            engine_reader_release(reader);
+            engine_reader_close(reader);
+        }
+    }
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
+    burn_letters();
+    *heard = 0;
+}
+
+/* A file of the newest step is damaged: the step before is whole, and taken by all; also by one that was not among them. */
+static void damaged_files(void)
+{
+    static const int disk[3] = { ENGINE_FROM_DISK, ENGINE_FROM_DISK, ENGINE_FROM_DISK };
+    member alone;
+    char path[512];
+    unsigned i, step;
+    files_of_members();
+    damage_file("rank.0", 3);
+    memset(&alone, 0, sizeof alone);
+    strcpy(alone.name, "rank.9");
+    alone.o = options_of(alone.name, 24 << 20);
+    alone.o.disk = place, alone.o.say = hear_all;
+    state_make(&alone.s);
+    be_member(&alone);
+    CHECK(!alone.error.status && alone.step == 2, "one alone: step %u, %s", (unsigned)alone.step, alone.error.message);
+    CHECK(strstr(heard, "rank.0-0000000003.bsnap"), "%s", heard);
+    end_member(&alone, ENGINE_REMOVE);
+    damage_file("rank.0", 3);
+    damage_file("rank.1", 3);
+    *heard = 0;
+    all_members(3, 0, 0);
+    check_members(3, 2, disk);
+    CHECK(strstr(heard, "rank.1-0000000003.bsnap") && strstr(heard, "step 3 is left out: "), "%s", heard);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
+    burn_letters();
+    for (step = 1; step <= 3; step++) damage_file("rank.0", step);
+    all_members(3, 0, 0); /* nothing is whole: which is not to begin anew */
+    for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_DAMAGED && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
+    be_member(&alone);
+    CHECK(alone.error.status == ENGINE_E_DAMAGED, "one alone: %d, %s", (int)alone.error.status, alone.error.message);
+    end_member(&alone, ENGINE_REMOVE);
+    state_free(&alone.s);
+    end_members(3);
+    for (i = 0; i < 3; i++) {
+        for (step = 0; step <= 3; step++) {
+            snprintf(path, sizeof path, step ? "%s/rank.%u-%010u.bsnap" : "%s/rank.%u.manifest", place, i, step);
+            unlink(path);
+        }
+    }
+}
+
 /* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
 static void parity(void)
 {
@@ -1342,6 +1424,7 @@ int main(void)
     RUN(partners);
     RUN(parity);
     RUN(damaged_at_others);
+    RUN(damaged_files);
     RUN(left_out);
     RUN(partner_hangs);
     RUN(late_ranks);

@@ -2420,15 +2420,18 @@ static void run_of(const engine *e, char run[256])
 /* A rank alone: from its files, or those of all ranks of a run that had several. */
 static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
-    engine_error other;
+    engine_error other, none;
     char run[256];
-    uint64_t ranks;
+    uint64_t ranks, below = UINT64_MAX;
     if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
     e->cost.source = ENGINE_FROM_DISK;
     if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
         run_of(e, run);
-        if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
-        else other.status = ENGINE_E_NONE;
+        while (!disk_find_all(e->o.disk, run, below, step, &ranks, &none) && ranks > 1 &&
+               disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other) == ENGINE_E_DAMAGED) {
+            say(e, "%s", other.message);
+            below = *step;
+        }
     }
     if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
     return error->status;
@@ -2443,7 +2446,7 @@ typedef struct offer {
     uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
 } offer;
 
-static void make_offer(engine *e, offer *x)
+static void make_offer(engine *e, uint64_t below, offer *x)
 {
     const engine_transport *t = e->o.transport;
     disk_manifest m;
@@ -2460,10 +2463,12 @@ static void make_offer(engine *e, offer *x)
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
         snapshot_free(&v);
     }
-    if (!e->o.disk) return;
-    if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
+    m.count = 0;
+    if (e->o.disk && disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
     for (i = 0; i < m.count; i++)
         if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+    for (i = 0; i < OFFERS; i++)
+        if (x->steps[i] > below) x->steps[i] = 0;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2491,7 +2496,7 @@ static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t 
 
 /* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead; then where each rank has
  * it from. */
-static void make_plan(const offer *all, const engine *e, uint64_t *plan)
+static void make_plan(const offer *all, const engine *e, uint64_t below, uint64_t *plan)
 {
     const unsigned ranks = e->o.transport->ranks;
     unsigned r, i, k;
@@ -2510,7 +2515,7 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
         uint64_t step, others;
         engine_error error;
         run_of(e, run);
-        if (disk_find_all(e->o.disk, run, &step, &others, &error)) return;
+        if (disk_find_all(e->o.disk, run, below, &step, &others, &error)) return;
         plan[0] = step + 1;
         plan[1] = others;
         for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
@@ -2519,8 +2524,8 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
     }
 }
 
-/* The plan, the same on all ranks. 1: somebody does not answer. */
-static int agree_on_plan(engine *e, uint64_t *plan)
+/* The plan for a step below this one, the same on all ranks. 1: somebody does not answer. */
+static int agree_on_plan(engine *e, uint64_t below, uint64_t *plan)
 {
     const engine_transport *t = e->o.transport;
     const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
@@ -2528,10 +2533,10 @@ static int agree_on_plan(engine *e, uint64_t *plan)
     unsigned i;
     int failed = !all;
     if (failed) e->mover->broken = 1;
-    else make_offer(e, all);
+    else make_offer(e, below, all);
     if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
-    if (!t->rank && !failed) make_plan(all, e, plan);
+    if (!t->rank && !failed) make_plan(all, e, below, plan);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
     if (!failed) free(all);
     return failed;
@@ -2574,7 +2579,8 @@ static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapsho
     return failed;
 }
 
-static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+/* From the newest step below this one that all ranks can have. `again`: it was damaged somewhere, all know so, and may go on with an older one. */
+static engine_status recover_step(engine *e, uint64_t below, int *again, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const engine_transport *t = e->o.transport;
     const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
@@ -2582,13 +2588,15 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     uint64_t start = nanoseconds();
     snapshot own, theirs, came;
     int agreed = -1;
+    *again = 0;
     memset(&own, 0, sizeof own);
     memset(&theirs, 0, sizeof theirs);
     snapshot_free(&e->mover->kept);
     if (!plan) return no_memory(error);
-    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (agree_on_plan(e, below, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
     if (!plan[0]) {
-        if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        if (below != UINT64_MAX) (void)engine_fail(error, ENGINE_E_DAMAGED, "there is no step that all ranks have whole");
+        else if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
         else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
         free(plan);
         return error->status;
@@ -2612,13 +2620,16 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
             (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
         e->cost.decode_seconds = seconds_since(start);
-        agreed = all_agree(e, plan[0] - 1, !error->status);
+        *step = plan[0] - 1;
+        agreed = all_agree(e, *step, !error->status);
     }
     if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
     else if (!agreed && !error->status) (void)engine_fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
     if (error->status) {
+        *again = !agreed && all_agree(e, *step, error->status == ENGINE_E_DAMAGED) == 1;
         snapshot_free(&own);
         snapshot_free(&theirs);
+        if (agreed >= 0) free(plan);
         return error->status;
     }
     forget_others(e, *step);
@@ -2632,6 +2643,17 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     e->mover->kept = theirs;
     free(plan);
     return engine_good(error);
+}
+
+static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    uint64_t below = UINT64_MAX;
+    int again;
+    while (recover_step(e, below, &again, step, tensors, count, error) && again) {
+        say(e, "step %llu is left out: %s", (unsigned long long)*step, error->message);
+        below = *step;
+    }
+    return error->status;
 }
 
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)

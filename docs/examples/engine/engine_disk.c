@@ -251,7 +251,7 @@ static const char *name_of_rank(char name[256], const char *run, uint64_t rank)
     return name;
 }
 
-engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error)
+engine_status disk_find_all(const char *directory, const char *run, uint64_t below, uint64_t *step, uint64_t *ranks, engine_error *error)
 {
     disk_manifest m, other;
     char name[256];
@@ -259,6 +259,7 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
     if (disk_read_manifest(&m, directory, name_of_rank(name, run, 0), error)) return error->status;
     for (i = m.count; i-- > 0;) {
         uint64_t rank = 1;
+        if (m.entries[i].step >= below) continue;
         while (rank < m.entries[i].ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) &&
                find_entry(&other, m.entries[i].step, m.entries[i].ranks))
             rank++;

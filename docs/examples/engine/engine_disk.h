@@ -35,9 +35,9 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
 engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t ranks, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
-/* The newest step of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the tensors from them, whichever
- * has them. */
-engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error);
+/* The newest step, of those below a number, of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the
+ * tensors from them, whichever has them. */
+engine_status disk_find_all(const char *directory, const char *run, uint64_t below, uint64_t *step, uint64_t *ranks, engine_error *error);
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
 
