@@ -277,6 +277,10 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
     s->left -= size;
 }
 
+/* A float's exponent and the bit behind it less this are the token of its number, from 16 on. */
+#define BSN_TOKENS_BELOW (2 * 127 - 8)
+BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
+
 /* ---- targets ----
  *
  * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which includes itself for each
@@ -288,7 +292,7 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  *                                             code would become too large
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
- *     load store all and or xor add sub signs zero          of all widths; all: each lane is x; signs: all ones where a lane is below 0;
+ *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is below 0;
  *                                             zero: is all of it?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
  *     min                                     of lanes of 2 and 4 bytes
@@ -296,6 +300,8 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  *     where                                   lanes of 8 of y, 0 where those of x are
  *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
  *     all_of andnot_m reach ones              masks: all; y without x; x >= y; how many
+ *     differ add_ones                         a mask of elements that are not equal; to lanes of 8, how many bits are set there
+ *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32 bits; two and two exchanged
  *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
  *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
  *                                             are larger; their lowest bytes; a register of elements from bytes
@@ -303,6 +309,7 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
  *     compress_list compress_words            those of a set to a list, where 64 bytes may be written
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
+ *     tokens                                  of words of 2 bytes, in lanes of 4; not with BSN_T_MASKS
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
@@ -709,6 +716,45 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
     return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
+/* ---- avx2: counts, comparisons, tokens ---- */
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
+{
+    const __m256i ones = _mm256_setr_epi8(0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4,
+                                          0, 1, 1, 2, 1, 2, 2, 3, 1, 2, 2, 3, 2, 3, 3, 4), low4 = _mm256_set1_epi8(15);
+    const __m256i low = _mm256_shuffle_epi8(ones, _mm256_and_si256(x, low4));
+    const __m256i high = _mm256_shuffle_epi8(ones, _mm256_and_si256(_mm256_srli_epi16(x, 4), low4));
+    return _mm256_add_epi64(sum, _mm256_sad_epu8(_mm256_add_epi8(low, high), _mm256_setzero_si256()));
+}
+/* Packs as in bsn_avx2_packed; those of 8 bytes leave pairs apart. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_differ(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
+    __m256i x[8];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m256i y = BSN_LOAD256(a + 32 * i), z = BSN_LOAD256(b + 32 * i);
+        x[i] = width == 1 ? _mm256_cmpeq_epi8(y, z) : width == 2 ? _mm256_cmpeq_epi16(y, z)
+             : width == 4 ? _mm256_cmpeq_epi32(y, z) : _mm256_cmpeq_epi64(y, z);
+    }
+    if (width == 2) x[0] = _mm256_permute4x64_epi64(_mm256_packs_epi16(x[0], x[1]), 0xD8);
+    if (width == 8) {
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) x[i] = _mm256_packs_epi32(x[2 * i], x[2 * i + 1]);
+    }
+    if (width >= 4) x[0] = _mm256_packs_epi16(_mm256_packs_epi32(x[0], x[1]), _mm256_packs_epi32(x[2], x[3]));
+    if (width == 4) x[0] = _mm256_permutevar8x32_epi32(x[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    if (width == 8) x[0] = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(x[0], 0xD8), pairs);
+    return _mm256_xor_si256(x[0], _mm256_set1_epi8(-1));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_tokens(const uint8_t *words)
+{
+    const __m256i x = _mm256_cvtepu16_epi32(BSN_LOAD128(words));
+    const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(x)), 22);
+    return bsn_avx2_select(_mm256_cmpgt_epi32(x, _mm256_set1_epi32(15)), _mm256_sub_epi32(bits, _mm256_set1_epi32(BSN_TOKENS_BELOW)), x);
+}
+
 #define BSN_T_NAME bsn_avx2
 #define BSN_T_UNROLL
 #define BSN_T_TARGET BSN_AVX2
@@ -722,13 +768,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
 
 /* ---- avx2: what it does in its own way; pdep and pext only where the machine has fast ones ---- */
 
-static BSN_AVX2 size_t bsn_avx2_count(const uint8_t *mask, size_t n)
-{
-    size_t ones = 0;
-    for (; n >= 64; n -= 64, mask += 8) ones += bsn_x86_ones(bsn_load64(mask));
-    return n ? ones + bsn_x86_ones(bsn_x86_mask(mask, n)) : ones;
-}
-
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
 BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
 {
@@ -738,106 +777,6 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used
     if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
     *used += c;
     return _pdep_u64(x, set);
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
-{
-    const uint8_t *plane = node->planes, *const end = plane + node->count / 64 * 8;
-    const size_t stride = node->stride;
-    const unsigned rest = node->count & 63;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t sum[4] = { 0, 0, 0, 0 };
-    unsigned j, q;
-    for (; end - plane >= 32; plane += 32) { /* four words at once, as there are so few steps to each */
-        BSN_UNROLL
-        for (q = 0; q < 32; q += 8) {
-            BSN_UNROLL
-            for (j = 0; j < k; j++) w[j] = bsn_load64(plane + q + j * stride);
-            BSN_UNROLL
-            for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
-        }
-    }
-    for (; plane != end; plane += 8) {
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w));
-    }
-    if (rest) {
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) sum[j] += bsn_x86_ones(bsn_list_mask(k, lists, j, w) & ((UINT64_C(1) << rest) - 1));
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) counts[j] = sum[j];
-}
-
-static BSN_AVX2 void bsn_avx2_node_counts(const bsn_node *node, size_t counts[4])
-{
-#define BSN_CALL(k, lists) bsn_avx2_count_node(node, counts, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
-/* XXH3 with 4 of the 8 accumulators in each register: lanes do not depend on each other, but for the data, which goes
- * to the neighbour; it is added up apart, and the sums exchanged at the end. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_stripe(__m256i a[2], __m256i data[2], const uint8_t *p, const uint8_t *secret)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) {
-        const __m256i x = BSN_LOAD256(p + 32 * j), key = _mm256_xor_si256(x, BSN_LOAD256(secret + 32 * j));
-        a[j] = _mm256_add_epi64(a[j], _mm256_mul_epu32(key, _mm256_srli_epi64(key, 32)));
-        data[j] = _mm256_add_epi64(data[j], x);
-    }
-}
-
-/* half of the accumulators */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_scramble(__m256i a, unsigned half)
-{
-    const __m256i prime = _mm256_set1_epi64x((long long)BSN_P32_1), key = BSN_LOAD256(bsn_secret + 128 + 32 * half);
-    const __m256i x = _mm256_xor_si256(_mm256_xor_si256(a, _mm256_srli_epi64(a, 47)), key);
-    const __m256i high = _mm256_mul_epu32(_mm256_srli_epi64(x, 32), prime);
-    return _mm256_add_epi64(_mm256_mul_epu32(x, prime), _mm256_slli_epi64(high, 32));
-}
-
-/* up to the end of a block of 16 stripes at a time */
-BSN_INLINE BSN_AVX2 void bsn_avx2_hash_stripes(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
-{
-    __m256i a[2], data[2];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) {
-        a[j] = BSN_LOAD256(state + 4 * j);
-        data[j] = _mm256_setzero_si256();
-    }
-    while (count) {
-        const uint8_t *secret = bsn_secret + 8 * (first & 15);
-        size_t m = bsn_min(count, 16 - (first & 15));
-        count -= m;
-        first += m;
-        for (; m >= 4; m -= 4, p += 256, secret += 32) {
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) bsn_avx2_stripe(a, data, p + 64 * j, secret + 8 * j);
-        }
-        for (; m; m--, p += 64, secret += 8) bsn_avx2_stripe(a, data, p, secret);
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            a[j] = _mm256_add_epi64(a[j], _mm256_shuffle_epi32(data[j], 0x4E));
-            data[j] = _mm256_setzero_si256();
-        }
-        if (first & 15) break;
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) a[j] = bsn_avx2_scramble(a[j], j);
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) BSN_STORE256(state + 4 * j, a[j]);
-}
-
-static BSN_AVX2 void bsn_avx2_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
-{
-    bsn_avx2_hash_stripes(state, p, count, first);
 }
 
 /* Two windows that fill all places: a zero's index is its place less the ones before it. */
@@ -962,59 +901,6 @@ static BSN_AVX2 void bsn_avx2_merge(unsigned width, uint8_t *list, size_t n, con
     case 2: bsn_avx2_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     case 4: bsn_avx2_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    }
-}
-
-/* 32 bytes of both: all ones in the elements that are equal */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_equal(unsigned width, const uint8_t *a, const uint8_t *b)
-{
-    const __m256i x = BSN_LOAD256(a), y = BSN_LOAD256(b);
-    switch (width) {
-    case 1: return _mm256_cmpeq_epi8(x, y);
-    case 2: return _mm256_cmpeq_epi16(x, y);
-    case 4: return _mm256_cmpeq_epi32(x, y);
-    default: return _mm256_cmpeq_epi64(x, y);
-    }
-}
-
-/* Elements are narrowed to bytes, whose top bits are a mask of 32. Packs work on each lane of 16 bytes alone: dwords
- * are brought back into order at the end (`order`), as they hold 4 neighbours. */
-BSN_INLINE BSN_AVX2 uint32_t bsn_avx2_equal32(unsigned width, const uint8_t *a, const uint8_t *b, __m256i order)
-{
-    uint32_t w = 0;
-    unsigned i;
-    if (width == 1) {
-        w = (uint32_t)_mm256_movemask_epi8(bsn_avx2_equal(1, a, b));
-    } else if (width == 2) {
-        const __m256i x = _mm256_packs_epi16(bsn_avx2_equal(2, a, b), bsn_avx2_equal(2, a + 32, b + 32));
-        w = (uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(x, 0xD8));
-    } else if (width == 4) {
-        const __m256i x = _mm256_packs_epi32(bsn_avx2_equal(4, a, b), bsn_avx2_equal(4, a + 32, b + 32));
-        const __m256i y = _mm256_packs_epi32(bsn_avx2_equal(4, a + 64, b + 64), bsn_avx2_equal(4, a + 96, b + 96));
-        w = (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(_mm256_packs_epi16(x, y), order));
-    } else {
-        BSN_UNROLL
-        for (i = 0; i < 8; i++)
-            w |= (uint32_t)_mm256_movemask_pd(_mm256_castsi256_pd(bsn_avx2_equal(8, a + 32 * i, b + 32 * i))) << (4 * i);
-    }
-    return w;
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_compare_width(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
-                                                size_t groups)
-{
-    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    for (groups *= 2; groups; groups--, mask += 4, a += 32 * width, b += 32 * width)
-        bsn_store32(mask, ~bsn_avx2_equal32(width, a, b, order));
-}
-
-static BSN_AVX2 void bsn_avx2_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
-{
-    switch (width) {
-    case 1: bsn_avx2_compare_width(1, mask, a, b, groups); break;
-    case 2: bsn_avx2_compare_width(2, mask, a, b, groups); break;
-    case 4: bsn_avx2_compare_width(4, mask, a, b, groups); break;
-    default: bsn_avx2_compare_width(8, mask, a, b, groups); break;
     }
 }
 
@@ -1470,7 +1356,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *ele
         bsn_avx2_node_merge(t->node, first + i, m, symbols);
         BSN_UNROLL
         for (k = 0; k < top; k++)
-            if (t->state[k]) bsn_avx2_hash_stripes(t->state[k], plane[k], m / 64, i / 64);
+            if (t->state[k]) bsn_avx2_hash(t->state[k], plane[k], m / 64, i / 64);
         if (kind == BSN_FIELD_INSIDE) {
             bsn_avx2_bits_put(symbols, symbols, shift, t->value, bits, t->varying, m / 64);
             bits += bits_size;
@@ -1644,42 +1530,6 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 #define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
-}
-
-/* Places in a table of tokens of 8 words below 2^24: a float's exponent and the bit behind it are their token, from 16 on. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_token_places(__m256i symbols, __m256i words)
-{
-    const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(words)), 22);
-    const __m256i token = bsn_avx2_select(_mm256_cmpgt_epi32(words, _mm256_set1_epi32(15)),
-                                          _mm256_sub_epi32(bits, _mm256_set1_epi32(2 * 127 - 8)), words);
-    return _mm256_add_epi32(token, _mm256_add_epi32(_mm256_slli_epi32(symbols, 7), _mm256_slli_epi32(symbols, 3)));
-}
-BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
-
-/* Elements of 2 bytes, 32 at a time. */
-static BSN_AVX2 void bsn_avx2_census(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
-{
-    const __m256i low15 = _mm256_set1_epi16(0x7FFF), zero = _mm256_setzero_si256();
-    const __m128i shift = _mm_cvtsi32_si128((int)x->exponent.shift);
-    uint32_t *count = (uint32_t *)(void *)x->token, place[32];
-    unsigned i;
-    if (x->width != 2) {
-        bsn_scalar_census(x, symbols, words, elements, groups);
-        return;
-    }
-    for (groups *= 2; groups; groups--, symbols += 32, words += 64, elements += 64) {
-        const __m256i a = BSN_LOAD256(words), b = BSN_LOAD256(words + 32);
-        const __m256i s = _mm256_srl_epi16(_mm256_and_si256(BSN_LOAD256(elements), low15), shift);
-        const __m256i t = _mm256_srl_epi16(_mm256_and_si256(BSN_LOAD256(elements + 32), low15), shift);
-        const __m256i none = _mm256_packs_epi16(_mm256_cmpeq_epi16(a, zero), _mm256_cmpeq_epi16(b, zero));
-        uint32_t w = ~(uint32_t)_mm256_movemask_epi8(_mm256_permute4x64_epi64(none, 0xD8));
-        BSN_STORE256(symbols, _mm256_permute4x64_epi64(_mm256_packus_epi16(s, t), 0xD8));
-        if (!w) continue;
-        for (i = 0; i < 32; i += 8)
-            BSN_STORE256(place + i, bsn_avx2_token_places(_mm256_cvtepu8_epi32(BSN_LOAD64(symbols + i)),
-                                                          _mm256_cvtepu16_epi32(BSN_LOAD128(words + 2 * i))));
-        for (; w; w &= w - 1) count[place[_tzcnt_u32(w)]]++;
-    }
 }
 
 /* What 8 words are above: row and columns together, in cells. */
@@ -2393,6 +2243,27 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
 
+/* ---- avx512: counts, comparisons ---- */
+
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_add_ones(__m512i sum, __m512i x) { return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x)); }
+/* (gcc 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as 64 bits; not from a register.) */
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_differ(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    uint64_t m = 0;
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const __m512i x = _mm512_loadu_si512(a + 64 * i), y = _mm512_loadu_si512(b + 64 * i);
+        uint32_t some;
+        if (width == 1) return _mm512_cmpneq_epi8_mask(x, y);
+        some = width == 2 ? _mm512_cmpneq_epi16_mask(x, y) : width == 4 ? _mm512_cmpneq_epi32_mask(x, y)
+             : (uint32_t)_mm512_cmpneq_epi64_mask(x, y);
+        BSN_OPAQUE("+r", some);
+        m |= (uint64_t)some << (64 / width * i);
+    }
+    return m;
+}
+
 #define BSN_T_NAME bsn_avx512
 #define BSN_T_UNROLL BSN_UNROLL
 #define BSN_T_TARGET BSN_AVX512
@@ -2418,29 +2289,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n
     else _mm512_mask_storeu_epi8(p, (UINT64_C(1) << n) - 1, x);
 }
 
-/* A stripe: 5 operations for 64 bytes. The data, which goes to the neighbours' accumulators, is added up apart; each sum is
- * exchanged with its neighbour when a block of 16 ends, or what there is of it. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_stripe(__m512i *a, __m512i *data, __m512i x, __m512i key)
-{
-    const __m512i y = _mm512_xor_si512(x, key);
-    *a = _mm512_add_epi64(*a, _mm512_mul_epu32(y, _mm512_srli_epi64(y, 32)));
-    *data = _mm512_add_epi64(*data, x);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_stripes_end(__m512i *a, __m512i *data)
-{
-    *a = _mm512_add_epi64(*a, _mm512_shuffle_epi32(*data, (_MM_PERM_ENUM)0x4E));
-    *data = _mm512_setzero_si512();
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_scramble(__m512i a)
-{
-    const __m512i prime = _mm512_set1_epi64((long long)BSN_P32_1), last = _mm512_loadu_si512(bsn_secret + 128);
-    const __m512i x = _mm512_ternarylogic_epi64(a, _mm512_srli_epi64(a, 47), last, 0x96);
-    const __m512i high = _mm512_mul_epu32(_mm512_srli_epi64(x, 32), prime);
-    return _mm512_add_epi64(_mm512_mul_epu32(x, prime), _mm512_slli_epi64(high, 32));
-}
-
 /* 64 bytes by two loads: what AMD's processors ask for ahead follows them better than one of a line or of parts of two. On Intel's
  * they are one operation more. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_halves(const uint8_t *p)
@@ -2460,14 +2308,15 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_hash_stripes(uint64_t state[8], const uint
         end = bsn_min(16, i + count);
         if (end - i == 16) {
             BSN_UNROLL
-            for (j = 0; j < 16; j++)
-                bsn_avx512_stripe(&a, &data, halves ? bsn_avx512_halves(p + 64 * j) : _mm512_loadu_si512(p + 64 * j), key[j]);
+            for (j = 0; j < 16; j++) {
+                const __m512i x = halves ? bsn_avx512_halves(p + 64 * j) : _mm512_loadu_si512(p + 64 * j);
+                bsn_avx512_stripe(&a, &data, &x, &key[j]);
+            }
         } else {
-            for (s = i; s < end; s++)
-                bsn_avx512_stripe(&a, &data, _mm512_loadu_si512(p + 64 * (s - i)), _mm512_loadu_si512(bsn_secret + 8 * s));
+            for (s = i; s < end; s++) bsn_avx512_stripe_at(&a, &data, p + 64 * (s - i), bsn_secret + 8 * s);
         }
         bsn_avx512_stripes_end(&a, &data);
-        if (end == 16) a = bsn_avx512_scramble(a);
+        if (end == 16) bsn_avx512_scramble(&a);
     }
     _mm512_storeu_si512(state, a);
 }
@@ -2476,14 +2325,6 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
 {
     if (bsn_x86_has() & BSN_IS_INTEL) bsn_avx512_hash_stripes(state, p, count, first, 0);
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
-}
-
-static BSN_AVX512 size_t bsn_avx512_count(const uint8_t *mask, size_t n)
-{
-    __m512i sum = _mm512_setzero_si512();
-    for (; n >= 512; n -= 512, mask += 64) sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(_mm512_loadu_si512(mask)));
-    sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(bsn_avx512_load_some(mask, n / 8)));
-    return (size_t)_mm512_reduce_add_epi64(sum) + (n & 7 ? bsn_x86_ones(mask[n / 8] & ((1u << (n & 7)) - 1)) : 0);
 }
 
 BSN_INLINE BSN_AVX512 void bsn_avx512_partition_width(unsigned width, const uint8_t *list, size_t n,
@@ -2560,43 +2401,6 @@ static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n,
     case 2: bsn_avx512_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     case 4: bsn_avx512_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
     default: bsn_avx512_merge_width(8, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    }
-}
-
-/* The mask of the elements that differ in 64 bytes. (gcc 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as
- * 64 bits; not from a register.) */
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_differ(unsigned width, const uint8_t *a, const uint8_t *b)
-{
-    const __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
-    uint32_t differ;
-    if (width == 1) return _mm512_cmpneq_epi8_mask(x, y);
-    differ = width == 2   ? _mm512_cmpneq_epi16_mask(x, y)
-             : width == 4 ? _mm512_cmpneq_epi32_mask(x, y)
-                          : (uint32_t)_mm512_cmpneq_epi64_mask(x, y);
-    BSN_OPAQUE("+r", differ);
-    return differ;
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_compare_width(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
-                                                    size_t groups)
-{
-    unsigned i;
-    for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
-        uint64_t w = 0;
-        BSN_UNROLL
-        for (i = 0; i < width; i++) w |= bsn_avx512_differ(width, a + 64 * i, b + 64 * i) << (64 / width * i);
-        bsn_store64(mask, w);
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_compare(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b,
-                                          size_t groups)
-{
-    switch (width) {
-    case 1: bsn_avx512_compare_width(1, mask, a, b, groups); break;
-    case 2: bsn_avx512_compare_width(2, mask, a, b, groups); break;
-    case 4: bsn_avx512_compare_width(4, mask, a, b, groups); break;
-    default: bsn_avx512_compare_width(8, mask, a, b, groups); break;
     }
 }
 
@@ -2840,7 +2644,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
                     }
                     if (j < top && t->state[j]) { /* sums of data would take registers that are not there */
                         __m512i data = _mm512_setzero_si512();
-                        bsn_avx512_stripe(&a[j], &data, v[j], key);
+                        bsn_avx512_stripe(&a[j], &data, &v[j], &key);
                         bsn_avx512_stripes_end(&a[j], &data);
                     }
                 }
@@ -2849,7 +2653,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
         ahead += width == 4 ? 512 : 128;
         BSN_UNROLL
         for (j = 0; j < top; j++)
-            if (t->state[j]) a[j] = bsn_avx512_scramble(a[j]);
+            if (t->state[j]) bsn_avx512_scramble(&a[j]);
     }
     BSN_UNROLL
     for (j = 0; j < top; j++)
@@ -3080,7 +2884,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                     continue;
                 }
                 v[j] = _mm512_loadu_si512(raw[j] + i + 64 * s);
-                if (hashed[j]) bsn_avx512_stripe(&a[j], &data[j], v[j], key);
+                if (hashed[j]) bsn_avx512_stripe(&a[j], &data[j], &v[j], &key);
             }
             if (kind == BSN_FIELD_INSIDE) { /* symbols are below 2^e: nothing crosses into the next byte */
                 v[top] = _mm512_ternarylogic_epi64(
@@ -3108,7 +2912,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         BSN_UNROLL
         for (j = 0; j < top; j++) {
             bsn_avx512_stripes_end(&a[j], &data[j]);
-            a[j] = bsn_avx512_scramble(a[j]);
+            bsn_avx512_scramble(&a[j]);
         }
     }
     if (across) _mm512_storeu_si512(t->tail, held);
@@ -3266,51 +3070,7 @@ static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes
     else bsn_avx512_nodes_fork(fork, codes, first, n);
 }
 
-/* 512 elements at a time; of the last ones those that are there. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
-{
-    const size_t n = node->count;
-    __m512i sum[4];
-    size_t i;
-    unsigned j, q;
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) sum[j] = _mm512_setzero_si512();
-    for (i = 0; i < n; i += 512) {
-        const size_t size = n - i < 512 ? bsn_mask_bytes(n - i) : 64;
-        __m512i w[4], live = _mm512_set1_epi8(-1);
-        if (n - i < 512) {
-            const uint64_t whole = (UINT64_C(1) << (n - i) / 8) - 1;
-            live = _mm512_maskz_mov_epi8(whole, live);
-            live = _mm512_mask_mov_epi8(live, whole + 1, _mm512_set1_epi8((char)((1u << ((n - i) & 7)) - 1)));
-        }
-        BSN_UNROLL
-        for (q = 0; q < k; q++) w[q] = bsn_avx512_load_some(node->planes + q * node->stride + i / 8, size);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) {
-            const unsigned slot = (1u << k) - lists + j;
-            __m512i m = live;
-            BSN_UNROLL
-            for (q = 0; q < k; q++)
-                m = slot >> (k - 1 - q) & 1 ? _mm512_and_si512(w[q], m) : _mm512_andnot_si512(w[q], m);
-            sum[j] = _mm512_add_epi64(sum[j], _mm512_popcnt_epi64(m));
-        }
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        uint64_t lane[8];
-        _mm512_storeu_si512(lane, sum[j]);
-        counts[j] = (size_t)(lane[0] + lane[1] + lane[2] + lane[3] + lane[4] + lane[5] + lane[6] + lane[7]);
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_node_counts(const bsn_node *node, size_t counts[4])
-{
-#define BSN_CALL(k, lists) bsn_avx512_count_node(node, counts, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
-/* Counts n words of these symbols. Their places, found 16 at a time as in bsn_avx2_token_places, replace the words: what has just
+/* Counts n words of these symbols. Their places, found 16 at a time, replace the words: what has just
  * been stored is better not read at once. Rounding towards 0 keeps exponents of words above 2^24. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *words, const uint8_t *symbols, size_t n,
                                                    unsigned width)
@@ -3322,7 +3082,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *wor
         const __m512 f = _mm512_cvt_roundepu32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
         const __m512i bits = _mm512_srli_epi32(_mm512_castps_si512(f), 22);
         const __m512i token = _mm512_mask_sub_epi32(x, _mm512_cmpgt_epu32_mask(x, _mm512_set1_epi32(15)), bits,
-                                                    _mm512_set1_epi32(2 * 127 - 8));
+                                                    _mm512_set1_epi32(BSN_TOKENS_BELOW));
         const __m512i place = _mm512_add_epi32(token, _mm512_add_epi32(_mm512_slli_epi32(s, 7), _mm512_slli_epi32(s, 3)));
         if (width == 2) BSN_STORE256(words + 2 * i, _mm512_cvtepi32_epi16(place));
         else _mm512_storeu_si512(words + 4 * i, place);
@@ -4048,7 +3808,7 @@ typedef int bsn_neon_n;
 typedef struct bsn_neon_s { uint64_t bits; } bsn_neon_s;
 typedef struct bsn_neon_k { uint8x16_t none; } bsn_neon_k;
 #define BSN_NEON_LANES(x, op, y)                                                                      \
-    (width == 1 ? (x)op(y) : width == 2 ? (uint8x16_t)((uint16x8_t)(x)op(uint16x8_t)(y))              \
+    (width == 1 ? (uint8x16_t)((x)op(y)) : width == 2 ? (uint8x16_t)((uint16x8_t)(x)op(uint16x8_t)(y))              \
      : width == 4 ? (uint8x16_t)((uint32x4_t)(x)op(uint32x4_t)(y)) : (uint8x16_t)((uint64x2_t)(x)op(uint64x2_t)(y)))
 #define BSN_NEON_SHIFT(width, x, op, n)                                                               \
     ((width) == 2 ? (uint8x16_t)((uint16x8_t)(x)op n) : (width) == 4 ? (uint8x16_t)((uint32x4_t)(x)op n) : (uint8x16_t)((uint64x2_t)(x)op n))
@@ -4240,6 +4000,51 @@ BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uin
     v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
 }
 
+/* ---- neon: hashes, counts, comparisons, tokens ---- */
+
+BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
+/* The halves of two registers' keys are parted at once. */
+BSN_INLINE void bsn_neon_add_products(uint8x16_t a[4], const uint8x16_t key[4])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j += 2) {
+        const uint32x4_t low = vuzp1q_u32((uint32x4_t)key[j], (uint32x4_t)key[j + 1]);
+        const uint32x4_t high = vuzp2q_u32((uint32x4_t)key[j], (uint32x4_t)key[j + 1]);
+        a[j] = (uint8x16_t)vmlal_u32((uint64x2_t)a[j], vget_low_u32(low), vget_low_u32(high));
+        a[j + 1] = (uint8x16_t)vmlal_high_u32((uint64x2_t)a[j + 1], low, high);
+    }
+}
+BSN_INLINE uint8x16_t bsn_neon_multiply(uint8x16_t x, uint32_t by)
+{
+    const uint64x2_t high = vshlq_n_u64(vmull_u32(vshrn_n_u64((uint64x2_t)x, 32), vdup_n_u32(by)), 32);
+    return (uint8x16_t)vmlal_u32(high, vmovn_u64((uint64x2_t)x), vdup_n_u32(by));
+}
+BSN_INLINE uint8x16_t bsn_neon_swap(uint8x16_t x) { return vextq_u8(x, x, 8); }
+BSN_INLINE uint8x16_t bsn_neon_add_ones(uint8x16_t sum, uint8x16_t x)
+{
+    return (uint8x16_t)vpadalq_u32((uint64x2_t)sum, vpaddlq_u16(vpaddlq_u8(vcntq_u8(x))));
+}
+BSN_INLINE uint8x16_t bsn_neon_differ(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    uint8x16_t x[8];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        const uint8x16_t y = vld1q_u8(a + 16 * i), z = vld1q_u8(b + 16 * i);
+        x[i] = BSN_NEON_LANES(y, ==, z);
+    }
+    BSN_UNROLL
+    for (i = 0; i < 4; i++)
+        if (width == 8) x[i] = (uint8x16_t)vuzp1q_u32((uint32x4_t)x[2 * i], (uint32x4_t)x[2 * i + 1]);
+    return ~(width == 1 ? x[0] : bsn_neon_lowest(width == 2 ? 2 : 4, x));
+}
+BSN_INLINE uint8x16_t bsn_neon_tokens(const uint8_t *words)
+{
+    const uint32x4_t x = vmovl_u16((uint16x4_t)vld1_u8(words)), bits = (uint32x4_t)vcvtq_f32_u32(x) >> 22;
+    return (uint8x16_t)vbslq_u32(vcgtq_u32(x, vdupq_n_u32(15)), vsubq_u32(bits, vdupq_n_u32(BSN_TOKENS_BELOW)), x);
+}
+
 #define BSN_T_NAME bsn_neon
 #define BSN_T_UNROLL
 #define BSN_T_TARGET
@@ -4278,63 +4083,6 @@ BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
 BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(x), 4)), 0) & (BSN_ONES * 0x11);
-}
-
-/* XXH3 with 2 of the 8 accumulators in each register. The halves of two registers' keys are parted at once. */
-static void bsn_neon_hash(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
-{
-    const uint32x2_t prime = vdup_n_u32((uint32_t)BSN_P32_1);
-    uint64x2_t a[4], data[4];
-    size_t i;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) {
-        a[j] = vld1q_u64(state + 2 * j);
-        data[j] = vdupq_n_u64(0);
-    }
-    for (i = first; i < first + count; i++, p += 64) {
-        const uint8_t *secret = bsn_secret + 8 * (i & 15);
-        BSN_UNROLL
-        for (j = 0; j < 4; j += 2) {
-            const uint8x16_t x = vld1q_u8(p + 16 * j), y = vld1q_u8(p + 16 * j + 16);
-            const uint32x4_t key = vreinterpretq_u32_u8(veorq_u8(x, vld1q_u8(secret + 16 * j)));
-            const uint32x4_t kez = vreinterpretq_u32_u8(veorq_u8(y, vld1q_u8(secret + 16 * j + 16)));
-            const uint32x4_t low = vuzp1q_u32(key, kez), high = vuzp2q_u32(key, kez);
-            a[j] = vmlal_u32(a[j], vget_low_u32(low), vget_low_u32(high));
-            data[j] = vaddq_u64(data[j], vreinterpretq_u64_u8(x));
-            a[j + 1] = vmlal_high_u32(a[j + 1], low, high);
-            data[j + 1] = vaddq_u64(data[j + 1], vreinterpretq_u64_u8(y));
-        }
-        if ((i & 15) != 15 && i + 1 < first + count) continue;
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) { /* data goes to the neighbours' accumulators */
-            a[j] = vaddq_u64(a[j], vextq_u64(data[j], data[j], 1));
-            data[j] = vdupq_n_u64(0);
-        }
-        if ((i & 15) != 15) break;
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) {
-            const uint64x2_t key = vreinterpretq_u64_u8(vld1q_u8(bsn_secret + 128 + 16 * j));
-            const uint64x2_t x = veorq_u64(veorq_u64(a[j], vshrq_n_u64(a[j], 47)), key);
-            const uint64x2_t high = vshlq_n_u64(vmull_u32(vshrn_n_u64(x, 32), prime), 32);
-            a[j] = vmlal_u32(high, vmovn_u64(x), prime);
-        }
-    }
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) vst1q_u64(state + 2 * j, a[j]);
-}
-
-/* 128 bits at a time; at most 31 counts of 8 fit a byte. */
-static size_t bsn_neon_count(const uint8_t *mask, size_t n)
-{
-    size_t ones = 0;
-    while (n >= 128) {
-        uint8x16_t sum = vdupq_n_u8(0);
-        unsigned i;
-        for (i = 0; i < 31 && n >= 128; i++, n -= 128, mask += 16) sum = vaddq_u8(sum, vcntq_u8(vld1q_u8(mask)));
-        ones += vaddlvq_u8(sum);
-    }
-    return ones + bsn_scalar_count(mask, n);
 }
 
 /* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
@@ -4702,53 +4450,7 @@ static void bsn_neon_node_fork(bsn_fork *fork, const uint8_t *codes, size_t firs
 #undef BSN_CALL
 }
 
-/* All lists at once, 128 elements at a time, at most 31 counts of 8 to a byte; what is left over word by word. */
-BSN_INLINE void bsn_neon_count_node(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
-{
-    const size_t n = node->count;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t i = 0, end;
-    unsigned j, q;
-    for (j = 0; j < lists; j++) counts[j] = 0;
-    while (n - i >= 128) {
-        uint8x16_t sum[4];
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) sum[j] = vdupq_n_u8(0);
-        for (end = i + 128 * bsn_min((n - i) / 128, 31); i < end; i += 128) {
-            uint8x16_t s[4];
-            BSN_UNROLL
-            for (q = 0; q < k; q++) s[q] = vld1q_u8(node->planes + q * node->stride + i / 8);
-            BSN_UNROLL
-            for (j = 0; j < lists; j++) {
-                const unsigned slot = (1u << k) - lists + j;
-                uint8x16_t m = vdupq_n_u8(0xFF);
-                BSN_UNROLL
-                for (q = 0; q < k; q++) m = slot >> (k - 1 - q) & 1 ? vandq_u8(m, s[q]) : vbicq_u8(m, s[q]);
-                sum[j] = vaddq_u8(sum[j], vcntq_u8(m));
-            }
-        }
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) counts[j] += vaddlvq_u8(sum[j]);
-    }
-    for (; i < n; i += 64) {
-        const uint64_t live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
-        BSN_UNROLL
-        for (q = 0; q < k; q++) w[q] = bsn_load64(node->planes + q * node->stride + i / 8);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) counts[j] += bsn_neon_ranks(bsn_list_mask(k, lists, j, w) & live) >> 56;
-    }
-}
-
-static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
-{
-#define BSN_CALL(k, lists) bsn_neon_count_node(node, counts, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
 /* the portable ones */
-#define bsn_neon_compare bsn_scalar_compare
-#define bsn_neon_census bsn_scalar_census
 #define bsn_neon_start bsn_scalar_start
 #define bsn_neon_finish bsn_scalar_finish
 #define bsn_neon_places bsn_scalar_places
@@ -4758,8 +4460,6 @@ static void bsn_neon_node_counts(const bsn_node *node, size_t counts[4])
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_neon_##name),
 static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, 0, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
-#undef bsn_neon_compare
-#undef bsn_neon_census
 #undef bsn_neon_start
 #undef bsn_neon_finish
 #undef bsn_neon_places
@@ -4797,6 +4497,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #undef BSN_LOG_6
 #undef BSN_LOG_DOUBT
 #undef BSN_WINDOWED
+#undef BSN_TOKENS_BELOW
 #undef BSN_LEAF_SWITCH
 #undef BSN_NODE_CASE
 #undef BSN_NODE_SWITCH
@@ -4854,6 +4555,7 @@ BSN_T_INLINE BSN_T(v) BSN_T(all)(unsigned width, uint64_t x)
 BSN_T_INLINE BSN_T(v) BSN_T(and)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(and_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(or)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(or_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(xor)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(xor_)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(andnot)(BSN_T(v) x, BSN_T(v) y) { return BSN_SI(andnot_)(x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(add)(unsigned width, BSN_T(v) x, BSN_T(v) y)
 {
     return width == 1 ? BSN_MM(add_epi8)(x, y) : width == 2 ? BSN_MM(add_epi16)(x, y)
@@ -4886,8 +4588,181 @@ BSN_T_INLINE BSN_T(v) BSN_T(shr)(unsigned width, BSN_T(v) x, __m128i n)
 {
     return width == 2 ? BSN_MM(srl_epi16)(x, n) : BSN_MM(srl_epi32)(x, n);
 }
+BSN_T_INLINE void BSN_T(add_products)(BSN_T(v) a[BSN_T_N], const BSN_T(v) key[BSN_T_N])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) a[j] = BSN_MM(add_epi64)(a[j], BSN_MM(mul_epu32)(key[j], BSN_MM(srli_epi64)(key[j], 32)));
+}
+BSN_T_INLINE BSN_T(v) BSN_T(multiply)(BSN_T(v) x, uint32_t by)
+{
+    const BSN_T(v) y = BSN_T(all)(8, by), high = BSN_MM(mul_epu32)(BSN_MM(srli_epi64)(x, 32), y);
+    return BSN_MM(add_epi64)(BSN_MM(mul_epu32)(x, y), BSN_MM(slli_epi64)(high, 32));
+}
+BSN_T_INLINE BSN_T(v) BSN_T(swap)(BSN_T(v) x) { return BSN_MM(alignr_epi8)(x, x, 8); }
 
 #endif
+
+/* ---- hashes ---- */
+
+/* XXH3's accumulators, each with the next of those before. Lanes do not depend on each other, but for the data, which goes to the
+ * neighbour: it is added up apart, and each sum exchanged with its neighbour's when a block of 16 stripes ends, or what there is
+ * of it. */
+BSN_T_INLINE void BSN_T(stripe)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N], const BSN_T(v) x[BSN_T_N], const BSN_T(v) secret[BSN_T_N])
+{
+    BSN_T(v) key[BSN_T_N];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) key[j] = BSN_T(xor)(x[j], secret[j]);
+    BSN_T(add_products)(a, key);
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) data[j] = BSN_T(add)(8, data[j], x[j]);
+}
+
+BSN_T_INLINE void BSN_T(stripes_end)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) {
+        a[j] = BSN_T(add)(8, a[j], BSN_T(swap)(data[j]));
+        data[j] = BSN_T(all)(8, 0);
+    }
+}
+
+BSN_T_INLINE void BSN_T(scramble)(BSN_T(v) a[BSN_T_N])
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) {
+        const BSN_T(v) key = BSN_T(load)(bsn_secret + 128 + j * BSN_T_BYTES);
+        a[j] = BSN_T(multiply)(BSN_T(xor)(BSN_T(xor)(a[j], BSN_T_SHR(8, a[j], 47)), key), (uint32_t)BSN_P32_1);
+    }
+}
+
+BSN_T_INLINE void BSN_T(load64)(BSN_T(v) x[BSN_T_N], const uint8_t *p)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) x[j] = BSN_T(load)(p + j * BSN_T_BYTES);
+}
+
+BSN_T_INLINE void BSN_T(stripe_at)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N], const uint8_t *p, const uint8_t *secret)
+{
+    BSN_T(v) x[BSN_T_N], key[BSN_T_N];
+    BSN_T(load64)(x, p);
+    BSN_T(load64)(key, secret);
+    BSN_T(stripe)(a, data, x, key);
+}
+
+#if !BSN_T_MASKS
+/* Up to the end of a block at a time. */
+BSN_T_KERNEL void BSN_T(hash)(uint64_t state[8], const uint8_t *p, size_t count, size_t first)
+{
+    BSN_T(v) a[BSN_T_N], data[BSN_T_N];
+    unsigned j;
+    BSN_T(load64)(a, (const uint8_t *)state);
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) data[j] = BSN_T(all)(8, 0);
+    while (count) {
+        const uint8_t *secret = bsn_secret + 8 * (first & 15);
+        size_t m = bsn_min(count, 16 - (first & 15));
+        count -= m;
+        first += m;
+        for (; m >= 4; m -= 4, p += 256, secret += 32) {
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) BSN_T(stripe_at)(a, data, p + 64 * j, secret + 8 * j);
+        }
+        for (; m; m--, p += 64, secret += 8) BSN_T(stripe_at)(a, data, p, secret);
+        BSN_T(stripes_end)(a, data);
+        if (!(first & 15)) BSN_T(scramble)(a);
+    }
+    BSN_UNROLL
+    for (j = 0; j < BSN_T_N; j++) BSN_T(store)((uint8_t *)state + j * BSN_T_BYTES, a[j]);
+}
+#endif
+
+/* ---- masks and planes of bits ---- */
+
+BSN_T_INLINE size_t BSN_T(total)(BSN_T(v) sum)
+{
+    uint64_t part[BSN_T_BYTES / 8], total = 0;
+    unsigned i;
+    BSN_T(store)((uint8_t *)part, sum);
+    for (i = 0; i < BSN_T_BYTES / 8; i++) total += part[i];
+    return (size_t)total;
+}
+
+BSN_T_KERNEL size_t BSN_T(count)(const uint8_t *mask, size_t n)
+{
+    BSN_T(v) sum = BSN_T(all)(8, 0);
+    size_t ones;
+    for (; n >= 8 * BSN_T_BYTES; n -= 8 * BSN_T_BYTES, mask += BSN_T_BYTES) sum = BSN_T(add_ones)(sum, BSN_T(load)(mask));
+    ones = BSN_T(total)(sum);
+    for (; n >= 64; n -= 64, mask += 8) ones += BSN_T(popcount)(bsn_load64(mask));
+    return n ? ones + BSN_T(popcount)(bsn_load_some(mask, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1)) : ones;
+}
+
+/* Those of all lists at once; the last ones word by word. */
+BSN_T_INLINE void BSN_T(count_node)(const bsn_node *node, size_t counts[4], unsigned k, unsigned lists)
+{
+    const size_t n = node->count, stride = node->stride;
+    const uint8_t *plane = node->planes;
+    BSN_T(v) sum[4], s[4], m;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    size_t i;
+    unsigned j, q;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) sum[j] = BSN_T(all)(8, 0);
+    for (i = 0; n - i >= 8 * BSN_T_BYTES; i += 8 * BSN_T_BYTES, plane += BSN_T_BYTES) {
+        BSN_UNROLL
+        for (q = 0; q < k; q++) s[q] = BSN_T(load)(plane + q * stride);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) {
+            const unsigned slot = (1u << k) - lists + j;
+            m = BSN_T(all)(8, ~UINT64_C(0));
+            BSN_UNROLL
+            for (q = 0; q < k; q++) m = slot >> (k - 1 - q) & 1 ? BSN_T(and)(s[q], m) : BSN_T(andnot)(s[q], m);
+            sum[j] = BSN_T(add_ones)(sum[j], m);
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) counts[j] = BSN_T(total)(sum[j]);
+    for (; i < n; i += 64, plane += 8) {
+        const uint64_t live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
+        BSN_UNROLL
+        for (q = 0; q < k; q++) w[q] = bsn_load64(plane + q * stride);
+        BSN_UNROLL
+        for (j = 0; j < lists; j++) counts[j] += BSN_T(popcount)(bsn_list_mask(k, lists, j, w) & live);
+    }
+}
+
+BSN_T_KERNEL void BSN_T(node_counts)(const bsn_node *node, size_t counts[4])
+{
+#define BSN_CALL(k, lists) BSN_T(count_node)(node, counts, k, lists)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+BSN_T_INLINE void BSN_T(compare_width)(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    unsigned i;
+    for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
+        BSN_T(m) differ[BSN_T_N];
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) differ[i] = BSN_T(differ)(width, a + i * BSN_T_BYTES * width, b + i * BSN_T_BYTES * width);
+        bsn_store64(mask, BSN_T(bits)(differ));
+    }
+}
+
+BSN_T_KERNEL void BSN_T(compare)(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
+{
+    switch (width) {
+    case 1: BSN_T(compare_width)(1, mask, a, b, groups); break;
+    case 2: BSN_T(compare_width)(2, mask, a, b, groups); break;
+    case 4: BSN_T(compare_width)(4, mask, a, b, groups); break;
+    default: BSN_T(compare_width)(8, mask, a, b, groups); break;
+    }
+}
 
 /* ---- lists of bytes ---- */
 
@@ -5285,6 +5160,41 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
     BSN_CLASSES_SWITCH(bsn_classes_deal_loop(t, words, elements, groups, 8))
 #undef BSN_CALL
 }
+
+#if !BSN_T_MASKS
+/* Elements of 2 bytes; words that are not 0 are counted one by one, from the places in the table that all of 32 would have. */
+BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
+{
+    const unsigned unused = x->exponent.shift - 7;
+    const BSN_T(n) down = BSN_T(number)(unused);
+    const BSN_T(v) mask = BSN_T(all)(1, 0xFFu >> unused), none = BSN_T(all)(8, 0);
+    uint32_t *count = (uint32_t *)(void *)x->token, place[32];
+    unsigned i, at;
+    if (x->width != 2) {
+        bsn_scalar_census(x, symbols, words, elements, groups);
+        return;
+    }
+    for (; groups; groups--, symbols += 64, words += 128, elements += 128) {
+        BSN_T(m) zero[BSN_T_N];
+        uint64_t w;
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) {
+            const BSN_T(v) keys = BSN_T(keys)(2, elements + i * 2 * BSN_T_BYTES);
+            BSN_T(store)(symbols + i * BSN_T_BYTES, BSN_T(and)(BSN_T(shr)(2, keys, down), mask));
+            zero[i] = BSN_T(reach)(none, BSN_T(narrow)(2, words + i * 2 * BSN_T_BYTES));
+        }
+        w = ~BSN_T(bits)(zero);
+        for (at = 0; w; at += 32, w >>= 32) {
+            uint32_t some = (uint32_t)w;
+            for (i = 0; some && i < 32; i += BSN_T_BYTES / 4) {
+                const BSN_T(v) s = BSN_T(widen)(4, symbols + at + i), of = BSN_T(add)(4, BSN_T_SHL(4, s, 7), BSN_T_SHL(4, s, 3));
+                BSN_T(store)((uint8_t *)(place + i), BSN_T(add)(4, of, BSN_T(tokens)(words + 2 * (at + i))));
+            }
+            for (; some; some &= some - 1) count[place[bsn_lowest_bit(some)]]++;
+        }
+    }
+}
+#endif
 
 /* The same words, as 2 or 4 registers, cut again and again. */
 BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,

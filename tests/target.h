@@ -38,6 +38,7 @@ BSN_INLINE bsn_vector_k bsn_vector_begin(void)
 }
 BSN_INLINE bsn_vector_v bsn_vector_and(bsn_vector_v x, bsn_vector_v y) { return x & y; }
 BSN_INLINE bsn_vector_v bsn_vector_or(bsn_vector_v x, bsn_vector_v y) { return x | y; }
+BSN_INLINE bsn_vector_v bsn_vector_andnot(bsn_vector_v x, bsn_vector_v y) { return ~x & y; }
 BSN_INLINE bsn_vector_v bsn_vector_xor(bsn_vector_v x, bsn_vector_v y) { return x ^ y; }
 BSN_INLINE bsn_vector_v bsn_vector_add(unsigned width, bsn_vector_v x, bsn_vector_v y) { return LANES(width, x, +, y); }
 BSN_INLINE bsn_vector_v bsn_vector_sub(unsigned width, bsn_vector_v x, bsn_vector_v y) { return LANES(width, x, -, y); }
@@ -102,6 +103,44 @@ BSN_INLINE bsn_vector_s bsn_vector_set_of(const bsn_vector_k *c, const bsn_vecto
     return s;
 }
 
+BSN_INLINE bsn_vector_v bsn_vector_differ(unsigned width, const uint8_t *a, const uint8_t *b)
+{
+    uint8_t p[16];
+    unsigned i;
+    for (i = 0; i < 16; i++) p[i] = memcmp(a + i * width, b + i * width, width) ? 0xFF : 0;
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_add_ones(bsn_vector_v sum, bsn_vector_v x)
+{
+    uint64_t p[2];
+    bsn_vector_store((uint8_t *)p, x);
+    p[0] = bsn_popcount(p[0]);
+    p[1] = bsn_popcount(p[1]);
+    return bsn_vector_add(8, sum, bsn_vector_load((const uint8_t *)p));
+}
+
+/* ---- hashes ---- */
+
+BSN_INLINE bsn_vector_v bsn_vector_multiply(bsn_vector_v x, uint32_t by)
+{
+    return (bsn_vector_v)((bsn_vector_qwords)x * (bsn_vector_qwords)bsn_vector_all(8, by));
+}
+BSN_INLINE void bsn_vector_add_products(bsn_vector_v a[4], const bsn_vector_v key[4])
+{
+    unsigned i;
+    for (i = 0; i < 4; i++) {
+        const bsn_vector_qwords low = (bsn_vector_qwords)(key[i] & bsn_vector_all(8, 0xFFFFFFFF));
+        a[i] = bsn_vector_add(8, a[i], (bsn_vector_v)(low * (bsn_vector_qwords)bsn_vector_shr(8, key[i], 32)));
+    }
+}
+BSN_INLINE bsn_vector_v bsn_vector_swap(bsn_vector_v x)
+{
+    uint8_t p[24];
+    bsn_vector_store(p + 8, x);
+    memcpy(p, p + 16, 8);
+    return bsn_vector_load(p);
+}
+
 /* ---- elements, bytes and lists ---- */
 
 BSN_INLINE bsn_vector_v bsn_vector_keys(unsigned width, const uint8_t *elements)
@@ -157,6 +196,16 @@ BSN_INLINE void bsn_vector_compress_list(const bsn_vector_v x[4], uint64_t m, ui
     unsigned i;
     for (i = 0; i < 4; i++) bsn_vector_compress_words(1, x[i], m >> 16 * i & 0xFFFF, list);
 }
+BSN_INLINE bsn_vector_v bsn_vector_tokens(const uint8_t *words)
+{
+    uint8_t p[16] = { 0 };
+    unsigned i;
+    for (i = 0; i < 4; i++) {
+        const unsigned x = (unsigned)bsn_element_load(words + 2 * i, 2), log = x > 15 ? bsn_log2(x) : 0;
+        p[4 * i] = (uint8_t)(log ? 8 + 2 * log + (x >> (log - 1) & 1) : x);
+    }
+    return bsn_vector_load(p);
+}
 BSN_INLINE bsn_vector_v bsn_vector_lanes(bsn_vector_v x) { return x; }
 BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_v b, bsn_vector_v c, bsn_vector_v d)
 {
@@ -182,22 +231,17 @@ BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_
 #undef SHIFT
 
 /* what has no template yet, or is better not done at once, is the portable code */
-#define bsn_vector_hash bsn_scalar_hash
-#define bsn_vector_count bsn_scalar_count
 #define bsn_vector_partition bsn_scalar_partition
 #define bsn_vector_merge bsn_scalar_merge
-#define bsn_vector_compare bsn_scalar_compare
 #define bsn_vector_bits_take bsn_scalar_bits_take
 #define bsn_vector_bits_put bsn_scalar_bits_put
 #define bsn_vector_histogram bsn_scalar_histogram
 #define bsn_vector_map bsn_scalar_map
 #define bsn_vector_node_merge bsn_scalar_node_merge
 #define bsn_vector_node_fork bsn_scalar_node_fork
-#define bsn_vector_node_counts bsn_scalar_node_counts
 #define bsn_vector_start bsn_scalar_start
 #define bsn_vector_finish bsn_scalar_finish
 #define bsn_vector_places bsn_scalar_places
-#define bsn_vector_census bsn_scalar_census
 #define bsn_vector_log_words bsn_scalar_log_words
 #define bsn_vector_log_numbers bsn_scalar_log_numbers
 #define bsn_vector_log_join bsn_scalar_log_join
