@@ -703,6 +703,7 @@ typedef struct bitsnap_offload {
     uint64_t device; /* staging memory of the device, half of it for each queue, */
     size_t size;     /* some MiB. Blocks that do not fit a half are the host's */
     void *host;      /* as much of the host, page-locked if that is faster, or null: frames are uploaded from where they are */
+    int trusted;     /* encode: 1: what the device has made is not decoded before it is joined */
 } bitsnap_offload;
 
 /* A frame in host memory, and where its elements are on the device. */
@@ -734,8 +735,9 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
 #endif
 #ifndef BITSNAP_NO_ENCODE
 /* encode: the frames that bitsnap_encode would make, of elements on the device, to destinations of bitsnap_bound() bytes. Blocks that
- * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all; that
- * they hold the right elements is the device's word.
+ * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all, on
+ * b->workers threads; with BITSNAP_CONTENT_ID on one. That they hold the right elements is the device's word. With o->trusted
+ * it is also its word that they can be decoded: only their sizes are looked at, and a frame may be bad, which bitsnap_test tells.
  * Not with a base or a quantizer. o->host must be there. b->workspace: bitsnap_offload_encode_workspace() bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
@@ -12809,6 +12811,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
 #define BSN_BATCH 1024u /* blocks of a launch */
 
 typedef struct bsn_sent { /* a block on its way */
+    bitsnap_info info; /* of its frame, whose source may be changed behind our back: the header is read once */
     bitsnap_extent extent;
     size_t request;
 } bsn_sent;
@@ -12827,33 +12830,44 @@ typedef struct bsn_offload {
     bsn_pieces chain;
 } bsn_offload;
 
+typedef struct bsn_offload_room { /* bytes of the workspace: of a block's elements and of its base, and to decode one */
+    size_t cell, base, decode;
+} bsn_offload_room;
+
 typedef struct bsn_device {
     bitsnap *b;
     const bitsnap_offload *o;
     bitsnap_request *requests;
     bsn_offload *x;
     uint8_t *elements, *base; /* of a block that the host decodes */
+    bsn_offload_room room;
     bitsnap host;             /* its options */
     uint8_t flags;            /* of works */
     int apply;
 } bsn_device;
 
-typedef struct bsn_offload_room { /* bytes of the workspace: of a block's elements and of its base, and to decode one */
-    size_t cell, base, decode;
-} bsn_offload_room;
-
 static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
+
+static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
+{
+    bsn_offload_room room = { 0, 0, 0 };
+    room.cell = bsn_block_size((unsigned)info->dtype, info->block_log2) + 64;
+    if (info->has_base) room.base = bsn_block_size((unsigned)info->base_dtype, info->block_log2) + 64;
+    room.decode = info->workspace_size;
+    return room;
+}
 
 static bsn_offload_room bsn_offload_needs(const bitsnap_request *requests, size_t count)
 {
-    bsn_offload_room room = { 0, 0, 0 };
+    bsn_offload_room room = { 0, 0, 0 }, one;
     bitsnap_info info;
     size_t i;
     for (i = 0; i < count; i++) {
         if (bitsnap_read_info(&info, requests[i].frame, requests[i].size)) continue; /* which its own turn will find */
-        bsn_grow(&room.cell, bsn_block_size((unsigned)info.dtype, info.block_log2) + 64);
-        if (info.has_base) bsn_grow(&room.base, bsn_block_size((unsigned)info.base_dtype, info.block_log2) + 64);
-        bsn_grow(&room.decode, info.workspace_size);
+        one = bsn_offload_needs_of(&info);
+        bsn_grow(&room.cell, one.cell);
+        bsn_grow(&room.base, one.base);
+        bsn_grow(&room.decode, one.decode);
     }
     return room;
 }
@@ -12872,33 +12886,29 @@ static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_
     const bitsnap_offload *o = d->o;
     const bitsnap_request *q = &d->requests[sent->request];
     const bitsnap_extent *x = &sent->extent;
-    const unsigned width = bsn_dtypes[q->dtype].width;
+    const bitsnap_info *info = &sent->info;
     uint64_t at, some;
-    bitsnap_info info;
-    bitsnap_status status = bitsnap_read_info(&info, q->frame, q->size);
-    if (status) return bsn_device_failed(d); /* the source has been changed */
     d->host.base.data = NULL;
-    if (info.has_base) {
-        const unsigned base_width = bsn_dtypes[info.base_dtype].width;
+    if (info->has_base) {
+        const unsigned base_width = bsn_dtypes[info->base_dtype].width;
         const uint64_t base = d->apply ? q->elements : q->base;
         if (o->download(o->context, queue, d->base, base + x->first * base_width, (size_t)x->count * base_width) ||
             o->wait(o->context, queue)) return bsn_device_failed(d);
         d->host.base.data = d->base;
-        d->host.base.count = info.count;
-        d->host.base.dtype = info.base_dtype;
+        d->host.base.count = info->count;
+        d->host.base.dtype = info->base_dtype;
         d->host.base.id = q->base_id;
         d->host.base.first = x->first;
         d->host.base.held = x->count;
     }
     for (at = 0; at < x->count; at += some) { /* a run of constant cells may be long */
-        some = bsn_min(x->count - at, UINT64_C(1) << info.block_log2);
-        status = bitsnap_block_decode(&d->host, d->elements, x->first + at, some, &info, x, (const uint8_t *)q->frame + x->offset);
-        if (status) {
+        some = bsn_min(x->count - at, UINT64_C(1) << info->block_log2);
+        if (bitsnap_block_decode(&d->host, d->elements, x->first + at, some, info, x, (const uint8_t *)q->frame + x->offset)) {
             d->b->error = d->host.error;
-            return status;
+            return d->b->error.status;
         }
         if (d->flags & BITSNAP_WORK_TEST) return BITSNAP_OK;
-        if (o->upload(o->context, queue, q->elements + (x->first + at) * width, d->elements, (size_t)some * width) ||
+        if (o->upload(o->context, queue, q->elements + (x->first + at) * info->width, d->elements, (size_t)some * info->width) ||
             o->wait(o->context, queue)) return bsn_device_failed(d);
     }
     return BITSNAP_OK;
@@ -12958,34 +12968,39 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     bitsnap *host = &d->host;
     const size_t half = o->size / 2;
     const uint8_t *frame = (const uint8_t *)q->frame;
-    unsigned width, base_width = 0, check = 0;
+    unsigned base_width = 0, check = 0;
+    bsn_offload_room room;
     const bsn_opened *opened;
     bitsnap_source source;
-    bitsnap_info info;
     bsn_sent sent;
+    bitsnap_info *info = &sent.info;
     uint64_t at, behind = 0;
     bitsnap_status status;
     memset(&source, 0, sizeof source);
     source.data = frame;
     source.size = q->size;
     memset(&host->base, 0, sizeof host->base);
-    status = bitsnap_index_open(host, &d->x->index, &info, &source);
-    if (!status && (info.dtype != q->dtype || info.count != q->count)) status = bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
-    if (!status && d->apply && (!info.has_base || info.base_dtype != info.dtype)) status = bsn_wrong(host, "requests");
-    if (!status && !d->apply && info.has_base && info.count &&
-        (!q->base || q->base_dtype != info.base_dtype || (q->base_id && q->base_id != info.base_id)))
+    status = bitsnap_index_open(host, &d->x->index, info, &source);
+    if (!status && (info->dtype != q->dtype || info->count != q->count)) status = bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
+    if (!status && d->apply && (!info->has_base || info->base_dtype != info->dtype)) status = bsn_wrong(host, "requests");
+    if (!status && !d->apply && info->has_base && info->count &&
+        (!q->base || q->base_dtype != info->base_dtype || (q->base_id && q->base_id != info->base_id)))
         status = bsn_reject(host, BITSNAP_R_BASE, 0, 0);
+    if (!status) { /* the source has been changed since it was measured? */
+        room = bsn_offload_needs_of(info);
+        if (room.cell > d->room.cell || room.base > d->room.base || room.decode > d->room.decode)
+            status = bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
+    }
     if (status) {
         d->b->error = host->error;
         bsn_offload_note(d, request);
         return BITSNAP_OK;
     }
-    width = info.width;
-    if (info.has_base) base_width = bsn_dtypes[info.base_dtype].width;
-    if (info.checks && !(d->flags & BITSNAP_WORK_IGNORE)) check = 1;
+    if (info->has_base) base_width = bsn_dtypes[info->base_dtype].width;
+    if (info->checks && !(d->flags & BITSNAP_WORK_IGNORE)) check = 1;
     bsn_pieces_begin(&d->x->chain, 0);
-    bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, info.header_check);
-    for (at = 0; at < info.count && !q->error.status; at += sent.extent.count) {
+    bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, info->header_check);
+    for (at = 0; at < info->count && !q->error.status; at += sent.extent.count) {
         bsn_batch *batch = &d->x->batch[*queue];
         bitsnap_work *w;
         size_t body;
@@ -12998,35 +13013,37 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         if (check) bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, bsn_load64(frame + sent.extent.offset + BSN_HEAD_SIZE));
         body = (size_t)sent.extent.size;
         if (body > half || sent.extent.count > 0xFFFFFFFF) {
-            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
-            if (!status) status = bsn_offload_host(d, *queue, &sent);
+            status = bsn_offload_host(d, *queue, &sent);
             if (status && d->b->error.rule == BITSNAP_R_SOURCE) return status;
             if (status) bsn_offload_note(d, request);
+            status = BITSNAP_OK;
             continue;
         }
         if (batch->count == BSN_BATCH || half - batch->used < body) {
-            status = bsn_offload_upload(d, *queue, frame + sent.extent.offset);
+            status = bsn_offload_upload(d, *queue, frame + behind);
             if (!status) status = bsn_offload_launch(d, *queue);
             *queue ^= 1;
             if (!status) status = bsn_offload_finish(d, *queue);
             if (status) return status;
             batch = &d->x->batch[*queue];
         }
+        if (sent.extent.offset != behind) status = bsn_offload_upload(d, *queue, frame + behind);
+        if (status) return status;
         w = &batch->work[batch->count];
         memset(w, 0, sizeof *w);
         w->source = o->device + *queue * half + batch->used;
-        w->target = q->elements + sent.extent.first * width;
+        w->target = q->elements + sent.extent.first * info->width;
         if (base_width) w->base = (d->apply ? q->elements : q->base) + sent.extent.first * base_width;
         w->first = sent.extent.first;
-        w->header_check = info.header_check;
+        w->header_check = info->header_check;
         w->size = (uint32_t)body;
         w->count = (uint32_t)sent.extent.count;
-        body -= bsn_prefix_of(info.checks, info.has_base);
+        body -= bsn_prefix_of(info->checks, info->has_base);
         w->head = sent.extent.form | (sent.extent.form == BSN_FORM_CONST ?
-                  (uint32_t)((sent.extent.count + (UINT64_C(1) << info.block_log2) - 1) >> info.block_log2) : (uint32_t)body) << 8;
-        w->dtype = (uint8_t)info.dtype;
-        w->flags = (uint8_t)(d->flags | (info.checks ? BITSNAP_WORK_CHECKS : 0));
-        w->role = (uint8_t)(info.has_base ? info.base_dtype == info.dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
+                  (uint32_t)((sent.extent.count + (UINT64_C(1) << info->block_log2) - 1) >> info->block_log2) : (uint32_t)body) << 8;
+        w->dtype = (uint8_t)info->dtype;
+        w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
+        w->role = (uint8_t)(info->has_base ? info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
         batch->used += w->size;
         behind = sent.extent.offset + w->size;
         batch->sent[batch->count++] = sent;
@@ -13036,22 +13053,23 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
     if (check && !q->error.status && bsn_has_footer(opened->header.blocks, opened->header.flags) &&
         opened->footer.chain != bsn_series_end(&d->x->chain)) {
-        (void)bsn_reject(d->b, BITSNAP_R_CHAIN, info.frame_size, info.count);
+        (void)bsn_reject(d->b, BITSNAP_R_CHAIN, info->frame_size, info->count);
         bsn_offload_note(d, request);
     }
     return BITSNAP_OK;
 }
 
-/* The error of the first request that has one. */
-static bitsnap_status bsn_device_result(bsn_device *d, size_t count)
+/* What ended the work; or the error of the first request that has one. */
+static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status, size_t count)
 {
     size_t i;
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i); /* memory must not be in use any more */
+    for (i = 0; i < count && !status; i++) {
         if (!d->requests[i].error.status) continue;
         d->b->error = d->requests[i].error;
         return d->b->error.status;
     }
-    return BITSNAP_OK;
+    return status;
 }
 
 static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
@@ -13061,10 +13079,8 @@ static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
     bitsnap_status status = BITSNAP_OK;
     for (i = 0; i < count && !status; i++) status = bsn_offload_frame(d, i, &queue);
     if (!status) status = bsn_offload_launch(d, queue);
-    for (k = 0; k < 2; k++) /* after an error, too, the memory must not be in use */
-        if (!status) status = bsn_offload_finish(d, queue ^ 1 ^ k);
-        else (void)d->o->wait(d->o->context, k);
-    return status ? status : bsn_device_result(d, count);
+    for (k = 0; k < 2 && !status; k++) status = bsn_offload_finish(d, queue ^ 1 ^ k);
+    return bsn_device_end(d, status, count);
 }
 
 static int bsn_offload_fits(const bitsnap_offload *o)
@@ -13073,7 +13089,7 @@ static int bsn_offload_fits(const bitsnap_offload *o)
            o->size >= 32;
 }
 
-/* Both queues are empty, no request has an error, and the host works alone. Its memory is set by the caller. */
+/* Both queues are empty, and no request has an error. The host's memory is set by the caller. */
 static void bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
 {
     size_t i;
@@ -13088,8 +13104,6 @@ static void bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o
     }
     for (i = 0; i < count; i++) memset(&requests[i].error, 0, sizeof requests[i].error);
     d->host = *b;
-    d->host.run = NULL;
-    d->host.workers = 0;
     d->host.progress = NULL;
 }
 
@@ -13107,11 +13121,13 @@ static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bits
     needed = sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
     if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     bsn_device_begin(&d, b, o, requests, count);
+    d.room = room;
     d.elements = (uint8_t *)(d.x + 1);
     d.base = d.elements + room.cell;
     d.apply = apply;
     d.host.workspace = d.base + room.base;
     d.host.workspace_size = room.decode;
+    d.host.run = NULL; /* which decodes one block at a time */
     d.flags = (uint8_t)(apply ? BITSNAP_WORK_TEST : b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0);
     if (apply) d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     status = bsn_offload_pass(&d, count);
@@ -13150,14 +13166,12 @@ static bsn_sender_room bsn_sender_needs(const bitsnap *b, const bitsnap_request 
     room.encoders = count * sizeof(bitsnap_encoder);
     for (i = 0; i < count; i++) {
         const unsigned log2 = b->block_log2 ? b->block_log2 : 16; /* as there is no base */
-        bitsnap one = *b;
-        one.workers = 0;
         if (!bsn_is_dtype((unsigned)requests[i].dtype) || log2 < 6 || log2 > BSN_LOG2_MAX || requests[i].count > SIZE_MAX / 8) continue;
         bsn_grow(&room.index, BSN_HEAD_SIZE * (size_t)bsn_cells(requests[i].count, log2));
         bsn_grow(&room.cell, bsn_block_size((unsigned)requests[i].dtype, b->columns ? BSN_LOG2_MAX : log2) + 64);
-        bsn_grow(&room.encode, bitsnap_workspace_size(&one, requests[i].count, requests[i].dtype));
+        bsn_grow(&room.encode, bitsnap_workspace_size(b, requests[i].count, requests[i].dtype));
     }
-    room.encode += 65536u * 8; /* elements of a small block, for a content id */
+    room.encode += (size_t)65536 * 8 * bsn_workers(b); /* elements of small blocks, for a content id */
     return room;
 }
 
@@ -13167,13 +13181,27 @@ BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bits
     return sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
 }
 
-/* The next block of a frame, which stands in `block`: into the frame. */
-static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder, const void *block, size_t size)
+/* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, but where there is a content
+ * id, for which it is decoded. */
+static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder, const bsn_sent *sent, const void *block, size_t size)
 {
+    bitsnap *host = &x->d.host;
     const size_t at = (size_t)encoder->stored;
     bitsnap_status status;
-    if (size > q->size - at) return bsn_fail(&x->d.host, BITSNAP_E_CAPACITY, at, encoder->position);
-    status = bitsnap_encoder_push_block(&x->d.host, encoder, block, size);
+    bsn_coder s;
+    bsn_call call;
+    if (size > q->size - at) return bsn_fail(host, BITSNAP_E_CAPACITY, at, encoder->position);
+    if (sent->info.has_content_id) {
+        status = bitsnap_encoder_push_block(host, encoder, block, size);
+    } else {
+        memcpy(&s, encoder, sizeof s);
+        call.b = host;
+        call.context.kernels = bsn_kernels_of(host);
+        call.context.checks = sent->info.checks;
+        s.position += sent->extent.count;
+        status = bsn_push_note(&call, &s, (const uint8_t *)block, bsn_load32((const uint8_t *)block));
+        memcpy(encoder, &s, sizeof s);
+    }
     if (!status) memcpy((uint8_t *)q->destination + at, block, size);
     return status;
 }
@@ -13187,25 +13215,58 @@ static bitsnap_status bsn_sender_end(bsn_sender *x, bitsnap_request *q, bitsnap_
     return status;
 }
 
-/* A block that the device has made, or not: then by the host. */
+/* A block that the device has made, or not (size 0): then by the host. */
 static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, uint8_t *block, size_t room, size_t size)
 {
     bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
     bitsnap_request *q = &d->requests[sent->request];
     bitsnap_encoder *encoder = &x->encoders[sent->request];
-    const unsigned width = encoder->width;
-    bitsnap_info info;
-    bitsnap_status status;
+    const bitsnap_info *info = &sent->info;
+    const size_t n = (size_t)sent->extent.count;
+    bitsnap_status status = BITSNAP_OK;
     encoder->index = x->index; /* frames come one after the other */
     encoder->index_capacity = x->index_size;
-    if (size && !bsn_sender_append(x, q, encoder, block, size)) return BITSNAP_OK;
-    if (size && d->host.error.status == BITSNAP_E_CAPACITY) return BITSNAP_E_CAPACITY;
-    if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * width, (size_t)sent->extent.count * width) ||
+    if (size) status = bsn_sender_append(x, q, encoder, sent, block, size);
+    if (size && (!status || status == BITSNAP_E_CAPACITY)) return status;
+    if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * info->width, n * info->width) ||
         o->wait(o->context, queue)) return bsn_device_failed(d);
-    status = bitsnap_read_info(&info, q->destination, (size_t)encoder->stored);
-    if (!status) status = bitsnap_block_encode(&d->host, block, room, &size, &info, d->elements, sent->extent.first, (size_t)sent->extent.count);
-    return status ? status : bsn_sender_append(x, q, encoder, block, size);
+    status = bitsnap_block_encode(&d->host, block, room, &size, info, d->elements, sent->extent.first, n);
+    return status ? status : bsn_sender_append(x, q, encoder, sent, block, size);
+}
+
+static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
+
+/* The blocks of one frame that the device has made, from that one on, BSN_JOBS at most, looked at by all workers: those that are not
+ * good get size 0. Returns where they end. */
+static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
+{
+    const bsn_sent *sent = &batch->sent[from];
+    const int decoding = !x->d.o->trusted && !sent->info.has_content_id; /* else as they come, or when they are appended */
+    unsigned of[BSN_JOBS], i;
+    size_t jobs = 0, k;
+    bsn_coder s;
+    bsn_call call;
+    bsn_look look;
+    memcpy(&s, &x->encoders[sent->request], sizeof s);
+    if (bsn_call_begin(&call, &x->d.host, &s, 0, 0)) memset(&call, 0, sizeof call); /* then none is good */
+    for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < BSN_JOBS; i++) {
+        const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
+        const bitsnap_extent *extent = &batch->sent[i].extent;
+        const uint32_t size = batch->done[i].size;
+        if (!size) continue;
+        if (!call.b || bsn_look_at(&call, &s, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count) {
+            batch->done[i].size = 0;
+        } else if (decoding) {
+            of[jobs] = i;
+            bsn_job_of(&call, jobs++, &look, extent->first, 0)->source = p;
+        }
+    }
+    call.batch = jobs;
+    if (jobs) bsn_run(&call, bsn_decode_task, jobs);
+    for (k = 0; k < jobs; k++)
+        if (call.jobs[k].error.status) batch->done[of[k]].size = 0;
+    return i;
 }
 
 /* Waits for a queue, and appends its blocks. */
@@ -13214,14 +13275,13 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
     bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
     bsn_batch *batch = &d->x->batch[queue];
-    const uint64_t base = o->device;
-    unsigned i;
+    unsigned i, end = 0;
     if (batch->count && o->wait(o->context, queue)) return bsn_device_failed(d);
     for (i = 0; i < batch->count; i++) {
         bitsnap_done *done = &batch->done[i];
         const bitsnap_work *w = &batch->work[i];
         if (done->status || done->size < BSN_HEAD_SIZE || done->size > w->size) done->size = 0;
-        else if (o->download(o->context, queue, (uint8_t *)o->host + (w->target - base), w->target, done->size)) return bsn_device_failed(d);
+        else if (o->download(o->context, queue, bsn_sender_at(x, w), w->target, done->size)) return bsn_device_failed(d);
     }
     if (batch->count && o->wait(o->context, queue)) return bsn_device_failed(d);
     for (i = 0; i < batch->count; i++) {
@@ -13230,7 +13290,8 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         bitsnap_encoder *encoder = &x->encoders[sent->request];
         bitsnap_status status;
         if (q->error.status) continue;
-        status = bsn_sender_block(x, queue, sent, (uint8_t *)o->host + (batch->work[i].target - base), batch->work[i].size, batch->done[i].size);
+        if (i >= end) end = bsn_sender_check(x, batch, i);
+        status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->work[i].size, batch->done[i].size);
         if (status && d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
         if (!status && encoder->position == encoder->count) status = bsn_sender_end(x, q, encoder);
         if (status) q->error = d->host.error;
@@ -13291,6 +13352,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         w->dtype = (uint8_t)q->dtype;
         w->level = (uint8_t)(d->b->level ? d->b->level : BITSNAP_DEFAULT);
         w->flags = (uint8_t)(info.checks ? BITSNAP_WORK_CHECKS : 0);
+        batch->sent[batch->count].info = info;
         batch->sent[batch->count].extent.first = at;
         batch->sent[batch->count].extent.count = n;
         batch->sent[batch->count++].request = request;
@@ -13321,12 +13383,11 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
     x.d.elements = x.index + room.index;
     x.d.host.workspace = x.d.elements + room.cell;
     x.d.host.workspace_size = room.encode;
+    x.d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
     if (!status) status = bsn_sender_launch(&x, queue);
-    for (k = 0; k < 2; k++)
-        if (!status) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
-        else (void)o->wait(o->context, k);
-    return status ? status : bsn_device_result(&x.d, count);
+    for (k = 0; k < 2 && !status; k++) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
+    return bsn_device_end(&x.d, status, count);
 }
 #endif
 #endif /* BITSNAP_OFFLOAD */

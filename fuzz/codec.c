@@ -4,5 +4,6 @@
 #define BITSNAP_NO_SIMD /* it knows too little of vector intrinsics */
 #endif
 #endif
+#define BITSNAP_OFFLOAD
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"

@@ -37,6 +37,7 @@ BUILD = os.path.join(ROOT, "build", "mutants")
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"bsf_(window|fail_piece|get_streams|get_number|unpack|new_text|decode_piece)|bitsnap_(shape|slice|tensor|tree)", "file safetensors"),
     (r"bsf_|bitsnap_(file|text)_", "file"),
+    (r"bsn_(offload|device|sender)_|bitsnap_offload_|bsn_grow", "offload"),
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
     (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
@@ -46,9 +47,9 @@ NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_pattern
       "follows_the_stage anchors_in_time bounds_follow_updates budget_is_enough killed changing late_ranks partner_hangs"
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w+|index_\w+|block_decode|merge|invert|read_info|"
-                     r"read_block|list_decode)$")
+                     r"read_block|list_decode|offload_\w+)$")
 # what encodes, what only asks the caches for something, and layers with tests of their own
-NOT_HERE = re.compile(r"bitsnap_mask_(encode|partition)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
+NOT_HERE = re.compile(r"bitsnap_(mask_encode|mask_partition|encoder_\w+|block_encode|workspace_size)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
                       r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
                       r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
 
