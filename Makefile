@@ -134,6 +134,10 @@ python-test: $(B)/bitsnap
 offload-test: $(B)/tests/test_offload
 	@tests/run.sh $(B)/tests/test_offload tests/check_offload.sh
 
+#: make offload-count DATA=dir   warp instructions of the device code, executed from what nvcc makes of it (needs nvdisasm, no GPU)
+offload-count:
+	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master,$(DATA)/$(f)-1000.safetensors)
+
 #: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90)
 ARCH ?= native
 cuda-test cuda-bench: $(B)/offload_cuda

@@ -673,6 +673,8 @@ typedef struct bitsnap_work {
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
     uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
+    uint32_t cells;        /* decode: of an octave, of a frame that is quantized so; else 0 */
+    uint32_t columns;      /* decode: of the frame, 0 none; 2^32 - 1: that or more */
 } bitsnap_work;
 
 /* flags */
@@ -13044,6 +13046,8 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         w->dtype = (uint8_t)info->dtype;
         w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
         w->role = (uint8_t)(info->has_base ? info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
+        w->cells = info->cells;
+        w->columns = (uint32_t)bsn_min(info->columns, 0xFFFFFFFF);
         batch->used += w->size;
         behind = sent.extent.offset + w->size;
         batch->sent[batch->count++] = sent;

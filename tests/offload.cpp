@@ -12,7 +12,7 @@
 #define SCRATCH (1024u << 10)
 
 static uint8_t workspace[64 << 20];
-static unsigned long equal, refused, declined;
+static unsigned long equal, refused, declined, forms[10]; /* forms: equal, of each form */
 
 /* ---- one block on the "device" ---- */
 
@@ -26,7 +26,7 @@ static void run_decode(void *argument)
 {
     static u32 scratch[SCRATCH / 4];
     Call *call = (Call *)argument;
-    if (call->work->role) offload_decode_deltas(call->work, &call->done, 1, scratch, call->scratch, call->memory);
+    if (call->work->role || (call->work->head & 255) == 6 || (call->work->head & 255) == 7) offload_decode_deltas(call->work, &call->done, 1, scratch, call->scratch, call->memory);
     else offload_decode(call->work, &call->done, 1, scratch, call->scratch, call->memory);
 }
 
@@ -75,6 +75,8 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
     work.head = x->form | (x->form == 1 ? (u32)((n + ((size_t)1 << info->block_log2) - 1) >> info->block_log2)
                                         : (u32)x->size - 4 - (info->checks ? 8 : 0) - (info->has_base ? 16 : 0)) << 8;
     work.dtype = (u8)info->dtype;
+    work.cells = info->cells;
+    work.columns = (u32)(info->columns < 0xFFFFFFFF ? info->columns : 0xFFFFFFFF);
     work.flags = (u8)((info->checks ? BITSNAP_WORK_CHECKS : 0) | (b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0));
     call.work = &work;
     call.memory = MEMORY;
@@ -92,6 +94,7 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
         CHECK(call.done.status == 0, "%s: status %u, R%u", name, call.done.status & 255, call.done.status >> 8);
         CHECK(call.done.status || !memcmp(target, expected, n * width), "%s: other elements", name);
         equal++;
+        forms[x->form]++;
     }
     free(kept[0]);
     free(kept[1]);
@@ -203,15 +206,18 @@ static void vectors(void)
 
 static u8 elements[1 << 20], before[1 << 20], frame[1 << 21];
 
-/* A frame of n elements in `frame`; its size. */
-static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, size_t n, int with_base)
+/* What a frame of n elements is made with: */
+enum { NOTHING, A_BASE, A_QUANTIZER, COLUMNS, WAYS };
+
+/* Such a frame in `frame`; its size. */
+static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, size_t n, int with)
 {
     const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
     size_t size = 0, i;
     *b = options();
     b->level = 1 + (int)test_below(3);
     data_fill(elements, n, dtype, shape);
-    if (with_base) {
+    if (with == A_BASE) {
         const unsigned step = 1u << test_below(12);
         memcpy(before, elements, n * width);
         for (i = 0; i < n; i++)
@@ -220,7 +226,10 @@ static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, si
         b->base.count = n;
         b->base.dtype = (bitsnap_dtype)dtype;
     }
-    b->block_log2 = with_base ? 16 : 6 + (unsigned)test_below(11);
+    if (with == A_QUANTIZER) b->quantizer.cells = 1 + (unsigned)test_below(test_below(2) ? 300 : 2048);
+    if (with == COLUMNS) b->level = BITSNAP_BEST;
+    if (with >= A_QUANTIZER && test_below(4)) b->columns = 1 + test_below(test_below(2) ? 300 : n);
+    b->block_log2 = with == A_BASE ? 16 : 6 + (unsigned)test_below(11);
     if (test_below(4) == 0) b->flags = BITSNAP_NO_CHECKS;
     CHECK(!bitsnap_encode(b, frame, sizeof frame, &size, elements, n, (bitsnap_dtype)dtype), "%s", bitsnap_message(b));
     CHECK(!bitsnap_read_info(info, frame, size), "%s", bitsnap_message(b));
@@ -229,16 +238,18 @@ static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, si
 
 static void made_up(void)
 {
+    static const char *const ways[WAYS] = { "", ", a delta", ", quantized", " in columns" };
     char name[100];
     for (unsigned dtype = 1; dtype < 11; dtype++)
         for (int shape = 0; shape < DATA_SHAPES; shape++)
-            for (int with_base = 0; with_base < 2; with_base++) {
+            for (int with = 0; with < WAYS; with++) {
+                if (with >= A_QUANTIZER && (dtype < BITSNAP_F16 || dtype > BITSNAP_F32)) continue;
                 const size_t n = 1 + test_below(test_below(4) ? 3000 : 70000);
                 bitsnap b;
                 bitsnap_info info;
-                const size_t size = make(&b, &info, dtype, shape, n, with_base);
-                snprintf(name, sizeof name, "%s of shape %d, %lu elements%s", bitsnap_dtype_name((bitsnap_dtype)dtype), shape, (unsigned long)n, with_base ? ", a delta" : "");
-                blocks(name, frame, size, with_base ? &b.base : NULL);
+                const size_t size = make(&b, &info, dtype, shape, n, with);
+                snprintf(name, sizeof name, "%s of shape %d, %lu elements%s", bitsnap_dtype_name((bitsnap_dtype)dtype), shape, (unsigned long)n, ways[with]);
+                blocks(name, frame, size, with == A_BASE ? &b.base : NULL);
             }
 }
 
@@ -250,12 +261,12 @@ static void damaged(void)
     while (equal + refused + declined - start < rounds) {
         static const unsigned dtypes[] = { 9, 9, 9, 10, 8, 6, 7, 3, 4, 2 };
         const unsigned dtype = dtypes[test_below(10)];
-        const int with_base = test_below(3) == 0;
+        const int with = dtype < BITSNAP_F16 ? (int)test_below(2) : (int)test_below(WAYS);
         bitsnap b;
         bitsnap_info info;
         bitsnap_source source;
         bitsnap_extent x;
-        const size_t size = make(&b, &info, dtype, (int)test_below(DATA_SHAPES), 1 + test_below(2500), with_base);
+        const size_t size = make(&b, &info, dtype, (int)test_below(DATA_SHAPES), 1 + test_below(2500), with);
         memset(&source, 0, sizeof source);
         source.data = frame;
         source.size = size;
@@ -345,6 +356,7 @@ int main(void)
     RUN(vectors);
     RUN(made_up);
     RUN(damaged);
+    for (unsigned form = 0; form < 10; form++) CHECK(forms[form] > 5, "only %lu blocks of form %u", forms[form], form);
     fprintf(stderr, "%lu blocks are equal, %lu are refused, %lu are left to the host\n", equal, refused, declined);
     return test_failures != 0;
 }

@@ -100,6 +100,8 @@ static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source,
     w.dtype = (u8)f.dtype;
     w.flags = flags;
     w.role = f.info.has_base;
+    w.cells = f.info.cells;
+    w.columns = (uint32_t)(f.info.columns < 0xFFFFFFFF ? f.info.columns : 0xFFFFFFFF);
     if (base) w.base = base + x.first * bitsnap_width(f.dtype);
     return w;
 }

@@ -157,6 +157,8 @@ static uint32_t status_of(const bitsnap_work *w)
     info.block_log2 = dev.log2;
     info.checks = w->flags & BITSNAP_WORK_CHECKS;
     info.header_check = w->header_check;
+    info.cells = w->cells;
+    info.columns = w->columns;
     if (w->role) {
         info.has_base = 1;
         info.base_dtype = w->role == 1 ? info.dtype : BITSNAP_F32;
@@ -283,9 +285,15 @@ static void make(int deltas, unsigned log2)
             b.base.count = n;
             b.base.dtype = (bitsnap_dtype)f[i].base_dtype;
         }
+        if (!deltas && i < 2 && log2 == 16) {
+            b.quantizer.cells = 1 + (unsigned)test_below(200);
+            b.columns = 1 + test_below(300);
+        }
         f[i].size = bitsnap_bound(&b, n, (bitsnap_dtype)dtype);
         f[i].frame = (uint8_t *)realloc(f[i].frame, f[i].size);
         CHECK(!bitsnap_encode(&b, f[i].frame, f[i].size, &f[i].size, f[i].elements, n, (bitsnap_dtype)dtype), "%s", bitsnap_message(&b));
+        if (b.quantizer.cells)
+            CHECK(!bitsnap_decode(&b, f[i].elements, n, (bitsnap_dtype)dtype, f[i].frame, f[i].size), "%s", bitsnap_message(&b));
         f[i].at = at;
         at += (n * width + 15) & ~(size_t)15;
         f[i].base_at = at;
@@ -336,6 +344,7 @@ static void decodes(void)
             CHECK(bitsnap_offload_workspace(requests, FRAMES) <= workspace_size, "workspace");
             CHECK(!bitsnap_offload_decode(&b, &o, requests, FRAMES), "device %d: %s", kind, bitsnap_message(&b));
             for (i = 0; i < FRAMES; i++) CHECK(!requests[i].error.status && holds(i, f[i].elements), "device %d, deltas %d, frame %u", kind, deltas, i);
+            CHECK(kind != GOOD || !dev.refused, "a good device has refused %u blocks", dev.refused);
             CHECK(kind == SILENT ? !dev.decoded : dev.decoded > 2, "device %d has decoded %u blocks", kind, dev.decoded);
         }
 }

@@ -31,6 +31,12 @@ typedef struct offload_cuda {
     u32 groups;          /* that the GPU runs at once */
 } offload_cuda;
 
+/* Is it made of words? */
+static u32 offload_has_words(const bitsnap_work *work)
+{
+    return work->role || (work->head & 255) == 6 || (work->head & 255) == 7;
+}
+
 /* Scratch memory that a group needs for these blocks: symbols of each plane or what deltas need, lists inside of lists, an arena for
  * planes that are too large for the group's own. */
 static u32 offload_scratch_of(const bitsnap_work *works, size_t count)
@@ -39,7 +45,7 @@ static u32 offload_scratch_of(const bitsnap_work *works, size_t count)
     size_t i;
     for (i = 0; i < count; i++) {
         const u32 form = works[i].head & 255, planes = form == 3 || form == 9 ? bitsnap_width((bitsnap_dtype)works[i].dtype) : 1;
-        if (works[i].role) symbols = 9;
+        if (offload_has_words(&works[i])) symbols = 11;
         else if (planes > symbols && planes <= 4) symbols = planes;
     }
     return symbols * MAX_ELEMENTS + 3 * MAX_ELEMENTS + LARGE_ARENA;
@@ -95,7 +101,7 @@ static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work
 {
     u32 deltas = 0;
     size_t i;
-    for (i = 0; i < count; i++) deltas |= works[i].role;
+    for (i = 0; i < count; i++) deltas |= offload_has_words(&works[i]);
     return offload_cuda_launch((const offload_cuda *)context, queue, deltas ? offload_decode_deltas : offload_decode,
                                offload_scratch_of(works, count), works, done, count);
 }
@@ -127,7 +133,7 @@ static void offload_cuda_end(offload_cuda *c)
 }
 
 /* `staging` bytes of page-locked memory and as many of the GPU, and `scratch` bytes of the GPU; a group takes 416 KiB of these, or with
- * a base 928 KiB, and an H100 runs 528 at once. Returns 0, or 1 where there is no GPU or not so much memory. */
+ * a base 928, quantized 1056 KiB, and an H100 runs 528 at once. Returns 0, or 1 where there is no GPU or not so much memory. */
 static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t staging, size_t scratch)
 {
     int device = 0, processors = 0, groups = 0;

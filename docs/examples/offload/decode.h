@@ -2,7 +2,7 @@
 #ifndef OFFLOAD_DECODE_H
 #define OFFLOAD_DECODE_H
 
-#include "delta.h"
+#include "quantized.h"
 #include "hash.h"
 
 #define MAX_ELEMENTS 65536 /* of a block that is no CONST; more are left to the host */
@@ -11,6 +11,7 @@ typedef struct Group {
     Lists lists;
     Pieces pieces;
     Words words;
+    Numbers numbers;
     u32 status, width, body, end; /* body, end: bytes of the source */
     u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
 } Group;
@@ -170,7 +171,8 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
     g->end = begin + work->size;
     g->pieces.count = 0;
     if (!g->width || n == 0 || (n > MAX_ELEMENTS && (form != 1 || work->role)) || (work->target & 3) || (work->base & 3) ||
-        form > 9 || form == 6 || form == 7 || (g->width == 8 && (form > 1 || work->role)) ||
+        form > 9 || (form == 6 && !work->columns) || (form == 7 && !work->cells) ||
+        ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->cells > CELLS_MOST)) || (g->width == 8 && (form > 1 || work->role)) ||
         (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
         (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||
         (form == 0 && g->end - g->body != n * g->width)) return ST_DECLINED;
@@ -236,10 +238,11 @@ FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, GLOBA
 }
 
 /* Decodes a block to `out`, in the scratch memory if there is a base. */
-FN u32 body_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, const Source s, const Base base, u32 form,
-                   u32 n, u64 out)
+FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch,
+                   const Source s, const Base base, u32 form, u32 n, u64 out, u32 deltas)
 {
-    const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, used = base.role ? WORDS_AT + (256u << 10) : lists * MAX_ELEMENTS;
+    const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, numbers = deltas && (form == 6 || form == 7);
+    const u32 used = numbers ? SCALES_AT + SCALES_SIZE : base.role ? SCALES_AT : lists * MAX_ELEMENTS;
     u32 k, i;
     SYNC();
     if (THREAD == 0) {
@@ -251,6 +254,8 @@ FN u32 body_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBA
     for (k = 0; k < lists && !g->lists.status; k++)
         list_read(LANES_ &g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
     if (base.role && form == 5) classed_decode(LANES_ &g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (numbers)
+        numbers_decode(LANES_ &g->numbers, &g->words, &g->lists, arena, arena_size, scratch, used, s, work);
     if (base.role && form == 8) sparse_decode(LANES_ &g->words, &g->lists, scratch, s, base, n);
     SYNC();
     if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
@@ -266,12 +271,13 @@ FN u32 body_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBA
 }
 
 /* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. `deltas`
- * is a constant: 0 leaves out the code for blocks with a base, which are the host's then. */
+ * is a constant: 0 leaves out the code for blocks with a base, SCALED and QUANTIZED ones, which are the host's then. */
 FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
                     GLOBAL const bitsnap_work *work, u32 deltas)
 {
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
+    const u32 words = work->role || form == 6 || form == 7;
     Base base;
     u32 status, i;
     u64 out = work->target;
@@ -280,7 +286,7 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     base.role = deltas ? work->role : 0;
     if (THREAD == 0) {
         g->status = block_begin(g, work, s);
-        if (work->role && (!deltas || scratch_size < WORDS_AT + (256u << 10))) g->status = ST_DECLINED;
+        if (words && (!deltas || scratch_size < SCALES_AT + SCALES_SIZE)) g->status = ST_DECLINED;
         g->lists.scratch_size = scratch_size;
     }
     SYNC();
@@ -304,7 +310,7 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
         status = g->status;
     }
     if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
-    if (!status) status = body_decode(LANES_ g, arena, arena_size, scratch, s, base, form, n, out);
+    if (!status) status = body_decode(LANES_ g, work, arena, arena_size, scratch, s, base, form, n, out, deltas);
     if (!status && base.role && !ignore) status = cell_check(g, arena, s, 1, (GLOBAL const void *)(size_t)out, n * g->width);
     if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
         const Source made = source_of(out, n * g->width);

@@ -239,7 +239,7 @@ FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_
             stack[top].level = x.level + 1;
             stack[top].in = g->scratch_used;
             top++;
-            g->scratch_used += (list + 3) & ~3u;
+            g->scratch_used += (list + 7) & ~7u;
             if (g->scratch_used > scratch_size) return ST_DECLINED;
         }
     }
@@ -249,49 +249,85 @@ FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_
 
 /* ---- bytes ---- */
 
-/* Words from .. to - 1 of a node by a warp: planes, and codes, less what the node takes of them, to its lists, which have base[] already;
- * with `counting`, only how many there are. `k` and `lists` are constants where this is called for most. */
-FN void fork_words(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to, u32 base[4],
-                   u32 counting)
+/* Bit 7 of four bytes to bits 0 .. 3. */
+FN u32 gather_tops(u32 x) { return (x >> 7 & 0x01010101u) * 0x10204080u >> 28; }
+
+/* Which of four codes take slot `slot` of 2^k: bit 7 of their bytes. */
+FN u32 codes_take(u32 codes, u32 k, u32 slot)
 {
-    const u32 lane = THREAD % WARP, stride = (f->count + 7) / 8, below = (1u << lane) - 1, count = f->count, leaves = (1u << k) - lists;
-    GLOBAL const u8 *in = scratch + f->in;
-    GLOBAL u8 *out = target + f->at + lane / 4 * stride + lane % 4;
-    u32 j, u;
-    for (; from < to; from += AT_ONCE) {
-        u32 codes[AT_ONCE];
+    u32 m = 0x80808080u, i;
+    UNROLL
+    for (i = 0; i < 4; i++)
+        if (i < k) m &= slot >> (k - 1 - i) & 1 ? codes << i : ~(codes << i);
+    return m;
+}
+
+/* The same of the first `live` of eight codes: bits 0 .. 7. */
+FN u32 eight_take(u32 a, u32 b, u32 k, u32 slot, u32 live)
+{
+    return (gather_tops(codes_take(a, k, slot)) | gather_tops(codes_take(b, k, slot)) << 4) & ((1u << live) - 1);
+}
+
+/* Groups of eight codes, from .. to - 1 of a node, by a warp, eight codes of a work-item at a time: how many take each list slot. */
+FN void fork_count(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL const u8 *scratch, u32 from, u32 to, u32 counts[4])
+{
+    GLOBAL const u32 *in = (GLOBAL const u32 *)(scratch + f->in);
+    const u32 leaves = (1u << k) - lists;
+    u32 sum[4] = { 0, 0, 0, 0 }, j, i;
+    for (i = from + THREAD % WARP; i < to; i += WARP) {
+        const u32 a = in[2 * i], b = in[2 * i + 1], live = f->count - 8 * i < 8 ? f->count - 8 * i : 8;
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) codes[u] = from + u < to && 32 * (from + u) + lane < count ? in[32 * (from + u) + lane] : 256;
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++) {
-            const u32 w = from + u, live = codes[u] < 256, slot = live ? codes[u] >> (8 - k) : 0;
-            u32 mine = 0;
-            if (!counting) {
-                UNROLL
-                for (j = 0; j < 4; j++)
-                    if (j < k) {
-                        const u32 plane = BALLOT(slot >> (k - 1 - j) & 1);
-                        if (lane / 4 == j) mine = plane;
-                    }
-                if (w < to && lane / 4 < k && 4 * w + lane % 4 < stride) out[4 * w] = (u8)(mine >> 8 * (lane % 4));
-            }
-            UNROLL
-            for (j = 0; j < 4; j++)
-                if (j < lists && f->list[j] != ~0u) {
-                    const u32 takes = live && slot == leaves + j, all = BALLOT(takes);
-                    if (takes && !counting) scratch[f->list[j] + base[j] + POPC(all & below)] = (u8)(codes[u] << k);
-                    base[j] += POPC(all);
-                }
+        for (j = 0; j < 4; j++)
+            if (j < lists) sum[j] += POPC(eight_take(a, b, k, leaves + j, live));
+    }
+    UNROLL
+    for (j = 0; j < 4; j++)
+        if (j < lists) (void)warp_before(LANES_ sum[j], &counts[j]);
+}
+
+/* The same groups, of which all but the last of a node are full: planes, and codes, less what the node takes of them, to its lists
+ * from base[] on. `k` and `lists` are constants where this is called for most. */
+FN void fork_write(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to,
+                   u32 base[4])
+{
+    GLOBAL const u32 *in = (GLOBAL const u32 *)(scratch + f->in);
+    GLOBAL u8 *out = target + f->at;
+    const u32 leaves = (1u << k) - lists, count = f->count, stride = (count + 7) / 8;
+    u32 j, u, first;
+    for (first = from; first < to; first += WARP) {
+        const u32 i = first + THREAD % WARP, live = i >= to ? 0 : count - 8 * i < 8 ? count - 8 * i : 8;
+        u32 eight[2] = { 0, 0 };
+        if (live) {
+            eight[0] = in[2 * i];
+            eight[1] = in[2 * i + 1];
         }
+        UNROLL
+        for (j = 0; j < 4; j++)
+            if (j < k && live)
+                out[j * stride + i] = (u8)((gather_tops(eight[0] << j) | gather_tops(eight[1] << j) << 4) & ((1u << live) - 1));
+        UNROLL
+        for (j = 0; j < 4; j++)
+            if (j < lists) {
+                const u32 takes = eight_take(eight[0], eight[1], k, leaves + j, live);
+                u32 all, at = base[j] + warp_before(LANES_ POPC(takes), &all);
+                base[j] += all;
+                if (f->list[j] != ~0u) {
+                    UNROLL
+                    for (u = 0; u < 8; u++)
+                        if (takes >> u & 1) scratch[f->list[j] + at++] = (u8)(eight[u / 4] >> u % 4 * 8 << k);
+                }
+            }
     }
 }
 FN void fork_kinds(LANES LOCAL const Fork *f, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to, u32 base[4], u32 counting)
 {
     const u32 kind = f->bits << 4 | f->lists;
-    if (kind == 0x11) fork_words(LANES_ f, 1, 1, scratch, target, from, to, base, counting);
-    else if (kind == 0x10) fork_words(LANES_ f, 1, 0, scratch, target, from, to, base, counting);
-    else if (kind == 0x21) fork_words(LANES_ f, 2, 1, scratch, target, from, to, base, counting);
-    else fork_words(LANES_ f, f->bits, f->lists, scratch, target, from, to, base, counting);
+    if (counting && kind == 0x11) fork_count(LANES_ f, 1, 1, scratch, from, to, base);
+    else if (counting && kind == 0x21) fork_count(LANES_ f, 2, 1, scratch, from, to, base);
+    else if (counting) fork_count(LANES_ f, f->bits, f->lists, scratch, from, to, base);
+    else if (kind == 0x11) fork_write(LANES_ f, 1, 1, scratch, target, from, to, base);
+    else if (kind == 0x21) fork_write(LANES_ f, 2, 1, scratch, target, from, to, base);
+    else fork_write(LANES_ f, f->bits, f->lists, scratch, target, from, to, base);
 }
 
 /* All nodes, a level at a time: large ones by the whole group, the others by a warp each. */
@@ -303,12 +339,12 @@ PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *
         SYNC();
         for (i = 0; i < c->nodes; i++) {
             LOCAL const Fork *f = &c->node[i];
-            const u32 words = (f->count + 31) / 32, each = (words + WARPS - 1) / WARPS;
-            const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
+            const u32 groups = (f->count + 7) / 8, each = (groups + THREADS - 1) / THREADS * WARP;
+            const u32 from = warp * each < groups ? warp * each : groups, to = from + each < groups ? from + each : groups;
             u32 base[4] = { 0, 0, 0, 0 };
             if (f->level != level) continue;
-            if (words <= 64) {
-                if (i % WARPS == warp) fork_kinds(LANES_ f, scratch, target, 0, words, base, 0);
+            if (groups <= 8 * WARP) {
+                if (i % WARPS == warp) fork_kinds(LANES_ f, scratch, target, 0, groups, base, 0);
                 continue;
             }
             fork_kinds(LANES_ f, scratch, target, from, to, base, 1);
@@ -332,46 +368,81 @@ FN u32 get_element(u64 elements, u32 width, u32 i)
            : width == 2 ? ((GLOBAL const u16 *)(size_t)elements)[i]
                         : ((GLOBAL const u32 *)(size_t)elements)[i];
 }
-/* The element that position q belongs to (3.2). */
-FN u32 element_of(u32 q, u32 n, u32 width)
+
+/* The elements at positions q .. q+7 of a block of n, q a multiple of 8 (pair order, 3.2); behind the last one: `behind`. */
+FN void get8(u64 elements, u32 width, u32 n, u32 q, u32 behind, u32 v[8])
 {
-    const u32 log2 = width >> 1; /* of 1, 2, 4 */
-    return q / 64 < n / 64 ? (q & ~63u) + ((q & (width - 1)) << (6 - log2)) + (q % 64 >> log2) : q;
+    u32 h, k;
+    if (q / 64 < n / 64) {
+        GLOBAL const u32 *from = (GLOBAL const u32 *)(size_t)elements + q / 64 * 16 * width + q % 64 / 4;
+        UNROLL
+        for (h = 0; h < 2; h++, from++)
+            if (width == 1) {
+                UNROLL
+                for (k = 0; k < 4; k++) v[4 * h + k] = from[0] >> 8 * k & 255;
+            } else if (width == 2) {
+                v[4 * h] = from[0] & 0xFFFF;
+                v[4 * h + 1] = from[16] & 0xFFFF;
+                v[4 * h + 2] = from[0] >> 16;
+                v[4 * h + 3] = from[16] >> 16;
+            } else {
+                UNROLL
+                for (k = 0; k < 4; k++) v[4 * h + k] = from[16 * k];
+            }
+        return;
+    }
+    UNROLL
+    for (k = 0; k < 8; k++) v[k] = q + k < n ? get_element(elements, width, q + k) : behind;
 }
 
-/* The raw planes, 32 positions of a warp at a time. */
-FN void encode_rest(LANES LOCAL const Group *y, GLOBAL u8 *target, u32 n, u32 from, u32 rest)
+/* Bit i of byte k becomes bit k of byte i; bytes 4 to 7 are those of b. */
+FN void transpose8(u32 *a, u32 *b)
 {
-    const u32 lane = THREAD % WARP;
-    u32 k, j, v;
-    for (k = 0; k < y->planes; k++) {
-        const u32 byte = rest >> 8 * k & 255, varying = y->varying[k], at = y->plane[k];
-        if (varying == 0xFF) {
-            if (from + lane < n) target[at + from + lane] = (u8)byte;
-        } else {
-            const u32 bytes = from / 64 < n / 64 ? 8 : (n % 64 + 7) / 8, place = from % 64 / 8 + lane;
-            for (v = varying, j = 0; v; v &= v - 1, j++) {
-                const u32 bits = BALLOT(from + lane < n && (byte & v & (0u - v)));
-                if (lane < 4 && place < bytes) target[at + from / 64 * 8 * POPC(varying) + j * bytes + place] = (u8)(bits >> 8 * lane);
-            }
-        }
-    }
+    u32 x = *a, y = *b, t;
+    t = (x ^ x >> 7) & 0x00AA00AAu;
+    x ^= t ^ t << 7;
+    t = (y ^ y >> 7) & 0x00AA00AAu;
+    y ^= t ^ t << 7;
+    t = (x ^ x >> 14) & 0x0000CCCCu;
+    x ^= t ^ t << 14;
+    t = (y ^ y >> 14) & 0x0000CCCCu;
+    y ^= t ^ t << 14;
+    *a = (y << 4 & 0xF0F0F0F0u) | (x & 0x0F0F0F0Fu);
+    *b = (y & 0xF0F0F0F0u) | (x >> 4 & 0x0F0F0F0Fu);
 }
-PART void encode_planes(LANES LOCAL const Group *y, u64 elements, GLOBAL u8 *target, u32 n)
+
+/* The raw planes, eight positions of a work-item at a time. */
+PART void encode_planes(LOCAL const Group *y, u64 elements, GLOBAL u8 *target, u32 n)
 {
     const u32 width = y->width, shift = 8 * width - 1 - y->e;
-    u32 from, u;
-    for (from = THREAD / WARP * WARP; from < n; from += AT_ONCE * THREADS) {
-        u32 x[AT_ONCE];
+    u32 q, k, u;
+    for (q = 8 * THREAD; q < n; q += 8 * THREADS) {
+        u32 x[8];
+        get8(elements, width, n, q, 0, x);
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) {
-            const u32 q = from + u * THREADS + THREAD % WARP;
-            x[u] = q < n ? get_element(elements, width, element_of(q, n, width)) : 0;
+        for (u = 0; u < 8; u++) x[u] = (x[u] & ((1u << shift) - 1)) | (x[u] >> (8 * width - 1)) << shift;
+        for (k = 0; k < y->planes; k++) {
+            const u32 varying = y->varying[k];
+            u32 a = 0, b = 0, v, at = y->plane[k];
+            UNROLL
+            for (u = 0; u < 4; u++) {
+                a |= (x[u] >> 8 * k & 255) << 8 * u;
+                b |= (x[u + 4] >> 8 * k & 255) << 8 * u;
+            }
+            if (varying == 0xFF) {
+                UNROLL
+                for (u = 0; u < 8; u++)
+                    if (q + u < n) target[at + q + u] = (u8)((u < 4 ? a : b) >> u % 4 * 8);
+            } else {
+                const u32 bytes = q / 64 < n / 64 ? 8 : (n % 64 + 7) / 8;
+                transpose8(&a, &b);
+                at += q / 64 * 8 * POPC(varying) + q % 64 / 8;
+                for (v = varying; v; v &= v - 1, at += bytes) {
+                    const u32 bit = CTZ(v);
+                    target[at] = (u8)((bit < 4 ? a : b) >> bit % 4 * 8);
+                }
+            }
         }
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++)
-            if (from + u * THREADS < n)
-                encode_rest(LANES_ y, target, n, from + u * THREADS, (x[u] & ((1u << shift) - 1)) | (x[u] >> (8 * width - 1)) << shift);
     }
 }
 
@@ -419,21 +490,28 @@ FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL
 {
     const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
     const u32 sampled = n >= (log2 == 4 ? 4096u : 32768u), x0 = get_element(work->source, width, 0);
+    const u64 source = work->source;
     u32 q, u, any = 0;
-    for (q = THREAD; q < n; q += AT_ONCE * THREADS) {
-        u32 x[AT_ONCE];
+    for (q = 8 * THREAD; q < n; q += 8 * THREADS) {
+        const u32 line = q / 64, group = line >> log2;
+        const u32 which = (group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1);
+        const u32 counts = !sampled || (64 * line + 64 <= n && line % (1u << log2) == which);
+        u32 x[8], four[2] = { 0, 0 };
+        get8(source, width, n, q, x0, x);
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) x[u] = q + u * THREADS < n ? get_element(work->source, width, element_of(q + u * THREADS, n, width)) : x0;
-        UNROLL
-        for (u = 0; u < AT_ONCE; u++) {
-            const u32 at = q + u * THREADS, s = x[u] >> shift & ((1u << e) - 1), line = at / 64, group = line >> log2;
-            if (at >= n) continue;
+        for (u = 0; u < 8; u++) {
             any |= x[u] ^ x0;
-            symbols[at] = (u8)s;
-            ATOMIC_ADD(&g->full[s], 1);
-            if (!sampled || (64 * line + 64 <= n && line % (1u << log2) == ((group + (group >> log2) + (group >> 2 * log2)) & ((1u << log2) - 1))))
-                ATOMIC_ADD(&g->h[s], 1);
+            x[u] = x[u] >> shift & ((1u << e) - 1);
+            four[u / 4] |= x[u] << u % 4 * 8;
+            if (q + u < n) ATOMIC_ADD(&g->full[x[u]], 1);
         }
+        if (counts) {
+            UNROLL
+            for (u = 0; u < 8; u++)
+                if (q + u < n) ATOMIC_ADD(&g->h[x[u]], 1);
+        }
+        ((GLOBAL u32 *)symbols)[q / 4] = four[0];
+        ((GLOBAL u32 *)symbols)[q / 4 + 1] = four[1];
     }
     ATOMIC_OR(&g->varying, any);
     SYNC();
@@ -512,26 +590,45 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const
     return ST_OK;
 }
 
-/* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group. */
+/* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group, eight symbols of a
+ * work-item at a time. */
 FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m, u32 escape_code, u32 has_escape)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
-    const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
-    u32 pass, i, k, u, at = 0;
-    for (pass = 0; pass < 2; pass++) {
-        for (i = begin; i < end; i += AT_ONCE * WARP) {
-            u32 s[AT_ONCE];
+    const u32 lane = THREAD % WARP, warp = THREAD / WARP, groups = (m + 7) / 8, each = (groups + THREADS - 1) / THREADS * WARP;
+    const u32 begin = warp * each < groups ? warp * each : groups, end = begin + each < groups ? begin + each : groups;
+    GLOBAL u32 *words = (GLOBAL u32 *)symbols;
+    u32 pass, first, k, u, h, at = 0;
+    for (pass = has_escape ? 0 : 1; pass < 2; pass++) {
+        for (first = begin; first < end; first += WARP) {
+            const u32 i = first + lane, live = i >= end ? 0 : m - 8 * i < 8 ? m - 8 * i : 8;
+            u32 eight[2] = { 0, 0 }, codes[2] = { 0, 0 }, escapes = 0, all = 0;
             UNROLL
-            for (u = 0; u < AT_ONCE; u++) s[u] = i + u * WARP + lane < end ? symbols[i + u * WARP + lane] : 256;
-            UNROLL
-            for (u = 0; u < AT_ONCE; u++) {
-                const u32 in = s[u] < 256, code = in ? c->code[s[u]] : 0, escapes = in && has_escape && code == escape_code, all = BALLOT(escapes);
-                if (pass && escapes) to[at + POPC(all & ((1u << lane) - 1))] = (u8)s[u];
-                if (pass && in) symbols[i + u * WARP + lane] = (u8)code;
-                at += POPC(all);
+            for (h = 0; h < 2; h++) {
+                if (!live) continue;
+                eight[h] = words[2 * i + h];
+                UNROLL
+                for (u = 0; u < 4; u++) {
+                    const u32 code = c->code[eight[h] >> 8 * u & 255];
+                    codes[h] |= code << 8 * u;
+                    escapes |= (u32)(code == escape_code) << (4 * h + u);
+                }
+                if (pass) words[2 * i + h] = codes[h];
             }
+            escapes &= (1u << live) - 1;
+            if (!pass) {
+                at += POPC(escapes);
+                continue;
+            }
+            if (!has_escape) continue;
+            k = at + warp_before(LANES_ POPC(escapes), &all);
+            for (; escapes; escapes &= escapes - 1) {
+                u = CTZ(escapes);
+                to[k++] = (u8)((u < 4 ? eight[0] : eight[1]) >> u % 4 * 8);
+            }
+            at += all;
         }
         if (pass) break;
+        (void)warp_before(LANES_ at, &at);
         SYNC();
         if (lane == 0) g->part[0][warp] = at;
         SYNC();
@@ -550,7 +647,7 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     GLOBAL u8 *symbols = (GLOBAL u8 *)scratch, *target = (GLOBAL u8 *)(size_t)work->target;
     u32 status, i, outer_escape, inner_escape, inner_in, rare_in, end;
     LOCAL Coder *c = &g->inner;
-    if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & (width - 1)) ||
+    if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & 3) ||
         (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
         arena_size < (sizeof *p + 3) / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
     for (i = t; i < 256; i += THREADS) g->h[i] = g->full[i] = 0;
@@ -570,8 +667,8 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
         g->end = encode_layout(g, work, target, body);
         for (i = 0; i < 256 && c->kind > 1; i++) rare += g->full[i];
         g->escapes_in = MAX_ELEMENTS;
-        g->rare_in = g->escapes_in + ((c->count + 3) & ~3u);
-        g->scratch_used = g->rare_in + ((rare + 3) & ~3u);
+        g->rare_in = g->escapes_in + ((c->count + 7) & ~7u);
+        g->scratch_used = g->rare_in + ((rare + 7) & ~7u);
         g->status = c->kind > 1 ? encode_walk(g, c, 0, g->escapes_in, 1 + rare, scratch_size) : ST_OK;
         if (!g->status) g->status = encode_walk(g, &g->outer, g->end, 0, c->size, scratch_size);
         for (i = 0; i < c->nodes; i++) c->node[i].at += g->outer.escape_at;
@@ -586,7 +683,7 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     SYNC();
     if (status) return status;
     if (end - body >= n * width) return ST_DECLINED; /* must gain a byte */
-    encode_planes(LANES_ &g->layout, work->source, target, n);
+    encode_planes(&g->layout, work->source, target, n);
     for (i = t; i < g->outer.table_size; i += THREADS) target[g->layout.list + i] = g->outer.table[i];
     encode_map(LANES_ g, &g->outer, symbols, symbols + inner_in, n, outer_escape, g->outer.kind != 2);
     encode_nodes(LANES_ g, &g->outer, symbols, target);

@@ -64,6 +64,7 @@ typedef struct bitsnap_work {
     u64 source, target, base, first, header_check;
     u32 size, count, head;
     u8 dtype, level, flags, role;
+    u32 cells, columns;
 } bitsnap_work;
 typedef struct bitsnap_done { u32 status, size; } bitsnap_done;
 enum { BITSNAP_WORK_CHECKS = 1, BITSNAP_WORK_IGNORE = 2, BITSNAP_WORK_TEST = 4 };
