@@ -204,7 +204,12 @@ EMULATED __m512i e_shuffle_i32x4(__m512i a, __m512i b, unsigned n)
     EACH(16) r.u32[i] = (i & 8 ? y : x).u32[(n >> i / 4 * 2 & 3) * 4 + i % 4];
     return r.v;
 }
-BY_NUMBER(shuffle_epi32, u32, 16, x.u32[(i & 12) | (n >> (2 * (i & 3)) & 3)])
+EMULATED __m512i e_alignr_epi8(__m512i a, __m512i b, unsigned n)
+{
+    lanes x = { a }, y = { b }, r;
+    EACH(64) r.u8[i] = i % 16 + n < 16 ? y.u8[i + n] : x.u8[i + n - 16];
+    return r.v;
+}
 BINARY(unpacklo_epi8, u8, 64, (i & 1 ? y : x).u8[(i & 48) | i % 16 / 2])
 BINARY(unpackhi_epi8, u8, 64, (i & 1 ? y : x).u8[(i & 48) | (8 + i % 16 / 2)])
 BINARY(unpacklo_epi16, u16, 32, (i & 1 ? y : x).u16[(i & 24) | i % 8 / 2])
@@ -574,8 +579,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_setr_epi32 e_setr_epi32
 #undef _mm512_shldv_epi32
 #define _mm512_shldv_epi32 e_shldv_epi32
-#undef _mm512_shuffle_epi32
-#define _mm512_shuffle_epi32 e_shuffle_epi32
+#undef _mm512_alignr_epi8
+#define _mm512_alignr_epi8 e_alignr_epi8
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 e_shuffle_epi8
 #undef _mm512_shuffle_i32x4
