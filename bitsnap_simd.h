@@ -4605,9 +4605,8 @@ BSN_T_INLINE BSN_T(v) BSN_T(swap)(BSN_T(v) x) { return BSN_MM(alignr_epi8)(x, x,
 
 /* ---- hashes ---- */
 
-/* XXH3's accumulators, each with the next of those before. Lanes do not depend on each other, but for the data, which goes to the
- * neighbour: it is added up apart, and each sum exchanged with its neighbour's when a block of 16 stripes ends, or what there is
- * of it. */
+/* XXH3's accumulators. Lanes do not depend on each other, but for the data, which goes to the neighbour: it is added up apart, and
+ * each sum exchanged with its neighbour when a block of 16 stripes ends, or what there is of it. */
 BSN_T_INLINE void BSN_T(stripe)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N], const BSN_T(v) x[BSN_T_N], const BSN_T(v) secret[BSN_T_N])
 {
     BSN_T(v) key[BSN_T_N];
@@ -5165,7 +5164,7 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 /* Elements of 2 bytes; words that are not 0 are counted one by one, from the places in the table that all of 32 would have. */
 BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
-    const unsigned unused = x->exponent.shift - 7;
+    const unsigned unused = x->width == 2 ? x->exponent.shift - 7 : 0;
     const BSN_T(n) down = BSN_T(number)(unused);
     const BSN_T(v) mask = BSN_T(all)(1, 0xFFu >> unused), none = BSN_T(all)(8, 0);
     uint32_t *count = (uint32_t *)(void *)x->token, place[32];
