@@ -3895,7 +3895,6 @@ typedef struct bsn_writer {
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
-    const uint32_t *lengths; /* of the words that come next: how many have so many bits; null: not known */
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
@@ -4802,6 +4801,21 @@ BSN_INLINE void bsn_widen64(uint8_t *words, const uint8_t *bytes, unsigned width
     for (i = 0; i < 64; i++) bsn_element_store(words + i * width, bytes[i], width);
 }
 
+#if !(BSN_SSE2 && BSN_WIDE_LANES == 2)
+/* Both of what follows: words of more than 8 bits become 255. */
+BSN_INLINE bsn_wide bsn_wide_narrow(const uint8_t *p, const uint8_t *q, unsigned up, unsigned down)
+{
+    uint8_t byte[BSN_WIDE];
+    unsigned i;
+    for (i = 0; i < BSN_WIDE; i++) {
+        const unsigned word = (unsigned)bsn_element_load((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, 2);
+        const unsigned part = (word << up & 0xFFFF) >> down;
+        byte[i] = (uint8_t)(part < 255 ? part : 255);
+    }
+    return bsn_wide_get(byte);
+}
+#endif
+
 /* A wide word of bytes from as many words of 2, of which p has the first half: eight bits of each, those behind `up`, and down
  * from there; or the lesser of words and 255. */
 BSN_INLINE bsn_wide bsn_wide_bits(const uint8_t *p, const uint8_t *q, unsigned up, unsigned down)
@@ -4811,13 +4825,7 @@ BSN_INLINE bsn_wide bsn_wide_bits(const uint8_t *p, const uint8_t *q, unsigned u
     return (bsn_wide)_mm_packus_epi16(_mm_srli_epi16(_mm_slli_epi16(x, (int)up), (int)down),
                                       _mm_srli_epi16(_mm_slli_epi16(y, (int)up), (int)down));
 #else
-    uint8_t byte[BSN_WIDE];
-    unsigned i;
-    for (i = 0; i < BSN_WIDE; i++) {
-        const unsigned word = (unsigned)bsn_element_load((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, 2);
-        byte[i] = (uint8_t)((word << up & 0xFFFF) >> down);
-    }
-    return bsn_wide_get(byte);
+    return bsn_wide_narrow(p, q, up, down);
 #endif
 }
 
@@ -4827,13 +4835,7 @@ BSN_INLINE bsn_wide bsn_wide_least(const uint8_t *p, const uint8_t *q)
     const __m128i most = _mm_set1_epi16(255), x = (__m128i)bsn_wide_load(p), y = (__m128i)bsn_wide_load(q);
     return (bsn_wide)_mm_packus_epi16(_mm_sub_epi16(x, _mm_subs_epu16(x, most)), _mm_sub_epi16(y, _mm_subs_epu16(y, most)));
 #else
-    uint8_t byte[BSN_WIDE];
-    unsigned i;
-    for (i = 0; i < BSN_WIDE; i++) {
-        const unsigned word = (unsigned)bsn_element_load((i < BSN_WIDE / 2 ? p : q - BSN_WIDE) + 2 * i, 2);
-        byte[i] = (uint8_t)(word < 255 ? word : 255);
-    }
-    return bsn_wide_get(byte);
+    return bsn_wide_narrow(p, q, 0, 0);
 #endif
 }
 
@@ -5583,10 +5585,9 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 
 /* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
  * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `lengths`: the number of words of each length; null if
- * unknown, or if words are bytes. `room`: as in bsn_words_tally. */
+ * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `room`: as in bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
-        unsigned size, unsigned used, unsigned times, int fast, const uint32_t *lengths, uint8_t *room)
+        unsigned size, unsigned used, unsigned times, int fast, uint8_t *room)
 {
     static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
     bsn_words_plan plan = { 0, 0, BSN_NEVER };
@@ -5595,19 +5596,15 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
     const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
     unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, words_end = size == 1 ? 256 : BSN_FINE;
-    if (!lengths && size > 1) {
+    if (size > 1) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
         cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
     }
     for (;; cut = 0) {
         memset(length, 0, sizeof length);
-        if (lengths) {
-            memcpy(length, lengths, sizeof length);
-        } else {
-            bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
-            length[cut] += fine[0]; /* or fewer bits */
-            for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : words_end); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
-        }
+        bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
+        length[cut] += fine[0]; /* or fewer bits */
+        for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : words_end); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];
             middle = i;
@@ -5618,7 +5615,7 @@ static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *
     for (longest = 64; longest && !length[longest]; longest--) { }
     plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (!lengths && (least == cut || (least > cut && longest <= 11 + cut))) { /* counted so, or all are below BSN_FINE << cut */
+    if (least == cut || (least > cut && longest <= 11 + cut)) { /* counted so, or all are below BSN_FINE << cut */
         (void)bsn_fold(fine, words_end, least - cut); /* without what stands apart in any case */
     } else { /* again */
         bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
@@ -5694,7 +5691,7 @@ static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists
         memset(x->count, 0, 256 * sizeof *x->count);
         kernels->histogram(x->count, room, m, x->tables);
     }
-    return bsn_plan_words(kernels, x, room, m, width, size, 0, 1u << log2, fast, NULL, room + m * size);
+    return bsn_plan_words(kernels, x, room, m, width, size, 0, 1u << log2, fast, room + m * size);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -5739,7 +5736,6 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     unsigned level, used = 0;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
-        const uint32_t *lengths = level || size == 1 ? NULL : w->lengths;
         uint8_t *head, *list = symbols;
         bsn_words_plan plan = { 0, 0, 0 };
         size_t i, escapes = 0;
@@ -5753,7 +5749,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             w->counted = 0;
             if (w->plan) plan = *w->plan;
             else if (sampled) plan = bsn_plan_sampled(w->kernels, w->lists, words, n, width, size, fast, symbols);
-            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, fast, lengths, symbols);
+            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, fast, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -7072,14 +7068,11 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
         const size_t end = bsn_min(n, (row + 1) * s->column_count - s->begin);
         while (i < end) {
             const size_t stop = bsn_min(end, i + 256); /* 256 numbers fit 32 bits */
-            uint32_t sum = 0, count = (uint32_t)(stop - i), few = 0;
+            uint32_t sum = 0, count = 0;
             for (j = i; j < stop; j++) {
-                sum += codes[j] >> 1;
-                few |= codes[j] - 2 * BSN_CODE_FIRST; /* less than 2^31, but below 0 for what is no number */
-            }
-            for (j = i; few >> 31 && j < stop; j++) { /* without these */
-                sum -= codes[j] >> 1 < BSN_CODE_FIRST ? codes[j] >> 1 : 0;
-                count -= codes[j] >> 1 < BSN_CODE_FIRST;
+                const uint32_t u = codes[j] >> 1;
+                sum += u >= BSN_CODE_FIRST ? u : 0;
+                count += u >= BSN_CODE_FIRST;
             }
             rows[row].sum += 16 * (int64_t)sum;
             rows[row].count += count;
@@ -7906,14 +7899,12 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
     return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
 }
 
-/* m elements, into planes that are all bytes, zigzagged or not. */
-static void bsn_split_bytes(bsn_work *w, const bsn_context *c, uint8_t *const plane[8], const uint8_t *elements, size_t m,
-                            int zigzag)
+/* m elements, zigzagged or not, into planes. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *field, uint8_t *const plane[8],
+                            const uint8_t *elements, size_t m, int zigzag)
 {
-    bsn_field field;
-    bsn_field_set(&field, c->dtype, 0, 0);
     if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
-    bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements, m);
+    bsn_split(c->kernels, field, plane, zigzag ? w->elements : elements, m);
 }
 
 /* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
@@ -7923,15 +7914,17 @@ static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *re
     uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
     const unsigned width = c->width, some = width < 4 ? width : 4;
     const size_t room = n + 64;
+    bsn_field field;
     bsn_writer wr;
     unsigned k, q;
     size_t i;
+    bsn_field_set(&field, c->dtype, 0, 0);
     bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
     wr.bytes = 1;
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
             for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split_bytes(w, c, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
+            bsn_split_bytes(w, c, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
         for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
     }
@@ -7959,8 +7952,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            if (zigzag) bsn_zigzag(w->elements, elements + i * c->width, m, c->width, 0);
-            bsn_split(c->kernels, &field, plane, zigzag ? w->elements : elements + i * c->width, m);
+            bsn_split_bytes(w, c, &field, plane, elements + i * c->width, m, zigzag);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->lists.tables);
@@ -8111,7 +8103,7 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, NULL, room.scratch);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, room.scratch);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
     if ((size_t)(end - body) < 5) return 0;
     bsn_writer_begin(&wr, w, c, body, end, room.scratch);
@@ -8563,23 +8555,15 @@ static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8
     return 0;
 }
 
-/* Counts the words of class k by length, and those below 16, which are tokens by themselves, by value; returns the number of the
- * latter. */
-static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t length[65], uint32_t count[16])
+/* Counts the words of class k that are below 16, which are tokens by themselves; returns their number. */
+static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t count[16])
 {
     uint32_t sum = 0;
     unsigned s, i;
-    memset(length, 0, 65 * sizeof *length);
     memset(count, 0, 16 * sizeof *count);
-    for (s = 0; s < 256; s++) {
-        if (t->of[s] != k || !x->of_symbol[s]) continue;
-        for (i = 0; i < 16; i++) count[i] += x->token[s][i];
-        for (i = 16; i < x->tokens; i++) length[5 + (i - 16) / 2] += x->token[s][i];
-    }
-    for (i = 0; i < 16; i++) {
-        length[i ? bsn_log2(i) + 1 : 0] += count[i];
-        sum += count[i];
-    }
+    for (s = 0; s < 256; s++)
+        for (i = 0; i < 16 && t->of[s] == k && x->of_symbol[s]; i++) count[i] += x->token[s][i];
+    for (i = 0; i < 16; i++) sum += count[i];
     return sum;
 }
 
@@ -8615,7 +8599,6 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *list[BSN_CLASSES], *dealt = words + ((n * width + 127) & ~(size_t)63);
     uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
     size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
-    uint32_t length[65];
     uint64_t all = 0;
     unsigned k, s;
     bsn_writer wr;
@@ -8669,11 +8652,9 @@ static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *
     }
     for (k = 0; k < t->count; k++) {
         const unsigned size = (unsigned)bsn_classes_size(t, k);
-        if (most > 1 && !sampled && counts[k]) {
-            const size_t others = counts[k] - bsn_class_words(census, t, k, length, w->lists.count);
-            wr.lengths = length;
-            wr.counted = (int)(t->narrow >> k & 1);
-            if (wr.counted) bsn_count_others(&wr, list[k], counts[k], others, w->plane[0]);
+        if (most > 1 && !sampled && counts[k] && (t->narrow >> k & 1)) {
+            bsn_count_others(&wr, list[k], counts[k], counts[k] - bsn_class_words(census, t, k, w->lists.count), w->plane[0]);
+            wr.counted = 1;
         }
         bsn_words_write(&wr, list[k], counts[k], width, size, w->plane[0]);
     }
@@ -9458,9 +9439,8 @@ static int bsn_log_rest(const bsn_row *p, bsn_exact *exact, uint8_t *elements, c
         for (; w; w &= w - 1) {
             const size_t k = i + bsn_lowest_bit(w);
             const uint32_t word = ((uint32_t)symbols[k] << shift) + low[k];
-            bsn_row row = *p;
+            const bsn_row row = bsn_rest_of(p, k);
             size_t apart = 0;
-            if (p->columns) row.columns = p->columns + k;
             if (!bsn_scalar_log_numbers(&row, elements + 4 * k, (const uint8_t *)&word, 1, &apart) || apart > exact->left) return 0;
             if (!apart) continue;
             bsn_copy_little_endian(elements + 4 * k, exact->next, 1, 4);
@@ -12170,24 +12150,16 @@ typedef struct bsn_making {
     uint8_t *to, *end, *cell[2];
 } bsn_making;
 
-static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, size_t n)
+static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base)
 {
-    bsn_work *w = bsn_work_of(&m->call, 0);
+    bsn_job *job = bsn_job_of(&m->call, 0, &x->look, x->position, (uint64_t)(x->at - x->frame));
     bsn_context c = x->context;
-    bsn_job job;
-    bsn_ids ids;
-    memset(&job, 0, sizeof job);
-    job.source = x->at;
-    job.head = x->look.head;
-    job.input_end = x->end;
-    job.n = job.sink.until = n;
-    job.first = x->position;
-    job.total = x->look.elements;
-    job.base = base;
-    job.sink.to = to;
-    job.ids = &ids;
+    job->source = x->at;
+    job->input_end = x->end;
+    job->base = base;
+    job->sink.to = to;
     c.blind = !base;
-    return bsn_decode_block(w, &c, &job) ? bsn_pass(m->call.b, &job.error, (uint64_t)(x->at - x->frame)) : BITSNAP_OK;
+    return bsn_decode_block(bsn_work_of(&m->call, 0), &c, job) ? bsn_pass(m->call.b, &job->error, job->offset) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -12391,9 +12363,9 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
         if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
-        status = bsn_walk_decode(m, one, m->cell[0], base, n);
+        status = bsn_walk_decode(m, one, m->cell[0], base);
         if (!status && merging) {
-            status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], n);
+            status = bsn_walk_decode(m, two, m->cell[1], m->cell[0]);
             if (!status) status = bsn_make_elements(m, m->cell[1], base, position, n, ids);
         } else if (!status) {
             status = bsn_make_elements(m, base, m->cell[0], position, n, ids);
