@@ -247,7 +247,8 @@ with open("run/lock", "r+b") as held:
     held.flush()
     run(1, "snapshot run in", "run: is in use by bitsnap snapshot, process 7 on moon; try again")
     run(1, "verify run", "is in use by bitsnap snapshot, process 7 on moon")
-    run(0, "log run")
+    table = run(0, "log run").splitlines()
+    expect(len(table) > 2 and all(len(line) < 80 for line in table), f"a table for 80 columns: {table}")
 with open("run/lock", "rb") as held:
     fcntl.flock(held, fcntl.LOCK_SH)
     run(0, "verify run")

@@ -59,11 +59,10 @@ static void keep_waiting(int fd)
 static int run(const options *o, codec *c, const base *b, const base_folders *folders, size_t i, fault *f)
 {
     if (folders->count)
-        return with_folder_bases(o, c, folders, i, o->command == COMPRESS ? command_compress : o->command == DECOMPRESS ? command_decompress
-                                                   : o->command == TEST ? command_test : command_info, f);
+        return with_folder_bases(o, c, folders, i, o->command == TEST ? command_test : o->command == INFO ? command_info : command_convert, f);
     switch (o->command) {
-    case COMPRESS: return command_compress(o, c, b, o->files[i], f);
-    case DECOMPRESS: return command_decompress(o, c, b, o->files[i], f);
+    case COMPRESS:
+    case DECOMPRESS: return command_convert(o, c, b, o->files[i], f);
     case TEST: return command_test(o, c, b, o->files[i], f);
     case INFO: return command_info(o, c, b, o->files[i], f);
     case APPLY: return command_apply(o, c, o->files[0], o->files[1], f);

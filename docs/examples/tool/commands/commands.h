@@ -11,8 +11,7 @@
 #include "../console/options.h"
 
 /* `b`: what was given with -b, or null */
-int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f);
-int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f);
+int command_convert(const options *o, codec *c, const base *b, const char *path, fault *f); /* compress, decompress */
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f);
@@ -37,6 +36,7 @@ int command_prune(const options *o, codec *c, const char *path, fault *f);
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);
 char *decompress_target(const char *path);
+int refuse_name(const char *path, fault *f); /* says why there is none */
 
 /* From an input that is open, which is closed. */
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);

@@ -629,7 +629,7 @@ char *target_of(const options *o, const char *path)
     return inside;
 }
 
-int command_compress(const options *o, codec *c, const base *b, const char *path, fault *f)
+int command_convert(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const char *target = o->output;
     char *named = NULL;
@@ -638,9 +638,10 @@ int command_compress(const options *o, codec *c, const base *b, const char *path
     if (!target && !strcmp(path, "-")) target = "-";
     if (!target || o->into) {
         target = named = target_of(o, path);
-        if (!named) return fault_memory(f);
+        if (!named) return o->command == COMPRESS ? fault_memory(f) : refuse_name(path, f);
     }
-    failed = !skips(o, path, target) && (input_open(&in, path, f) || compress_to(o, c, b, &in, path, target, f));
+    failed = !skips(o, path, target) && (input_open(&in, path, f) ||
+             (o->command == COMPRESS ? compress_to : decompress_to)(o, c, b, &in, path, target, f));
     free(named);
     return failed;
 }

@@ -118,7 +118,7 @@ char *decompress_target(const char *path)
 }
 
 /* There is no name for the output. Where the file is none of ours that is what is wrong, not its name. */
-static int refuse_name(const char *path, fault *f)
+int refuse_name(const char *path, fault *f)
 {
     input in;
     int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
@@ -187,22 +187,6 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
         output_discard(&j.out);
     }
     end(&j);
-    return failed;
-}
-
-int command_decompress(const options *o, codec *c, const base *b, const char *path, fault *f)
-{
-    const char *target = o->output;
-    char *named = NULL;
-    input in;
-    int failed;
-    if (!target && !strcmp(path, "-")) target = "-";
-    if (!target || o->into) {
-        target = named = target_of(o, path);
-        if (!named) return refuse_name(path, f);
-    }
-    failed = !skips(o, path, target) && (input_open(&in, path, f) || decompress_to(o, c, b, &in, path, target, f));
-    free(named);
     return failed;
 }
 
