@@ -138,15 +138,18 @@ offload-test: $(B)/tests/test_offload
 offload-count:
 	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master,$(DATA)/$(f)-1000.safetensors)
 
-#: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90)
+#: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90;
+#:                  NVCOMP=dir: nvCOMP beside it, the folder nvidia/libnvcomp of its package for Python)
 ARCH ?= native
+NVCOMP_SO = $(firstword $(wildcard $(NVCOMP)/lib*/libnvcomp.so*))
 cuda-test cuda-bench: $(B)/offload_cuda
 	@$(B)/offload_cuda $(if $(filter cuda-bench,$@),bench,check) $(wildcard $(DATA)/*.safetensors)
 
 $(B)/offload_cuda: tests/offload_cuda.cu $(wildcard docs/examples/offload/*.h) $(HEADERS)
 	@mkdir -p $(B)
 	$(CC) -std=c99 $(CFLAGS) -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o $(B)/offload_bitsnap.o
-	nvcc -O3 -arch=$(ARCH) -I. tests/offload_cuda.cu $(B)/offload_bitsnap.o -o $@
+	nvcc -O3 -arch=$(ARCH) -I. $(if $(NVCOMP),-I$(NVCOMP)/include) tests/offload_cuda.cu $(B)/offload_bitsnap.o \
+	    $(if $(NVCOMP),-Xlinker $(NVCOMP_SO) -Xlinker -rpath=$(abspath $(dir $(NVCOMP_SO)))) -o $@
 
 #: make switches    every combination of the switches that leave parts out (bitsnap.h names them): a nightly job, ten minutes
 switches:

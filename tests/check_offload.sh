@@ -18,6 +18,15 @@ elif printf '#include "encode.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSI
 else
     echo "not ok - offload as OpenCL C 1.2"; head -n 20 "$t/log"
 fi
+# the library for other languages, without a GPU; PyTorch is where check_python.sh has put it
+if [ -x build/venv/bin/python ] && build/venv/bin/python -c 'import torch' 2>"$t/log"; then
+    if "${CC:-cc}" -O1 -fPIC -DBITSNAP_NO_SIMD -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o "$t/codec.o" &&
+        "${CC:-cc}" -O1 -Wall -Wextra -Werror -fPIC -shared -I. -x c docs/examples/offload/library.cu -x none "$t/codec.o" -o "$t/liboffload.so" 2>"$t/log" &&
+        FRAME="$t/frame" build/venv/bin/python docs/examples/offload/torch_offload.py "$t/liboffload.so" >"$t/out" 2>"$t/log" && [ -s "$t/frame" ]
+    then echo "ok - offload: torch_offload.py: $(cat "$t/out")"; else echo "not ok - offload: torch_offload.py"; tail -n 20 "$t/log"; fi
+else
+    echo "skip - offload: torch_offload.py needs torch in build/venv, as tests/check_python.sh makes it"
+fi
 if ! command -v nvcc >/dev/null; then echo "skip - offload for GPUs: needs nvcc"; exit 0; fi
 printf '#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/decode.h"\n' >"$t/kernels.cu"
 for arch in sm_80 sm_90 sm_100; do
@@ -25,3 +34,5 @@ for arch in sm_80 sm_90 sm_100; do
     if [ $? -ne 0 ] || grep -q -i warning "$t/log"; then echo "not ok - offload for $arch"; head -n 20 "$t/log"; continue; fi
     echo "ok - offload for $arch: $(sed -n 's/.*Used \([0-9]* registers\).*/\1/p' "$t/log" | tr "\\n" " ")"
 done
+nvcc -Xcicc -O0 -gencode arch=compute_90,code=compute_90 -Xcompiler -fPIC -c -I. docs/examples/offload/library.cu -o "$t/library.o" >"$t/log" 2>&1 && [ ! -s "$t/log" ] &&
+    echo "ok - offload: library.cu for GPUs" || { echo "not ok - offload: library.cu for GPUs"; head -n 20 "$t/log"; }

@@ -430,6 +430,192 @@ static void encodes(const Frame &f, const char *name, int level, int times)
     cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
 }
 
+/* Blocks, each in a slot of its own, or as its elements where it was declined, one behind the other, at multiples of 4. */
+static __host__ __device__ size_t packed(const bitsnap_done *done, size_t size) { return (done->status ? size : done->size + 3) & ~(size_t)3; }
+__global__ void pack(const u8 *source, size_t size, const u8 *slots, size_t slot, const bitsnap_done *done, u8 *to)
+{
+    __shared__ unsigned long long at;
+    const u32 *from = (const u32 *)(done[blockIdx.x].status ? source + size * blockIdx.x : slots + slot * blockIdx.x);
+    unsigned long long before = 0;
+    if (!threadIdx.x) at = 0;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < blockIdx.x; i += blockDim.x) before += packed(done + i, size);
+    atomicAdd(&at, before);
+    __syncthreads();
+    for (size_t i = threadIdx.x; i < packed(done + blockIdx.x, size) / 4; i += blockDim.x) ((u32 *)(to + at))[i] = from[i];
+}
+
+/* A checkpoint on its way out: 1 GiB of elements, coded by the GPU and copied to page-locked memory, beside copying them as they are.
+ * In pieces by two streams in turn, so that one codes while the other copies. */
+static void leaves(const Frame &f, const char *name, int level)
+{
+    const u32 pieces = 16;
+    const unsigned width = bitsnap_width(f.dtype);
+    const size_t total = (size_t)1 << 30, size = f.blocks[0].count * width, slot = (size + 28 + 15) / 16 * 16;
+    const u32 each = (u32)(total / pieces / size);
+    size_t whole = 0, copied = 0;
+    double best[2] = { 1e9, 1e9 };
+    while (whole < f.blocks.size() && f.blocks[whole].count == f.blocks[0].count) whole++;
+    u8 *source = device<u8>(total), *target[2], *together[2], *host;
+    bitsnap_work *works[2];
+    bitsnap_done *dones[2];
+    u32 *memory[2];
+    cudaStream_t streams[2];
+    std::vector<bitsnap_done> done[2];
+    const unsigned most = encode_groups();
+    MUST(cudaMallocHost(&host, std::max(total, slot * each * pieces)));
+    for (size_t at = 0, i = 0; at + size <= total; at += size, i++)
+        MUST(cudaMemcpy(source + at, f.elements.data() + i % whole * size, size, cudaMemcpyHostToDevice));
+    for (int k = 0; k < 2; k++) {
+        MUST(cudaStreamCreate(&streams[k]));
+        target[k] = device<u8>(slot * each);
+        together[k] = device<u8>(slot * each);
+        works[k] = device<bitsnap_work>(each);
+        dones[k] = device<bitsnap_done>(each);
+        memory[k] = (u32 *)device<u8>((size_t)scratch_size * most);
+        done[k].resize(each);
+        MUST(cudaHostRegister(done[k].data(), each * sizeof(bitsnap_done), 0));
+    }
+    std::vector<bitsnap_work> piece(each);
+    for (int round = 0; round < 5; round++) {
+        double start = now();
+        for (u32 p = 0; p < pieces; p++)
+            MUST(cudaMemcpyAsync(host + p * (total / pieces), source + p * (total / pieces), total / pieces, cudaMemcpyDeviceToHost, streams[p % 2]));
+        MUST(cudaDeviceSynchronize());
+        best[0] = std::min(best[0], now() - start);
+        copied = 0;
+        start = now();
+        for (u32 p = 0; p < pieces + 1; p++) { /* piece p is coded while p - 1 is copied */
+            const u32 k = p % 2, z = k ^ 1;
+            if (p < pieces) {
+                MUST(cudaStreamSynchronize(streams[k]));
+                for (u32 i = 0; i < each; i++) {
+                    bitsnap_work &w = piece[i];
+                    memset(&w, 0, sizeof w);
+                    w.source = (u64)source + ((u64)p * each + i) * size;
+                    w.target = (u64)target[k] + slot * i;
+                    w.first = ((u64)p * each + i) * f.blocks[0].count;
+                    w.header_check = f.info.header_check;
+                    w.size = (u32)slot;
+                    w.count = (u32)f.blocks[0].count;
+                    w.dtype = (u8)f.dtype;
+                    w.level = (u8)level;
+                    w.flags = BITSNAP_WORK_CHECKS;
+                }
+                MUST(cudaMemcpyAsync(works[k], piece.data(), each * sizeof piece[0], cudaMemcpyHostToDevice, streams[k]));
+                offload_encode<<<std::min(most, each), THREADS, encode_memory, streams[k]>>>(works[k], dones[k], each, memory[k], scratch_size, encode_memory);
+                MUST(cudaGetLastError());
+                pack<<<each, 256, 0, streams[k]>>>(source + (u64)p * each * size, size, target[k], slot, dones[k], together[k]);
+                MUST(cudaMemcpyAsync(done[k].data(), dones[k], each * sizeof(bitsnap_done), cudaMemcpyDeviceToHost, streams[k]));
+            }
+            if (!p) continue;
+            MUST(cudaStreamSynchronize(streams[z])); /* how long its blocks are */
+            size_t n = 0;
+            for (u32 i = 0; i < each; i++) n += packed(&done[z][i], size);
+            MUST(cudaMemcpyAsync(host + copied, together[z], n, cudaMemcpyDeviceToHost, streams[z]));
+            copied += n;
+        }
+        MUST(cudaDeviceSynchronize());
+        best[1] = std::min(best[1], now() - start);
+    }
+    const double bytes = (double)size * each * pieces;
+    printf("out %s as %s level %d: plain copy %.1f GB/s; coded, %.3f of the bytes, %.1f GB/s of elements: %.2f of the copy's time\n", name,
+           bitsnap_dtype_name(f.dtype), level, bytes / best[0] / 1e9, copied / bytes, bytes / best[1] / 1e9, best[1] / best[0]);
+    for (int k = 0; k < 2; k++) {
+        MUST(cudaHostUnregister(done[k].data()));
+        cudaStreamDestroy(streams[k]);
+        cudaFree(target[k]); cudaFree(together[k]); cudaFree(works[k]); cudaFree(dones[k]); cudaFree(memory[k]);
+    }
+    cudaFree(source); cudaFreeHost(host);
+}
+
+/* nvCOMP beside it, where its package (nvidia-libnvcomp-cu13) is: 1 GiB of elements in pieces of 64 KiB, from and to the card's memory. */
+#if __has_include(<nvcomp/ans.h>) && __has_include(<nvcomp/lz4.h>)
+#include <nvcomp/ans.h>
+#include <nvcomp/lz4.h>
+#define PEERS 1
+#define NVCOMP(call) do { if ((call) != nvcompSuccess) { printf("%s:%d: nvCOMP\n", __FILE__, __LINE__); return; } } while (0)
+#define PEER(NAME)                                                                                                                       \
+    static void peer_##NAME(const Frame &f, const char *name, nvcompType_t type)                                                         \
+    {                                                                                                                                    \
+        const size_t piece = 65536, count = ((size_t)1 << 30) / piece;                                                                   \
+        nvcompBatched##NAME##CompressOpts_t options = nvcompBatched##NAME##CompressDefaultOpts;                                           \
+        size_t slot, room[2];                                                                                                            \
+        options.data_type = type;                                                                                                        \
+        NVCOMP(nvcompBatched##NAME##CompressGetMaxOutputChunkSize(piece, options, &slot));                                               \
+        NVCOMP(nvcompBatched##NAME##CompressGetTempSize(count, piece, options, &room[0], count * piece, 0));                             \
+        NVCOMP(nvcompBatched##NAME##DecompressGetTempSize(count, piece, nvcompBatched##NAME##DecompressDefaultOpts, &room[1], count * piece, 0)); \
+        slot = (slot + 255) / 256 * 256;                                                                                                 \
+        Peer p(f, piece, count, slot, std::max(room[0], room[1]));                                                                       \
+        for (int i = 0; i < 5; i++) {                                                                                                    \
+            p.begin();                                                                                                                   \
+            NVCOMP(nvcompBatched##NAME##CompressAsync(p.elements, p.sizes, piece, count, p.memory, room[0], p.coded, p.coded_sizes,      \
+                                                      options, p.statuses, 0));                                                          \
+            p.end(0);                                                                                                                    \
+        }                                                                                                                                \
+        for (int i = 0; i < 5; i++) {                                                                                                    \
+            p.begin();                                                                                                                   \
+            NVCOMP(nvcompBatched##NAME##DecompressAsync(p.coded, p.coded_sizes, p.sizes, p.made_sizes, count, p.memory, room[1], p.made, \
+                                                        nvcompBatched##NAME##DecompressDefaultOpts, p.statuses, 0));                     \
+            p.end(1);                                                                                                                    \
+        }                                                                                                                                \
+        p.tell(#NAME, name);                                                                                                             \
+    }
+
+struct Peer {
+    size_t piece, count;
+    u8 *from, *slots, *to, *memory;
+    void **elements, **coded, **made;
+    size_t *sizes, *coded_sizes, *made_sizes;
+    nvcompStatus_t *statuses;
+    cudaEvent_t a, z;
+    std::vector<float> ms[2];
+    Peer(const Frame &f, size_t piece, size_t count, size_t slot, size_t room) : piece(piece), count(count)
+    {
+        std::vector<void *> at[3];
+        const size_t whole = f.elements.size() / piece;
+        from = device<u8>(piece * count), to = device<u8>(piece * count), slots = device<u8>(slot * count), memory = device<u8>(room);
+        for (size_t i = 0; i < count; i++) {
+            MUST(cudaMemcpy(from + i * piece, f.elements.data() + i % whole * piece, piece, cudaMemcpyHostToDevice));
+            at[0].push_back(from + i * piece), at[1].push_back(slots + i * slot), at[2].push_back(to + i * piece);
+        }
+        elements = upload(at[0]), coded = upload(at[1]), made = upload(at[2]);
+        sizes = upload(std::vector<size_t>(count, piece));
+        coded_sizes = device<size_t>(count), made_sizes = device<size_t>(count), statuses = device<nvcompStatus_t>(count);
+        MUST(cudaEventCreate(&a)); MUST(cudaEventCreate(&z));
+    }
+    ~Peer()
+    {
+        for (void *p : { (void *)from, (void *)slots, (void *)to, (void *)memory, (void *)elements, (void *)coded, (void *)made, (void *)sizes,
+                         (void *)coded_sizes, (void *)made_sizes, (void *)statuses }) cudaFree(p);
+    }
+    void begin() { MUST(cudaEventRecord(a)); }
+    void end(int what)
+    {
+        float t;
+        MUST(cudaEventRecord(z));
+        MUST(cudaEventSynchronize(z));
+        MUST(cudaEventElapsedTime(&t, a, z));
+        ms[what].push_back(t);
+    }
+    void tell(const char *what, const char *name)
+    {
+        std::vector<size_t> n(count);
+        std::vector<u8> in(piece * count), out(piece * count);
+        size_t all = 0;
+        MUST(cudaMemcpy(n.data(), coded_sizes, count * sizeof n[0], cudaMemcpyDeviceToHost));
+        MUST(cudaMemcpy(in.data(), from, in.size(), cudaMemcpyDeviceToHost));
+        MUST(cudaMemcpy(out.data(), to, out.size(), cudaMemcpyDeviceToHost));
+        for (size_t x : n) all += x;
+        for (auto &m : ms) std::sort(m.begin(), m.end());
+        printf("nvCOMP %s of %s: %s, ratio %.3f, encode %.1f, decode %.1f GB/s of elements\n", what, name, in == out ? "right" : "WRONG",
+               (double)(piece * count) / all, piece * count / ms[0][2] / 1e6, piece * count / ms[1][2] / 1e6);
+    }
+};
+PEER(ANS)
+PEER(LZ4)
+#endif
+
 int main(int argc, char **argv)
 {
     cudaDeviceProp p;
@@ -464,6 +650,13 @@ int main(int argc, char **argv)
         if (benching) {
             const Frame f = encode(t, dtype, 2, 16);
             for (int level = 1; level <= 2; level++) encodes(encode(t, dtype, level, 16), t.name, level, (int)(((size_t)1 << 30) / t.bytes.size()));
+            for (int level = 1; level <= 2; level++) leaves(f, t.name, level);
+#ifdef PEERS
+            if (f.elements.size() >= 65536) {
+                peer_ANS(f, t.name, dtype == BITSNAP_F32 ? NVCOMP_TYPE_FLOAT32 : NVCOMP_TYPE_FLOAT16);
+                peer_LZ4(f, t.name, bitsnap_width(dtype) == 4 ? NVCOMP_TYPE_INT : NVCOMP_TYPE_SHORT);
+            }
+#endif
             for (u32 kib : { 36u, 40u, 44u, 48u, 56u }) { memory_size = kib << 10; bench(f, t.name, 2, (size_t)1 << 30, "decode"); }
             if (i == 2) { memory_size = 48 << 10; for (int level : { 1, 3 }) bench(encode(t, dtype, level, 16), t.name, level, (size_t)1 << 30, "decode"); }
             memory_size = 48 << 10;

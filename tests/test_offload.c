@@ -380,6 +380,7 @@ static void damage(void)
         bitsnap b = options(), host = options();
         bitsnap_status s, expected;
         dev.log2 = 16;
+        if (round % 5 == 0) o.size = 64; /* the host alone */
         f[at].frame[byte] ^= (uint8_t)(1u << test_below(8));
         if (requests[at].base) {
             host.base.data = f[at].base;
@@ -426,6 +427,7 @@ static void backwards(void *context, bitsnap_task task, void *argument, uint64_t
 /* Frames byte for byte as bitsnap_encode makes them. */
 static void encodes(void)
 {
+    static const unsigned log2s[] = { 16, 10, 9, 12, 13 };
     static uint8_t out[FRAMES][1 << 20];
     int kind;
     unsigned i, round;
@@ -436,10 +438,10 @@ static void encodes(void)
             bitsnap b = options();
             unsigned workers = 1 + (unsigned)test_below(4);
             clear();
-            make(0, round ? 9 + round : 16);
-            if (round == 1) o.encode = NULL;
+            make(0, kind == GOOD && round == 2 ? 6 : log2s[round]); /* 6: more blocks than a launch has */
+            if (round == 1) o.encode = NULL, b.columns = kind == GOOD ? 16 : 0;
             b.block_log2 = dev.log2;
-            b.level = (int)test_below(4);
+            b.level = b.columns ? BITSNAP_BEST : (int)test_below(4);
             if (round == 2) b.flags = BITSNAP_NO_CHECKS;
             if (round == 3) b.flags = BITSNAP_CONTENT_ID;
             b.run = backwards;
@@ -494,7 +496,7 @@ static void fails(void)
 {
     static uint8_t out[FRAMES][1 << 20];
     unsigned until, i, what;
-    for (what = 0; what < 3; what++)
+    for (what = 0; what < 4; what++) /* decode, apply, encode; decode by the host alone */
         for (until = 1; until < 80; until++) {
             bitsnap_offload o = begin(FAILS);
             bitsnap_request r[FRAMES];
@@ -502,7 +504,7 @@ static void fails(void)
             bitsnap_status s;
             if (until == 1) make(what == 1, what == 1 ? 16 : 10);
             dev.log2 = what == 1 ? 16 : 10;
-            o.size = what == 1 ? STAGING : 1 << 14;
+            o.size = what == 1 ? STAGING : what == 3 ? 64 : 1 << 14;
             dev.until = until;
             dev.once = until & 1;
             b.block_log2 = dev.log2;
@@ -513,8 +515,8 @@ static void fails(void)
                 r[i].destination = out[i];
                 r[i].size = sizeof out[i];
             }
-            s = what == 2 ? bitsnap_offload_encode(&b, &o, r, FRAMES) : what ? bitsnap_offload_apply(&b, &o, r, FRAMES) : bitsnap_offload_decode(&b, &o, r, FRAMES);
-            CHECK(s == BITSNAP_E_SOURCE || (!s && dev.until && what == 1), "%u after %u: %s", what, until, bitsnap_message(&b));
+            s = (what == 2 ? bitsnap_offload_encode : what == 1 ? bitsnap_offload_apply : bitsnap_offload_decode)(&b, &o, r, FRAMES);
+            CHECK(s == (dev.until ? BITSNAP_OK : BITSNAP_E_SOURCE) && (s || until > 3), "%u after %u: %s", what, until, bitsnap_message(&b));
             CHECK(!dev.jobs[0] && !dev.jobs[1], "%u after %u: the device is still at work", what, until);
             for (i = 0; i < FRAMES && !s; i++) CHECK(holds(i, f[i].elements), "%u after %u", what, until);
         }
@@ -555,6 +557,63 @@ static void changes(void)
     CHECK(!r[0].error.status && r[1].error.status == BITSNAP_E_SOURCE && !r[2].error.status && holds(2, f[2].elements), "%u", r[1].error.status);
 }
 
+/* What only checks see, with and without them: a block of another frame with the same header, which is noise and so has the same size. */
+static void checks(void)
+{
+    static uint8_t frame[2][1 << 16];
+    static uint16_t elements[2][20000], expected[20000];
+    bitsnap_offload o;
+    bitsnap b = options();
+    bitsnap_request r;
+    bitsnap_info info;
+    size_t size[2], k, i;
+    unsigned way;
+    make(0, 10);
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < 20000; i++) elements[k][i] = (uint16_t)test_random();
+        b.block_log2 = 10;
+        CHECK(!bitsnap_encode(&b, frame[k], sizeof frame[k], &size[k], elements[k], 20000, BITSNAP_I16), "%s", bitsnap_message(&b));
+    }
+    CHECK(!bitsnap_read_info(&info, frame[0], size[0]) && size[0] == size[1], "%s", bitsnap_message(&b));
+    memcpy(expected, elements[0], sizeof expected);
+    memcpy(expected, elements[1], 2048);
+    memcpy(frame[0] + info.header_size, frame[1] + info.header_size, 12 + 2048);
+    r = requests[0];
+    r.frame = frame[0];
+    r.size = size[0];
+    r.count = 20000;
+    r.dtype = BITSNAP_I16;
+    f[0].count = 20000;
+    f[0].dtype = BITSNAP_I16;
+    for (way = 0; way < 3; way++) {
+        o = begin(GOOD);
+        dev.log2 = 10;
+        if (way == 2) frame[0][info.header_size + 5] ^= 1; /* the check itself */
+        b.flags = way ? BITSNAP_IGNORE_CHECKS : 0;
+        CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == (way ? BITSNAP_OK : BITSNAP_E_CHECK), "%u: %s", way, bitsnap_message(&b));
+        CHECK(way || b.error.rule == BITSNAP_R_CHAIN, "%s", bitsnap_message(&b));
+        CHECK(!dev.refused && dev.decoded == 20, "%u: %u blocks", way, dev.decoded);
+        CHECK(holds(0, (const uint8_t *)expected), "%u", way);
+    }
+    /* applying does not ignore them */
+    make(1, 16);
+    for (i = 0; i < FRAMES; i++) outside(1, f[i].at, f[i].base, f[i].count * bitsnap_width((bitsnap_dtype)f[i].dtype));
+    CHECK(!bitsnap_read_info(&info, f[0].frame, f[0].size), "a frame of the test");
+    f[0].frame[info.header_size + 5] ^= 1;
+    for (way = GOOD; way < LIES; way++) {
+        o = begin((int)way);
+        dev.log2 = 16;
+        CHECK(bitsnap_offload_apply(&b, &o, requests, FRAMES) == BITSNAP_E_CHECK && holds(0, f[0].base), "%u: %s", way, bitsnap_message(&b));
+    }
+    f[0].frame[info.header_size + 5] ^= 1;
+}
+
+static int read_nothing(void *context, uint64_t offset, void *to, size_t size)
+{
+    (void)context, (void)offset, (void)to, (void)size;
+    return 1;
+}
+
 static void arguments(void)
 {
     bitsnap_offload o = begin(GOOD);
@@ -576,6 +635,28 @@ static void arguments(void)
     r.elements--;
     r.count++;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH && r.error.status == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
+    r = requests[0];
+    r.dtype = BITSNAP_F16;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
+    r.dtype = (bitsnap_dtype)99;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_offload_encode_workspace(&b, &r, 1) < (size_t)2 << 20, "workspace of no dtype");
+    r = requests[0];
+    r.frame = NULL;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    r = requests[1]; /* a delta of F32 */
+    r.base++;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT, "%s", bitsnap_message(&b));
+    r.base--;
+    r.base_dtype = BITSNAP_BF16;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_BASE, "%s", bitsnap_message(&b));
+    r.base_dtype = BITSNAP_F32;
+    r.base_id = 1;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_BASE, "%s", bitsnap_message(&b));
+    r.base_id = bitsnap_content_id(f[1].base, f[1].count, BITSNAP_F32);
+    CHECK(!bitsnap_offload_decode(&b, &o, &r, 1) && holds(1, f[1].elements), "%s", bitsnap_message(&b));
+    r = requests[2]; /* against a cast */
+    CHECK(bitsnap_offload_apply(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "requests"), "%s", bitsnap_message(&b));
     r = requests[1];
     r.base = 0;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE, "%s", bitsnap_message(&b));
@@ -590,6 +671,23 @@ static void arguments(void)
     b.quantizer.cells = 0;
     o.host = NULL;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
+    CHECK(bitsnap_offload_encode(&b, NULL, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
+    o = begin(GOOD);
+    o.struct_size = 3;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
+    o.struct_size = 0;
+    CHECK(bitsnap_offload_encode(&b, &o, NULL, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "requests"), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_offload_encode(&b, &o, NULL, 0), "%s", bitsnap_message(&b));
+    b.base.source.read = read_nothing;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "base"), "%s", bitsnap_message(&b));
+    b.base.source.read = NULL;
+    o.size = 1 << 14;
+    r.count = 65536;
+    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
+    r = requests[0];
+    b.workspace = NULL;
+    CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_WORKSPACE, "%s", bitsnap_message(&b));
+    b = options();
     b.workspace_size = 1000;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_WORKSPACE && b.error.needed == bitsnap_offload_workspace(&r, 1), "%s", bitsnap_message(&b));
 }
@@ -608,6 +706,7 @@ int main(void)
     RUN(trusts);
     RUN(fails);
     RUN(changes);
+    RUN(checks);
     RUN(arguments);
     return test_failures != 0;
 }

@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+"""Tensors of PyTorch compressed where they are: on a GPU by the hook, in the memory of the host by the codec itself, by the same calls.
+Frames are ordinary ones. library.cu says how its library is built.
+
+    codec = Offload("build/liboffload.so", "cuda")      # or "cpu"
+    frames = codec.encode(tensors)                      # of the device; bytes in host memory
+    codec.decode(frames, tensors)                       # back to where they were
+    codec.apply(deltas, tensors)                        # in place: what a frame with a base makes of them
+
+    torch_offload.py LIBRARY [cuda]                     # a round trip, and a delta applied in place
+"""
+import ctypes
+import os
+import sys
+
+import torch
+
+DTYPES = {torch.bool: 1, torch.int8: 2, torch.uint8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float8_e4m3fn: 6,
+          torch.float8_e5m2: 7, torch.float16: 8, torch.bfloat16: 9, torch.float32: 10, torch.float64: 11}
+ENCODE, DECODE, APPLY = range(3)
+
+
+class Error(ctypes.Structure):
+    _fields_ = [("status", ctypes.c_int), ("rule", ctypes.c_uint), ("offset", ctypes.c_uint64), ("element", ctypes.c_uint64),
+                ("needed", ctypes.c_uint64), ("argument", ctypes.c_char_p)]
+
+
+class Request(ctypes.Structure):
+    _fields_ = [("frame", ctypes.c_void_p), ("destination", ctypes.c_void_p), ("size", ctypes.c_size_t), ("elements", ctypes.c_uint64),
+                ("count", ctypes.c_uint64), ("dtype", ctypes.c_int), ("base_dtype", ctypes.c_int), ("base", ctypes.c_uint64),
+                ("base_id", ctypes.c_uint64), ("error", Error)]
+
+
+class Offload:
+    """device: "cuda", or "cpu"; trusted: what the GPU has encoded is not decoded again before it is taken."""
+
+    def __init__(self, library, device="cuda", staging=64 << 20, scratch=256 << 20, workers=None, trusted=False):
+        self.device, self.workers = torch.device(device), workers or os.cpu_count()
+        self.library = ctypes.CDLL(os.path.abspath(library))
+        self.library.library_begin.restype = ctypes.c_void_p
+        self.library.library_begin.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
+        self.library.library_end.argtypes = [ctypes.c_void_p]
+        self.library.library_message.restype = ctypes.c_char_p
+        self.library.library_message.argtypes = [ctypes.c_void_p]
+        self.library.library_bound.restype = ctypes.c_size_t
+        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int]
+        self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        on_gpu = self.device.type == "cuda"
+        self.handle = self.library.library_begin(staging if on_gpu else 0, scratch, trusted)
+        if not self.handle:
+            raise RuntimeError("no GPU, or a library without code for one")
+
+    def close(self):
+        if self.handle:
+            self.library.library_end(self.handle)
+        self.handle = None
+
+    def _request(self, tensor, base=None):
+        r = Request()
+        for t in (tensor, base):
+            if t is not None and (t.device.type != self.device.type or not t.is_contiguous() or t.dtype not in DTYPES or t.data_ptr() % 4):
+                raise ValueError("tensors must be contiguous, on %s, and at a multiple of 4" % self.device)
+        r.elements, r.count, r.dtype = tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype]
+        if base is not None:
+            r.base, r.base_dtype = base.data_ptr(), DTYPES[base.dtype]
+        return r
+
+    def _do(self, what, requests, level=0):
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()  # what writes the tensors has ended; the hook has streams of its own
+        array = (Request * len(requests))(*requests)
+        if self.library.library_do(self.handle, what, array, len(requests), level, self.workers):
+            raise RuntimeError(self.library.library_message(self.handle).decode())
+        return array
+
+    def encode(self, tensors, bases=None, level=0):
+        """A frame of each, in one-dimensional tensors of bytes; with `bases`, which only the host can, deltas."""
+        if bases is not None and self.device.type == "cuda":
+            raise ValueError("devices encode no deltas")
+        requests, frames = [], []
+        for tensor, base in zip(tensors, bases or [None] * len(tensors)):
+            r = self._request(tensor, base)
+            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype), dtype=torch.uint8))
+            r.destination, r.size = frames[-1].data_ptr(), frames[-1].numel()
+            requests.append(r)
+        return [frame[:r.size].clone() for frame, r in zip(frames, self._do(ENCODE, requests, level))]
+
+    def _restore(self, what, frames, tensors, bases):
+        requests = []
+        for frame, tensor, base in zip(frames, tensors, bases or [None] * len(tensors), strict=True):
+            r = self._request(tensor, base)
+            r.frame, r.size = frame.data_ptr(), frame.numel()
+            requests.append(r)
+        self._do(what, requests)
+
+    def decode(self, frames, tensors, bases=None):
+        self._restore(DECODE, frames, tensors, bases)
+
+    def apply(self, deltas, tensors):
+        some = [(d, t) for d, t in zip(deltas, tensors, strict=True) if t.numel()]
+        self._restore(APPLY, [d for d, _ in some], [t for _, t in some], None)
+
+
+def main(library, device):
+    generator = torch.Generator().manual_seed(1)
+    host = [(torch.randn(n, generator=generator) * 0.02).to(dtype)
+            for n, dtype in [(200000, torch.bfloat16), (70000, torch.float32), (65536, torch.float16), (0, torch.bfloat16), (1000, torch.int64)]]
+    codec, cpu = Offload(library, device), Offload(library, "cpu")
+    same = lambda a, b: all(torch.equal(x.cpu().view(torch.uint8), y.cpu().view(torch.uint8)) for x, y in zip(a, b))
+    tensors = [t.to(codec.device) for t in host]
+    frames = codec.encode(tensors)
+    assert all(torch.equal(a, b) for a, b in zip(frames, cpu.encode(host))), "a GPU makes other bytes"
+    back = [torch.zeros_like(t) for t in tensors]
+    codec.decode(frames, back)
+    assert same(back, host), "what comes back is something else"
+    later = [t.clone() for t in host]
+    for t in later:
+        t[::17] = t[::17] * 1.01 if t.is_floating_point() else t[::17] + 1
+    deltas = cpu.encode(later, host)  # a trainer's, say
+    codec.apply(deltas, tensors)
+    assert same(tensors, later), "a delta makes something else"
+    try:
+        codec.apply(deltas[:1], [torch.zeros_like(tensors[0])])
+    except RuntimeError as e:
+        assert "base" in str(e), e
+    else:
+        raise AssertionError("a delta is applied to another base")
+    print("%d bytes of %d; deltas %d" % (sum(map(len, frames)), sum(t.numel() * t.element_size() for t in host), sum(map(len, deltas))))
+    with open(os.environ.get("FRAME", os.devnull), "wb") as f:
+        f.write(frames[0].numpy().tobytes())
+    codec.close()
+    cpu.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "cpu")
