@@ -309,7 +309,8 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     compress_list compress_words            those of a set to a list, where 64 bytes may be written
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
- *     tokens                                  of words of 2 bytes, in lanes of 4; not with BSN_T_MASKS
+ *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base on,
+ *                                             of n, a multiple of 256 up to 64 times that
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
@@ -716,7 +717,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
     return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
-/* ---- avx2: counts, comparisons, tokens ---- */
+/* ---- avx2: counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
 {
@@ -753,6 +754,71 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_tokens(const uint8_t *words)
     const __m256i x = _mm256_cvtepu16_epi32(BSN_LOAD128(words));
     const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(x)), 22);
     return bsn_avx2_select(_mm256_cmpgt_epi32(x, _mm256_set1_epi32(15)), _mm256_sub_epi32(bits, _mm256_set1_epi32(BSN_TOKENS_BELOW)), x);
+}
+
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
+{
+    const __m256i differ = _mm256_xor_si256(*low, x);
+    const __m256i carry = _mm256_or_si256(_mm256_and_si256(*low, x), _mm256_and_si256(differ, y));
+    *low = _mm256_xor_si256(differ, y);
+    return carry;
+}
+
+/* adds to h[b], times a weight, in how many bytes bit b is set */
+BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
+{
+    unsigned b;
+    for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
+        uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
+        BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
+        h[b] += weight * bsn_x86_ones(w);
+    }
+}
+
+/* A look-up makes of each symbol one bit, in one of two registers; bits are added by carry-save adders, and carries of
+ * weight 16 are tallied. For other symbols the index saturates to one with bit 7, which makes no bit. */
+static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
+    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0,
+            (long long)UINT64_C(0x8040201008040201), 0),
+                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0,
+                                     (long long)UINT64_C(0x8040201008040201)) };
+    __m256i ones[2], twos[2], fours[2], eights[2];
+    unsigned p, i, j;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
+    for (; n >= 512; n -= 512, list += 512) {
+        __m256i four[2][4]; /* on the stack */
+        for (i = 0; i < 4; i++) {
+            __m256i x[4];
+            BSN_UNROLL
+            for (j = 0; j < 4; j++)
+                x[j] = _mm256_adds_epu8(_mm256_sub_epi8(BSN_LOAD256(list + 128 * i + 32 * j), first), only16);
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) {
+                const __m256i a = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[0]), _mm256_shuffle_epi8(bit[p], x[1]));
+                const __m256i b = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[2]), _mm256_shuffle_epi8(bit[p], x[3]));
+                four[p][i] = bsn_avx2_carry(&twos[p], a, b);
+            }
+        }
+        BSN_UNROLL
+        for (p = 0; p < 2; p++) {
+            const __m256i a = bsn_avx2_carry(&fours[p], four[p][0], four[p][1]);
+            const __m256i b = bsn_avx2_carry(&fours[p], four[p][2], four[p][3]);
+            bsn_avx2_tally(h + 8 * p, bsn_avx2_carry(&eights[p], a, b), 16);
+        }
+    }
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) {
+        bsn_avx2_tally(h + 8 * p, eights[p], 8);
+        bsn_avx2_tally(h + 8 * p, fours[p], 4);
+        bsn_avx2_tally(h + 8 * p, twos[p], 2);
+        bsn_avx2_tally(h + 8 * p, ones[p], 1);
+    }
+    for (; n; n--, list++)
+        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
 }
 
 #define BSN_T_NAME bsn_avx2
@@ -1021,100 +1087,6 @@ static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *symbols, u
         BSN_STORE256(bytes, x);
         BSN_STORE256(bytes + 32, y);
     }
-}
-
-/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
-{
-    const __m256i differ = _mm256_xor_si256(*low, x);
-    const __m256i carry = _mm256_or_si256(_mm256_and_si256(*low, x), _mm256_and_si256(differ, y));
-    *low = _mm256_xor_si256(differ, y);
-    return carry;
-}
-
-/* adds to h[b], times a weight, in how many bytes bit b is set */
-BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
-{
-    unsigned b;
-    for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
-        uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
-        BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
-        h[b] += weight * bsn_x86_ones(w);
-    }
-}
-
-/* A look-up makes of each symbol one bit, in one of two registers; bits are added by carry-save adders, and carries of
- * weight 16 are tallied. For other symbols the index saturates to one with bit 7, which makes no bit. */
-static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
-    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0,
-            (long long)UINT64_C(0x8040201008040201), 0),
-                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0,
-                                     (long long)UINT64_C(0x8040201008040201)) };
-    __m256i ones[2], twos[2], fours[2], eights[2];
-    unsigned p, i, j;
-    BSN_UNROLL
-    for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
-    for (; n >= 512; n -= 512, list += 512) {
-        __m256i four[2][4]; /* on the stack */
-        for (i = 0; i < 4; i++) {
-            __m256i x[4];
-            BSN_UNROLL
-            for (j = 0; j < 4; j++)
-                x[j] = _mm256_adds_epu8(_mm256_sub_epi8(BSN_LOAD256(list + 128 * i + 32 * j), first), only16);
-            BSN_UNROLL
-            for (p = 0; p < 2; p++) {
-                const __m256i a = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[0]), _mm256_shuffle_epi8(bit[p], x[1]));
-                const __m256i b = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[2]), _mm256_shuffle_epi8(bit[p], x[3]));
-                four[p][i] = bsn_avx2_carry(&twos[p], a, b);
-            }
-        }
-        BSN_UNROLL
-        for (p = 0; p < 2; p++) {
-            const __m256i a = bsn_avx2_carry(&fours[p], four[p][0], four[p][1]);
-            const __m256i b = bsn_avx2_carry(&fours[p], four[p][2], four[p][3]);
-            bsn_avx2_tally(h + 8 * p, bsn_avx2_carry(&eights[p], a, b), 16);
-        }
-    }
-    BSN_UNROLL
-    for (p = 0; p < 2; p++) {
-        bsn_avx2_tally(h + 8 * p, eights[p], 8);
-        bsn_avx2_tally(h + 8 * p, fours[p], 4);
-        bsn_avx2_tally(h + 8 * p, twos[p], 2);
-        bsn_avx2_tally(h + 8 * p, ones[p], 1);
-    }
-    for (; n; n--, list++)
-        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
-}
-
-/* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
-static BSN_AVX2 void bsn_avx2_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
-{
-    unsigned base = 0, inside = 0;
-    __m256i first, end;
-    if (n >= 4096) base = bsn_sampled_window(list, n, 16, scratch, &inside);
-    if (inside < 240) {
-        bsn_scalar_histogram(h, list, n, scratch);
-        return;
-    }
-    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
-    first = _mm256_set1_epi8((char)base);
-    end = _mm256_set1_epi8(16);
-    while (n >= 32) {
-        const size_t m = bsn_min(n, 4096) & ~(size_t)31;
-        size_t i;
-        bsn_avx2_window16(scratch + base, list, m, base);
-        for (i = 0; i < m; i += 32) {
-            const __m256i x = _mm256_sub_epi8(BSN_LOAD256(list + i), first);
-            uint32_t w = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(x, end), x));
-            for (; w; w &= w - 1) h[list[i + _tzcnt_u32(w)]]++;
-        }
-        list += m;
-        n -= m;
-    }
-    bsn_windowed_end(h, scratch);
-    for (; n; n--) h[*list++]++;
 }
 
 /* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
@@ -4000,7 +3972,7 @@ BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uin
     v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
 }
 
-/* ---- neon: hashes, counts, comparisons, tokens ---- */
+/* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
 /* The halves of two registers' keys are parted at once. */
@@ -4043,6 +4015,66 @@ BSN_INLINE uint8x16_t bsn_neon_tokens(const uint8_t *words)
 {
     const uint32x4_t x = vmovl_u16((uint16x4_t)vld1_u8(words)), bits = (uint32x4_t)vcvtq_f32_u32(x) >> 22;
     return (uint8x16_t)vbslq_u32(vcgtq_u32(x, vdupq_n_u32(15)), vsubq_u32(bits, vdupq_n_u32(BSN_TOKENS_BELOW)), x);
+}
+
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_INLINE uint8x16_t bsn_neon_carry(uint8x16_t *low, uint8x16_t x, uint8x16_t y)
+{
+    const uint8x16_t differ = veorq_u8(*low, x);
+    *low = veorq_u8(differ, y);
+    return vbslq_u8(differ, y, x);
+}
+
+/* adds bit b of each byte */
+BSN_INLINE uint8x16_t bsn_neon_tally(uint8x16_t sum, uint8x16_t x, unsigned b)
+{
+    return vsraq_n_u8(sum, vshlq_u8(x, vdupq_n_s8((int8_t)(7 - b))), 7);
+}
+
+/* Counts of 8 symbols from `first` on in at most 255 * 256 bytes, n a multiple of 256: a look-up makes of each symbol one
+ * bit of a byte (of others none), carry-save adders add 16 of these at a time, and what they carry is tallied. */
+BSN_INLINE void bsn_neon_histogram8(uint32_t *h, const uint8_t *list, size_t n, unsigned first)
+{
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0 };
+    const uint8x16_t bit = vld1q_u8(bits), base = vdupq_n_u8((uint8_t)first), zero = vdupq_n_u8(0);
+    uint8x16_t low[4], sum[8], two[2], four[2], eight[2];
+    size_t i;
+    unsigned b, e, f, t;
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) sum[b] = zero;
+    BSN_UNROLL
+    for (b = 0; b < 4; b++) low[b] = zero;
+    for (i = 0; i < n; i += 256) {
+        BSN_UNROLL
+        for (e = 0; e < 2; e++) {
+            BSN_UNROLL
+            for (f = 0; f < 2; f++) {
+                BSN_UNROLL
+                for (t = 0; t < 2; t++) {
+                    const uint8_t *p = list + i + 128 * e + 64 * f + 32 * t;
+                    const uint8x16_t x = vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p), base));
+                    two[t] = bsn_neon_carry(&low[0], x, vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p + 16), base)));
+                }
+                four[f] = bsn_neon_carry(&low[1], two[0], two[1]);
+            }
+            eight[e] = bsn_neon_carry(&low[2], four[0], four[1]);
+        }
+        eight[0] = bsn_neon_carry(&low[3], eight[0], eight[1]);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) sum[b] = bsn_neon_tally(sum[b], eight[0], b);
+    }
+    BSN_UNROLL
+    for (b = 0; b < 8; b++) {
+        uint32_t count = vaddlvq_u8(sum[b]);
+        for (t = 4; t-- > 0;) count = 2 * count + vaddlvq_u8(bsn_neon_tally(zero, low[t], b));
+        h[b] += count;
+    }
+}
+
+BSN_INLINE void bsn_neon_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    bsn_neon_histogram8(h, list, n, base);
+    bsn_neon_histogram8(h + 8, list, n, base + 8);
 }
 
 #define BSN_T_NAME bsn_neon
@@ -4221,87 +4253,6 @@ static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned s
         BSN_UNROLL
         for (j = 0; j < 4; j++) vst1q_u8(bytes + 16 * j, x[j]);
     }
-}
-
-/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
-BSN_INLINE uint8x16_t bsn_neon_carry(uint8x16_t *low, uint8x16_t x, uint8x16_t y)
-{
-    const uint8x16_t differ = veorq_u8(*low, x);
-    *low = veorq_u8(differ, y);
-    return vbslq_u8(differ, y, x);
-}
-
-/* adds bit b of each byte */
-BSN_INLINE uint8x16_t bsn_neon_tally(uint8x16_t sum, uint8x16_t x, unsigned b)
-{
-    return vsraq_n_u8(sum, vshlq_u8(x, vdupq_n_s8((int8_t)(7 - b))), 7);
-}
-
-/* Counts of 8 symbols from `first` on in at most 255 * 256 bytes, n a multiple of 256: a look-up makes of each symbol one
- * bit of a byte (of others none), carry-save adders add 16 of these at a time, and what they carry is tallied. */
-BSN_INLINE void bsn_neon_histogram8(uint32_t *h, const uint8_t *list, size_t n, unsigned first)
-{
-    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0 };
-    const uint8x16_t bit = vld1q_u8(bits), base = vdupq_n_u8((uint8_t)first), zero = vdupq_n_u8(0);
-    uint8x16_t low[4], sum[8], two[2], four[2], eight[2];
-    size_t i;
-    unsigned b, e, f, t;
-    BSN_UNROLL
-    for (b = 0; b < 8; b++) sum[b] = zero;
-    BSN_UNROLL
-    for (b = 0; b < 4; b++) low[b] = zero;
-    for (i = 0; i < n; i += 256) {
-        BSN_UNROLL
-        for (e = 0; e < 2; e++) {
-            BSN_UNROLL
-            for (f = 0; f < 2; f++) {
-                BSN_UNROLL
-                for (t = 0; t < 2; t++) {
-                    const uint8_t *p = list + i + 128 * e + 64 * f + 32 * t;
-                    const uint8x16_t x = vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p), base));
-                    two[t] = bsn_neon_carry(&low[0], x, vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p + 16), base)));
-                }
-                four[f] = bsn_neon_carry(&low[1], two[0], two[1]);
-            }
-            eight[e] = bsn_neon_carry(&low[2], four[0], four[1]);
-        }
-        eight[0] = bsn_neon_carry(&low[3], eight[0], eight[1]);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) sum[b] = bsn_neon_tally(sum[b], eight[0], b);
-    }
-    BSN_UNROLL
-    for (b = 0; b < 8; b++) {
-        uint32_t count = vaddlvq_u8(sum[b]);
-        for (t = 4; t-- > 0;) count = 2 * count + vaddlvq_u8(bsn_neon_tally(zero, low[t], b));
-        h[b] += count;
-    }
-}
-
-/* Where 16 neighbouring symbols hold nearly all: these by adders, others one by one. */
-static void bsn_neon_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
-{
-    unsigned base = 0, inside = 0;
-    if (n >= 8192) base = bsn_sampled_window(list, n, 16, scratch, &inside);
-    if (inside < 240) {
-        bsn_scalar_histogram(h, list, n, scratch);
-        return;
-    }
-    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
-    while (n >= 256) {
-        const size_t m = bsn_min(n / 256, 64) * 256;
-        size_t i;
-        bsn_neon_histogram8(scratch + base, list, m, base);
-        bsn_neon_histogram8(scratch + base + 8, list, m, base + 8);
-        for (i = 0; i < m; i += 16) {
-            const uint8x16_t x = vsubq_u8(vld1q_u8(list + i), vdupq_n_u8((uint8_t)base));
-            uint64_t other = bsn_neon_nibbles(vcgeq_u8(x, vdupq_n_u8(16)));
-            for (; other; other &= other - 1) h[list[i + bsn_lowest_bit(other) / 4]]++;
-        }
-        list += m;
-        n -= m;
-    }
-    bsn_windowed_end(h, scratch);
-    for (; n; n--) h[*list++]++;
 }
 
 /* Codes of 64 * blocks symbols from `base` on, in four registers each; other symbols are outside of every block and keep
@@ -4764,6 +4715,37 @@ BSN_T_KERNEL void BSN_T(compare)(unsigned width, uint8_t *mask, const uint8_t *a
 }
 
 /* ---- lists of bytes ---- */
+
+#if !BSN_T_MASKS
+/* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
+BSN_T_KERNEL void BSN_T(histogram)(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
+{
+    unsigned base = 0, inside = 0, i;
+    BSN_T(v) first, end;
+    if (n >= 4096) base = bsn_sampled_window(list, n, 16, scratch, &inside);
+    if (inside < 240) {
+        bsn_scalar_histogram(h, list, n, scratch);
+        return;
+    }
+    memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
+    first = BSN_T(all)(1, base);
+    end = BSN_T(all)(1, 16);
+    while (n >= 256) {
+        size_t m = bsn_min(n / 256, 64) * 256;
+        BSN_T(window16)(scratch + base, list, m, base);
+        for (n -= m; m; m -= 64, list += 64) {
+            BSN_T(m) others[BSN_T_N];
+            uint64_t w;
+            BSN_UNROLL
+            for (i = 0; i < BSN_T_N; i++)
+                others[i] = BSN_T(reach)(BSN_T(sub)(1, BSN_T(load)(list + i * BSN_T_BYTES), first), end);
+            for (w = BSN_T(bits)(others); w; w &= w - 1) h[list[bsn_lowest_bit(w)]]++;
+        }
+    }
+    bsn_windowed_end(h, scratch);
+    for (; n; n--) h[*list++]++;
+}
+#endif
 
 BSN_T_KERNEL void BSN_T(mask_above)(uint8_t *mask, const uint8_t *list, size_t groups, unsigned t)
 {

@@ -206,6 +206,11 @@ BSN_INLINE bsn_vector_v bsn_vector_tokens(const uint8_t *words)
     }
     return bsn_vector_load(p);
 }
+BSN_INLINE void bsn_vector_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    for (; n; n--, list++)
+        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
+}
 BSN_INLINE bsn_vector_v bsn_vector_lanes(bsn_vector_v x) { return x; }
 BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_v b, bsn_vector_v c, bsn_vector_v d)
 {
@@ -235,7 +240,6 @@ BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_
 #define bsn_vector_merge bsn_scalar_merge
 #define bsn_vector_bits_take bsn_scalar_bits_take
 #define bsn_vector_bits_put bsn_scalar_bits_put
-#define bsn_vector_histogram bsn_scalar_histogram
 #define bsn_vector_map bsn_scalar_map
 #define bsn_vector_node_merge bsn_scalar_node_merge
 #define bsn_vector_node_fork bsn_scalar_node_fork
