@@ -134,6 +134,8 @@ int library_do(library *x, int what, bitsnap_request *requests, size_t count, in
         b.run_context = &workers;
         b.workers = (unsigned)workers;
     }
+#else
+    (void)workers;
 #endif
     b.workspace_size = library_workspace(&b, o, what, requests, count);
     b.workspace = malloc(b.workspace_size + 1);
