@@ -1,6 +1,6 @@
 #!/bin/sh
 # The device code of docs/examples/offload: as fibers under sanitizers, as OpenCL C, and, where there is nvcc, compiled for three GPUs without
-# a warning. ROUNDS=n: damaged blocks (1500).
+# a warning. ROUNDS=n: damaged blocks (1000).
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++ compiler"; exit 0; fi
@@ -9,7 +9,7 @@ if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++
         -I. -Itests tests/offload.cpp "$t/bitsnap.o" -o "$t/offload" >"$t/log" 2>&1
 if [ $? -ne 0 ] || [ -s "$t/log" ]; then echo "not ok - offload: fibers do not compile without a warning"; head -n 20 "$t/log"; exit 1; fi
 # ASan knows of the stacks of fibers only that they are memory
-ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-1500}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
+ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-1000}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
 if ! command -v clang >/dev/null; then
     echo "skip - offload as OpenCL C: needs clang"
 elif printf '#include "encode.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSION__=120 -Xclang -finclude-default-header -Wall -Wextra -Werror \

@@ -12,7 +12,7 @@
 #define SCRATCH (1024u << 10)
 
 static uint8_t workspace[64 << 20];
-static unsigned long equal, refused, declined, forms[10]; /* forms: equal, of each form */
+static unsigned long equal, refused, declined, forms[10], large; /* equal, of each form, and of more than a leaf */
 
 /* ---- one block on the "device" ---- */
 
@@ -95,6 +95,7 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
         CHECK(call.done.status || !memcmp(target, expected, n * width), "%s: other elements", name);
         equal++;
         forms[x->form]++;
+        large += n > 65536 && work.role;
     }
     free(kept[0]);
     free(kept[1]);
@@ -119,7 +120,7 @@ static void blocks(const char *name, const u8 *frame, size_t size, const bitsnap
     unsigned most = 40; /* of each frame */
     for (uint64_t at = 0; at < info.count && most--; at += x.count) {
         if (bitsnap_index_find(&b, &index, at, &x) || x.offset + x.size > size) return;
-        if (x.count > (x.form == 1 ? 1u << 20 : 65536u)) continue;
+        if (x.count > 1u << 20) continue;
         both(name, &b, &info, &x, frame + x.offset);
     }
 }
@@ -229,7 +230,7 @@ static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, si
     if (with == A_QUANTIZER) b->quantizer.cells = 1 + (unsigned)test_below(test_below(2) ? 300 : 2048);
     if (with == COLUMNS) b->level = BITSNAP_BEST;
     if (with >= A_QUANTIZER && test_below(4)) b->columns = 1 + test_below(test_below(2) ? 300 : n);
-    b->block_log2 = with == A_BASE ? 16 : 6 + (unsigned)test_below(11);
+    b->block_log2 = with == A_BASE ? 16 + (unsigned)test_below(5) : 6 + (unsigned)test_below(11);
     if (test_below(4) == 0) b->flags = BITSNAP_NO_CHECKS;
     CHECK(!bitsnap_encode(b, frame, sizeof frame, &size, elements, n, (bitsnap_dtype)dtype), "%s", bitsnap_message(b));
     CHECK(!bitsnap_read_info(info, frame, size), "%s", bitsnap_message(b));
@@ -244,7 +245,7 @@ static void made_up(void)
         for (int shape = 0; shape < DATA_SHAPES; shape++)
             for (int with = 0; with < WAYS; with++) {
                 if (with >= A_QUANTIZER && (dtype < BITSNAP_F16 || dtype > BITSNAP_F32)) continue;
-                const size_t n = 1 + test_below(test_below(4) ? 3000 : 70000);
+                const size_t n = 1 + test_below(test_below(4) ? 3000 : with == A_BASE ? 130000 : 70000);
                 bitsnap b;
                 bitsnap_info info;
                 const size_t size = make(&b, &info, dtype, shape, n, with);
@@ -266,7 +267,7 @@ static void damaged(void)
         bitsnap_info info;
         bitsnap_source source;
         bitsnap_extent x;
-        const size_t size = make(&b, &info, dtype, (int)test_below(DATA_SHAPES), 1 + test_below(2500), with);
+        const size_t size = make(&b, &info, dtype, (int)test_below(DATA_SHAPES), (with == A_BASE && !test_below(16) ? 65000 : 1) + test_below(2500), with);
         memset(&source, 0, sizeof source);
         source.data = frame;
         source.size = size;
@@ -357,6 +358,7 @@ int main(void)
     RUN(made_up);
     RUN(damaged);
     for (unsigned form = 0; form < 10; form++) CHECK(forms[form] > 5, "only %lu blocks of form %u", forms[form], form);
+    CHECK(large > 2, "only %lu large blocks of deltas", large);
     fprintf(stderr, "%lu blocks are equal, %lu are refused, %lu are left to the host\n", equal, refused, declined);
     return test_failures != 0;
 }

@@ -5,13 +5,15 @@
 #include "quantized.h"
 #include "hash.h"
 
-#define MAX_ELEMENTS 65536 /* of a block that is no CONST; more are left to the host */
+#define MAX_ELEMENTS 65536 /* of a block that is no CONST, SAME or SPARSE; more are left to the host */
+#define MAX_SPARSE (1u << 20)
 
 typedef struct Group {
     Lists lists;
     Pieces pieces;
     Words words;
     Numbers numbers;
+    u64 leaf[MAX_SPARSE / MAX_ELEMENTS]; /* hashes, of a cell */
     u32 status, width, body, end; /* body, end: bytes of the source */
     u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
 } Group;
@@ -170,12 +172,13 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
     g->body = begin + 4 + (work->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + (work->role ? 16 : 0);
     g->end = begin + work->size;
     g->pieces.count = 0;
-    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (form != 1 || work->role)) || (work->target & 3) || (work->base & 3) ||
-        form > 9 || (form == 6 && !work->columns) || (form == 7 && !work->cells) ||
-        ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->cells > CELLS_MOST)) || (g->width == 8 && (form > 1 || work->role)) ||
+    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (work->role ? (form != 4 && form != 8) || n > MAX_SPARSE : form != 1)) ||
+        (work->target & 3) || (work->base & 3) || form > 9 || (form == 6 && !work->columns) || (form == 7 && !work->cells) ||
+        ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->cells > CELLS_MOST)) ||
+        (g->width == 8 && (form > 1 || work->role)) ||
         (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
         (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||
-        (form == 0 && g->end - g->body != n * g->width)) return ST_DECLINED;
+        (form == 0 && g->end - g->body != n * g->width) || (form == 8 && g->end - g->body > 4 * MAX_ELEMENTS)) return ST_DECLINED;
     if (read32(s, begin) != work->head) return ST_CORRUPT(40);
     if (form == 2) {
         status = split_begin(g, s, work->dtype, n);
@@ -214,24 +217,33 @@ FN u64 block_record(LOCAL Group *g, ARENA u32 *record, GLOBAL const bitsnap_work
     return hash_few(whole, 0, at);
 }
 
-/* Is the hash of a cell (7.1), of elements of the base or of those that were made, number k of those that the block has? */
-FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, GLOBAL const void *elements, u32 size)
+/* Elements of leaf i of n. */
+FN u32 leaf_size(u32 n, u32 i) { return n - i * MAX_ELEMENTS < MAX_ELEMENTS ? n - i * MAX_ELEMENTS : MAX_ELEMENTS; }
+
+/* The hash of a leaf of a cell (7.1), to g->leaf[k]. */
+FN void leaf_hash(LOCAL Group *g, ARENA u32 *arena, GLOBAL const void *elements, u32 size, u32 k)
 {
-    const Source cell = source_of((u64)(size_t)elements, size);
+    const Source leaf = source_of((u64)(size_t)elements, size);
     SYNC();
     if (THREAD == 0) {
         g->pieces.count = 1;
         g->pieces.at[0] = 0;
         g->pieces.size[0] = size;
     }
-    hash_pieces(&g->pieces, (ARENA u64 *)arena, cell);
+    hash_pieces(&g->pieces, (ARENA u64 *)arena, leaf);
+    if (THREAD == 0) g->leaf[k] = g->pieces.hash[0];
+}
+
+/* Is the hash of a cell of so many leaves, of the base or of what was made, number k of those that the block has? */
+FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, u32 leaves)
+{
     if (THREAD == 0) {
-        Source leaf;
-        u32 at = 0;
-        put_bytes(arena, &at, g->pieces.hash[0], 8);
-        leaf.words = arena;
-        leaf.last = 1;
-        g->status = hash_few(leaf, 0, 8) == read64(s, g->body - 16 + 8 * k) ? ST_OK : k ? ST_CHECK(45) : ST_BASE(44);
+        Source all;
+        u32 at = 0, i;
+        for (i = 0; i < leaves; i++) put_bytes(arena, &at, g->leaf[i], 8);
+        all.words = arena;
+        all.last = at / 4 - 1;
+        g->status = hash_few(all, 0, at) == read64(s, g->body - 16 + 8 * k) ? ST_OK : k ? ST_CHECK(45) : ST_BASE(44);
     }
     SYNC();
     return g->status;
@@ -243,9 +255,10 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
 {
     const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, numbers = deltas && (form == 6 || form == 7);
     const u32 used = numbers ? SCALES_AT + SCALES_SIZE : base.role ? SCALES_AT : lists * MAX_ELEMENTS;
-    u32 k, i;
+    u32 k;
     SYNC();
     if (THREAD == 0) {
+        g->words.changed = 0;
         g->lists.status = form == 2 ? split_tails(g, s, n) : ST_OK;
         g->lists.at = form == 2 ? g->list : g->body;
         g->lists.end = g->end;
@@ -264,8 +277,6 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
     if (form == 2) split_put(g, s, scratch, out, n);
     else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
     else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
-    else if (base.role && form == 4)
-        for (i = THREAD; i < n; i += THREADS) put_element((GLOBAL void *)(size_t)out, g->width, i, predict(base, i)); /* SAME */
     SYNC();
     return ST_OK;
 }
@@ -277,7 +288,7 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
 {
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
-    const u32 words = work->role || form == 6 || form == 7;
+    const u32 words = work->role || form == 6 || form == 7, sparse = form == 4 || form == 8, leaves = (n - 1) / MAX_ELEMENTS + 1;
     Base base;
     u32 status, i;
     u64 out = work->target;
@@ -286,7 +297,7 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     base.role = deltas ? work->role : 0;
     if (THREAD == 0) {
         g->status = block_begin(g, work, s);
-        if (words && (!deltas || scratch_size < SCALES_AT + SCALES_SIZE)) g->status = ST_DECLINED;
+        if (words && (!deltas || scratch_size < LEAF_AT + 4 * MAX_ELEMENTS)) g->status = ST_DECLINED;
         g->lists.scratch_size = scratch_size;
     }
     SYNC();
@@ -294,7 +305,10 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     SYNC();
     if (!status && base.role && !ignore) {
         const u32 kept = g->pieces.count, at = g->pieces.at[0], size = g->pieces.size[0];
-        status = cell_check(g, arena, s, 0, base.elements, n * (base.role == 2 ? 4 : g->width));
+        const u32 width = base.role == 2 ? 4 : g->width;
+        for (i = 0; i < leaves; i++)
+            leaf_hash(g, arena, (GLOBAL const u8 *)base.elements + (size_t)i * MAX_ELEMENTS * width, leaf_size(n, i) * width, i);
+        status = cell_check(g, arena, s, 0, leaves);
         SYNC();
         if (THREAD == 0) {
             g->pieces.count = kept;
@@ -309,10 +323,18 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
         SYNC();
         status = g->status;
     }
-    if (base.role) out = (u64)(size_t)(scratch + (form == 5 || form == 8 ? PLACES_AT : WORDS_AT) / 4);
+    if (base.role) out = (u64)(size_t)(scratch + (sparse ? LEAF_AT : form == 5 ? PLACES_AT : WORDS_AT) / 4);
     if (!status) status = body_decode(LANES_ g, work, arena, arena_size, scratch, s, base, form, n, out, deltas);
-    if (!status && base.role && !ignore) status = cell_check(g, arena, s, 1, (GLOBAL const void *)(size_t)out, n * g->width);
-    if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
+    if (!status && base.role && !ignore) {
+        for (i = 0; i < leaves; i++) {
+            if (sparse) sparse_put(&g->words, scratch, base, (GLOBAL void *)(size_t)out, i * MAX_ELEMENTS, leaf_size(n, i));
+            leaf_hash(g, arena, (GLOBAL const void *)(size_t)out, leaf_size(n, i) * g->width, i);
+        }
+        status = cell_check(g, arena, s, 1, leaves);
+    }
+    if (!status && base.role && sparse) {
+        if (!(work->flags & BITSNAP_WORK_TEST)) sparse_put(&g->words, scratch, base, (GLOBAL void *)(size_t)work->target, 0, n);
+    } else if (!status && base.role && !(work->flags & BITSNAP_WORK_TEST)) {
         const Source made = source_of(out, n * g->width);
         for (i = THREAD; i < n * g->width / 4; i += THREADS) ((GLOBAL u32 *)(size_t)work->target)[i] = made.words[i];
         for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS)

@@ -73,6 +73,7 @@ typedef struct Words {
     u32 count[8];            /* elements of each class */
     u32 part[8][WARPS];
     u32 shift, limit;        /* of the list of words being read */
+    u32 changed;             /* SPARSE */
     u8 class_of[256];        /* by exponent */
 } Words;
 
@@ -293,12 +294,13 @@ FN u32 read_bits(const Source s, u32 byte, u32 at, u32 bits)
     return bits < 32 ? word & ((1u << bits) - 1) : word;
 }
 
-/* The body of a SPARSE block at p->at, to elements at byte PLACES_AT of the scratch memory. */
+/* The body of a SPARSE block at p->at, of up to 2^20 elements: places and numbers of those that differ, to the scratch memory. */
+#define NUMBERS_AT (256u << 10)
+#define LEAF_AT (512u << 10) /* room for 65536 elements */
 PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, const Base base, u32 n)
 {
     const u32 width = width_of[base.dtype], W = 8 * width, at = p->at, size = p->end - at, none = width == 4 ? ~0u : (1u << W) - 1;
-    GLOBAL u32 *place = scratch, *number = scratch + 4096;
-    GLOBAL void *elements = scratch + PLACES_AT / 4;
+    GLOBAL u32 *place = scratch, *number = scratch + NUMBERS_AT / 4;
     u32 c, l, a, escaping, f = 0, body, high, numbers, escaped, bits, i, k, ones = 0, escapes = 0, all, wrong = 0;
     c = size < 4 ? 0 : read32(s, at) & 0xFFFF;
     l = size < 4 ? 0 : read8(s, at + 2);
@@ -353,12 +355,29 @@ PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratc
     for (i = THREAD; i < c && !wrong; i += THREADS)
         if (place[i] >= n || (i && place[i] <= place[i - 1])) wrong = 1;
     if (wrong) p->status = ST_CORRUPT(52);
-    for (i = THREAD; i < n; i += THREADS) put_element(elements, width, i, predict(base, i));
+    if (THREAD == 0) {
+        x->changed = c;
+        p->at = p->end;
+    }
     SYNC();
-    if (p->status) return;
-    for (i = THREAD; i < c; i += THREADS) put_element(elements, width, place[i], predict(base, place[i]) + difference_of(number[i] + 1));
+}
+
+/* Elements first .. first + count - 1 of a SPARSE block, or of SAME, where nothing has changed; `to` may be the base from `first` on. */
+PART void sparse_put(LOCAL const Words *x, GLOBAL const u32 *scratch, const Base base, GLOBAL void *to, u32 first, u32 count)
+{
+    GLOBAL const u32 *place = scratch, *number = scratch + NUMBERS_AT / 4;
+    const u32 width = width_of[base.dtype], changed = x->changed;
+    u32 i, low = 0, high = changed;
     SYNC();
-    if (THREAD == 0) p->at = p->end;
+    for (i = THREAD; i < count; i += THREADS) put_element(to, width, i, predict(base, first + i));
+    SYNC();
+    while (low < high) { /* the first place that is not before these */
+        const u32 middle = (low + high) / 2;
+        if (place[middle] < first) low = middle + 1;
+        else high = middle;
+    }
+    for (i = low + THREAD; i < changed && place[i] - first < count; i += THREADS)
+        put_element(to, width, place[i] - first, predict(base, place[i]) + difference_of(number[i] + 1));
     SYNC();
 }
 
