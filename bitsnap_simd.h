@@ -277,6 +277,67 @@ BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
     s->left -= size;
 }
 
+/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
+ * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
+ * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
+ * nearer is asked for again, by thresholds. ---- */
+
+#define BSN_LOG_0 1.442693f
+#define BSN_LOG_1 -0.72114408f
+#define BSN_LOG_2 0.477496356f
+#define BSN_LOG_3 -0.338377208f
+#define BSN_LOG_4 0.213943213f
+#define BSN_LOG_5 -0.0946268067f
+#define BSN_LOG_6 0.0200166497f
+#define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
+
+/* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
+ * a square, shifted, is below 2^55, and a lane gets at most 2^9 of them. Few are of a lower octave.
+ * Twice the number of octaves. */
+BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
+{
+    return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
+}
+
+/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
+ * 2^20 elements overflows. */
+BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponent, unsigned window)
+{
+    e->squares[22 + exponent] += sum & ((UINT64_C(1) << window) - 1);
+    e->squares[22 + exponent + window / 2] += sum >> window;
+}
+
+/* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
+BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
+                                   int measured)
+{
+    const bsn_row row = bsn_rest_of(p, i);
+    const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+    uint32_t code = bsn_log_code(p->log, v, 4);
+    const size_t exact = bsn_log_words(&row, words + i, &code, 1);
+    if (measured && (v & 0x7FFFFFFF) && (v >> 23 & 255) != 255) {
+        e->counted++;
+        if (code >> 1 >= BSN_CODE_FIRST) bsn_log_error(e, p->log, v, code);
+    }
+    return (unsigned)exact;
+}
+
+/* Groups of `step`, a bit each, in which are elements that are no zeros, but have their words: left to the end, as a call takes all
+ * registers. Returns how many stand exactly. */
+BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, uint64_t groups,
+                                       unsigned step)
+{
+    size_t i, exact = 0;
+    for (; groups; groups &= groups - 1) {
+        const size_t first = step * bsn_lowest_bit(groups);
+        for (i = first; i < first + step; i++) {
+            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
+            if (v << 1 && !(words[i] >> p->signs)) exact += bsn_log_word(p, e, words, elements, i, e && (v >> 23 & 255) % 255 == 0);
+        }
+    }
+    return exact;
+}
+
 /* A float's exponent and the bit behind it less this are the token of its number, from 16 on. */
 #define BSN_TOKENS_BELOW (2 * 127 - 8)
 BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
@@ -312,6 +373,23 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base on,
  *                                             of n, a multiple of 256 up to 64 times that
  *
+ * and, for cells (see QUANTIZE),
+ *
+ *     w, t                                    what comparisons of lanes of 4 bytes give; three tables of 128 bytes, by tables()
+ *     equal_m and_m or_m keep next lane_bits  masks of bytes; keep: 0 elsewhere; next: x and 1 more; as bits of elements in order
+ *     equal_w above_w reach_w less_f          masks of lanes of 4: equal, x > y with signs, x >= y without, of binary32
+ *     and_w or_w keep_w bits_w to_w           the like; to_w: a mask of bytes in the order of lanes as four of elements
+ *     add_f sub_f mul_f div_f fma_f           binary32; fma_f: x * y + z, which may be rounded once or twice
+ *     to_f of_f                               signed integers to it, and back, cut
+ *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, 255 where they are larger
+ *     mul mul_high mul_w product              low halves and high ones, of lanes of 2; low ones of 4; of lanes of 4 below 2^15
+ *     between max                             |x - y| and the larger, of lanes of 4
+ *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of words, t if `small`
+ *     append                                  elements shifted up, the highest bits of others below
+ *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
+ *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are and_m or_m keep next and_w or_w
+ *                                             keep_w to_w append; mul_w and div_f are for others
+ *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
  * the name of a file with sections like that. */
@@ -324,6 +402,7 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
 #define BSN_T(name) BSN_PASTE(BSN_T_NAME, _##name) /* so that `and` stays a name where iso646.h makes it an operator */
 #define BSN_T_INLINE BSN_INLINE BSN_T_TARGET
 #define BSN_T_KERNEL static BSN_T_TARGET
+#define BSN_T_FUNCTION BSN_FUNCTION BSN_T_TARGET
 
 /* Which byte of a list goes to the place of each bit: its rank, or 0x70, which is outside of 16 even as the place of bytes of wider
  * elements, see bsn_neon_bytes_of. */
@@ -433,20 +512,6 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
     default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
     }
 }
-
-/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
- * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
- * nearer is asked for again, by thresholds. ---- */
-
-#define BSN_LOG_0 1.442693f
-#define BSN_LOG_1 -0.72114408f
-#define BSN_LOG_2 0.477496356f
-#define BSN_LOG_3 -0.338377208f
-#define BSN_LOG_4 0.213943213f
-#define BSN_LOG_5 -0.0946268067f
-#define BSN_LOG_6 0.0200166497f
-#define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
 #define BSN_LOAD256(p) _mm256_loadu_si256((const __m256i *)(const void *)(p))
 #define BSN_STORE256(p, x) _mm256_storeu_si256((__m256i *)(void *)(p), x)
@@ -715,6 +780,60 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(unsigned width, const __m256i words[
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
 {
     return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
+}
+
+/* of cells */
+typedef __m256i bsn_avx2_w;
+typedef const uint8_t (*bsn_avx2_t)[128];
+
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_equal_m(__m256i x, __m256i y) { return _mm256_cmpeq_epi8(x, y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_equal_w(__m256i x, __m256i y) { return _mm256_cmpeq_epi32(x, y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_above_w(__m256i x, __m256i y) { return _mm256_cmpgt_epi32(x, y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach_w(__m256i x, __m256i y) { return _mm256_cmpeq_epi32(_mm256_max_epu32(x, y), x); }
+BSN_INLINE BSN_AVX2 unsigned bsn_avx2_bits_w(__m256i m) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(m)); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_less_f(__m256i x, __m256i y)
+{
+    return _mm256_castps_si256(_mm256_cmp_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y), _CMP_LT_OQ));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_fma_f(__m256i x, __m256i y, __m256i z)
+{
+    const __m256 product = _mm256_mul_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y));
+    return _mm256_castps_si256(_mm256_add_ps(product, _mm256_castsi256_ps(z)));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_div_f(__m256i x, __m256i y)
+{
+    return _mm256_castps_si256(_mm256_div_ps(_mm256_castsi256_ps(x), _mm256_castsi256_ps(y)));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mul_w(__m256i x, __m256i y) { return _mm256_mullo_epi32(x, y); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_sixteen(__m128i x) { return _mm256_broadcastsi128_si256(x); }
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_lane_bits(__m256i m)
+{
+    return (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(m, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+}
+BSN_INLINE BSN_AVX2 bsn_avx2_t bsn_avx2_tables(const bsn_log *x, unsigned find) { return x->steps + (find ? 3 : 0); }
+
+/* Tables are without the 16 before each 16: an index less 16k has no look-up where that is below 0, and else adds what makes the
+ * entry of its 16 from that of those before. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_of_tables(__m256i out[3], const bsn_avx2_t *t, __m256i index, size_t end)
+{
+    size_t k;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 3; j++) out[j] = _mm256_shuffle_epi8(bsn_avx2_sixteen(BSN_LOAD128((*t)[j])), index);
+    for (k = 16; k < end; k += 16) {
+        index = _mm256_sub_epi8(index, _mm256_set1_epi8(16));
+        BSN_UNROLL
+        for (j = 0; j < 3; j++)
+            out[j] = _mm256_xor_si256(out[j], _mm256_shuffle_epi8(bsn_avx2_sixteen(BSN_LOAD128((*t)[j] + k)), index));
+    }
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const bsn_avx2_t *t, const uint32_t *table, __m256i index, int small)
+{
+    uint32_t k[8];
+    (void)t, (void)small;
+    BSN_STORE256(k, index);
+    return _mm256_setr_epi32((int)table[k[0]], (int)table[k[1]], (int)table[k[2]], (int)table[k[3]], (int)table[k[4]],
+                             (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
 }
 
 /* ---- avx2: counts, comparisons, tokens, histograms ---- */
@@ -1504,517 +1623,6 @@ static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, si
 #undef BSN_CALL
 }
 
-/* What 8 words are above: row and columns together, in cells. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expected(const bsn_row *p, size_t i)
-{
-    __m256i scale = _mm256_set1_epi32((int)p->row);
-    if (p->columns) scale = _mm256_add_epi32(scale, _mm256_cvtepu8_epi32(BSN_LOAD64(p->columns + i)));
-    scale = _mm256_madd_epi16(scale, _mm256_set1_epi32((int)p->log->cells)); /* both are below 2^15: a product of halves */
-    return _mm256_srli_epi32(_mm256_add_epi32(scale, _mm256_set1_epi32(4)), 3);
-}
-
-BSN_INLINE BSN_AVX2 unsigned bsn_avx2_mask(__m256i x) { return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(x)); }
-
-/* The cell of a significand's fraction z; *unsure: the highest bit is set where that may be the one beside it. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_cell(__m256 z, __m256 cells, __m256 *unsure)
-{
-    const __m256 doubt = _mm256_mul_ps(cells, _mm256_set1_ps(BSN_LOG_DOUBT));
-    __m256 y = _mm256_set1_ps(BSN_LOG_6);
-    __m256i cell;
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_5));
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_4));
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_3));
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_2));
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_1));
-    y = _mm256_add_ps(_mm256_mul_ps(y, z), _mm256_set1_ps(BSN_LOG_0));
-    y = _mm256_add_ps(_mm256_mul_ps(_mm256_mul_ps(y, z), cells), doubt);
-    cell = _mm256_cvttps_epi32(y);
-    *unsure = _mm256_cmp_ps(_mm256_sub_ps(y, _mm256_cvtepi32_ps(cell)), _mm256_add_ps(doubt, doubt), _CMP_LT_OQ);
-    return cell;
-}
-
-/* Bytes for 32 indices below `end`, from tables without the 16 before each 16: an index less 16k has no look-up where that
- * is below 0, and else adds what makes the entry of its 16 from that of those before. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i out[3], const uint8_t steps[3][128], __m256i index, size_t end)
-{
-    size_t k;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 3; j++) out[j] = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(steps[j])), index);
-    for (k = 16; k < end; k += 16) {
-        index = _mm256_sub_epi8(index, _mm256_set1_epi8(16));
-        BSN_UNROLL
-        for (j = 0; j < 3; j++)
-            out[j] = _mm256_xor_si256(out[j], _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(BSN_LOAD128(steps[j] + k)), index));
-    }
-}
-
-/* And back. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_bytes(__m256i bytes[4], const __m256i v[4])
-{
-    const __m256i fours = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    __m256i x[4], y[4];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) x[j] = _mm256_shuffle_epi8(v[j], fours);
-    BSN_UNROLL
-    for (j = 0; j < 4; j += 2) {
-        y[j] = _mm256_unpacklo_epi32(x[j], x[j + 1]);
-        y[j + 1] = _mm256_unpackhi_epi32(x[j], x[j + 1]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) {
-        bytes[2 * j] = _mm256_unpacklo_epi64(y[j], y[j + 2]);
-        bytes[2 * j + 1] = _mm256_unpackhi_epi64(y[j], y[j + 2]);
-    }
-}
-
-/* Cells of 32 elements by x->find, as bytes, and in elements with the exponent in the upper half. odd: -1 where an exponent, as a
- * byte, is not that of a normal number. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_find(__m256i cells[4], __m256i *odd, const __m256i v[4], const bsn_log *x)
-{
-    const __m256i none = _mm256_setzero_si256(), bits7 = _mm256_set1_epi8(0x7F);
-    __m256i b[4], found[3], next[2], border, cell, exponent;
-    bsn_avx2_bytes(b, v);
-    bsn_avx2_look_up(found, x->steps + 3, _mm256_and_si256(b[2], bits7), 128);
-    /* 16 bits are not less than a border where that is the lower of both */
-    border = _mm256_unpacklo_epi8(found[1], found[2]);
-    next[0] = _mm256_cmpeq_epi16(_mm256_min_epu16(_mm256_unpacklo_epi8(b[0], b[1]), border), border);
-    border = _mm256_unpackhi_epi8(found[1], found[2]);
-    next[1] = _mm256_cmpeq_epi16(_mm256_min_epu16(_mm256_unpackhi_epi8(b[0], b[1]), border), border);
-    cell = _mm256_sub_epi8(found[0], _mm256_packs_epi16(next[0], next[1]));
-    exponent = _mm256_or_si256(_mm256_andnot_si256(_mm256_set1_epi8(1), _mm256_slli_epi16(b[3], 1)),
-                               _mm256_andnot_si256(_mm256_set1_epi8((char)0xFE), _mm256_srli_epi16(b[2], 7)));
-    *odd = _mm256_or_si256(_mm256_cmpeq_epi8(exponent, none), _mm256_cmpeq_epi8(exponent, _mm256_set1_epi8((char)0xFF)));
-    bsn_avx2_unpack(cells, cell, none, exponent, none);
-    return cell;
-}
-
-/* Codes of 32 elements at a time, n being a multiple of 32. */
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1)), none = _mm256_setzero_si256();
-    size_t i;
-    unsigned j;
-    for (i = 0; i < n; i += 32) {
-        __m256i v[4], cells[4], apart[4], odd;
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) v[j] = BSN_LOAD256(elements + 4 * i + 32 * j);
-        (void)bsn_avx2_find(cells, &odd, v, x);
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) {
-            const __m256i code = _mm256_add_epi32(_mm256_madd_epi16(cells[j], times), first);
-            cells[j] = _mm256_cmpeq_epi32(_mm256_add_epi32(v[j], v[j]), none); /* zeros */
-            BSN_STORE256(codes + i + 8 * j, _mm256_or_si256(_mm256_andnot_si256(cells[j], _mm256_add_epi32(code, code)),
-                                                            _mm256_srli_epi32(v[j], 31)));
-        }
-        if (BSN_LIKELY(!_mm256_movemask_epi8(odd))) continue;
-        bsn_avx2_unpack(apart, odd, odd, odd, odd);
-        for (j = 0; j < 4; j++) {
-            unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(cells[j], apart[j]));
-            for (; rare; rare &= rare - 1) {
-                const size_t k = i + 8 * j + bsn_lowest_bit(rare);
-                codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
-            }
-        }
-    }
-}
-
-/* And those of more cells, or fewer elements. */
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(255), none = _mm256_setzero_si256();
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m256 scale = _mm256_set1_ps((float)x->cells);
-    size_t i;
-    for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i v = BSN_LOAD256(elements + 4 * i), m = _mm256_and_si256(v, mantissa);
-        const __m256i exponent = _mm256_and_si256(_mm256_srli_epi32(v, 23), special), sign = _mm256_srli_epi32(v, 31);
-        const __m256i zero = _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none);
-        __m256 unsure;
-        const __m256i cell = bsn_avx2_cell(_mm256_mul_ps(_mm256_cvtepi32_ps(m), _mm256_set1_ps(1.0f / 8388608)), scale, &unsure);
-        __m256i code = _mm256_add_epi32(_mm256_add_epi32(_mm256_madd_epi16(exponent, cells), first), cell);
-        unsigned rare = (unsigned)_mm256_movemask_ps(unsure) & ~bsn_avx2_mask(_mm256_cmpeq_epi32(m, none));
-        code = _mm256_or_si256(_mm256_andnot_si256(zero, _mm256_add_epi32(code, code)), sign);
-        BSN_STORE256(codes + i, code);
-        rare |= bsn_avx2_mask(_mm256_cmpeq_epi32(exponent, special)) |
-                bsn_avx2_mask(_mm256_andnot_si256(zero, _mm256_cmpeq_epi32(exponent, none)));
-        for (; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
-        }
-    }
-    _mm256_zeroupper(); /* gcc 12 forgets it before such a call, and what follows is SSE, which then is up to 4 times as slow */
-    bsn_log_codes(x, codes + i, elements + 4 * i, n - i);
-}
-
-static BSN_AVX2 void bsn_avx2_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    const size_t whole = x->finds ? n & ~(size_t)31 : 0;
-    if (whole) bsn_avx2_found_codes(x, codes, elements, whole);
-    if (n > whole) bsn_avx2_more_codes(x, codes + whole, elements + 4 * whole, n - whole);
-}
-
-/* Entries of a table; its first one where `wanted` is not set. One by one: gathers are slow on some machines. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const uint32_t *table, __m256i index, __m256i wanted)
-{
-    uint32_t k[8];
-    BSN_STORE256(k, _mm256_and_si256(index, wanted));
-    return _mm256_setr_epi32((int)table[k[0]], (int)table[k[1]], (int)table[k[2]], (int)table[k[3]], (int)table[k[4]],
-                             (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
-}
-
-/* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
- * a square is below the power of two above bound^2 / 2^7, and a lane gets at most 2^8 of them. Few are of a lower octave.
- * Twice the number of octaves. */
-BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
-{
-    return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
-}
-
-/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
- * 2^20 elements overflows. */
-BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponent, unsigned window)
-{
-    e->squares[22 + exponent] += sum & ((UINT64_C(1) << window) - 1);
-    e->squares[22 + exponent + window / 2] += sum >> window;
-}
-
-/* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
-BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
-                                   int measured)
-{
-    const bsn_row row = bsn_rest_of(p, i);
-    const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
-    uint32_t code = bsn_log_code(p->log, v, 4);
-    const size_t exact = bsn_log_words(&row, words + i, &code, 1);
-    if (measured && (v & 0x7FFFFFFF) && (v >> 23 & 255) != 255) {
-        e->counted++;
-        if (code >> 1 >= BSN_CODE_FIRST) bsn_log_error(e, p->log, v, code);
-    }
-    return (unsigned)exact;
-}
-
-/* The largest exponent of numbers of F32: where nothing else needs registers. */
-BSN_FUNCTION BSN_AVX2 uint32_t bsn_avx2_highest(const uint8_t *elements, size_t n)
-{
-    const __m256i special = _mm256_set1_epi32(0x7F800000);
-    __m256i top = _mm256_setzero_si256();
-    uint32_t lanes[8], *lane = lanes;
-    size_t i;
-    BSN_OPAQUE("+r", lane); /* or compilers keep the lanes in memory */
-    for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i v = _mm256_and_si256(BSN_LOAD256(elements + 4 * i), special);
-        top = _mm256_max_epi32(top, _mm256_andnot_si256(_mm256_cmpeq_epi32(v, special), v));
-    }
-    BSN_STORE256(lane, top);
-    for (i = 1; i < 8; i++)
-        if (lane[0] < lane[i]) lane[0] = lane[i];
-    return lane[0] >> 23;
-}
-
-/* Words, and how far significands are from what they become, where x->find finds cells; h is the significand, halved until it is
- * less than 1. n is a multiple of 32. Returns how many stand exactly. */
-BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
-                                                  const uint8_t *elements, size_t n)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), half = _mm256_set1_epi32(0x3F000000), none = _mm256_setzero_si256();
-    const __m256i times = _mm256_set1_epi32((int)(x->cells << 16 | 1)), one = _mm256_set1_epi32(1);
-    const __m256i base = _mm256_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
-    const __m256i signs = _mm256_set1_epi32((int)row.signs);
-    const __m128i up = _mm_cvtsi32_si128((int)row.signs);
-    __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    size_t i, exact = 0, counted = 0;
-    unsigned j;
-    for (i = 0; i < n; i += 32) {
-        __m256i v[4], cells[4], center[4], apart[4], odd, found[3];
-        uint64_t rare = 0;
-        unsigned others;
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) v[j] = BSN_LOAD256(elements + 4 * i + 32 * j);
-        bsn_avx2_look_up(found, x->steps, bsn_avx2_find(cells, &odd, v, x), x->cells);
-        bsn_avx2_unpack(center, found[0], found[1], found[2], _mm256_set1_epi8(0x3F));
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) apart[j] = none;
-        others = (unsigned)_mm256_movemask_epi8(odd);
-        counted += 32 - bsn_x86_ones(others);
-        if (BSN_UNLIKELY(others != 0)) bsn_avx2_unpack(apart, odd, odd, odd, odd);
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) {
-            const __m256i h = _mm256_or_si256(half, _mm256_and_si256(v[j], mantissa));
-            __m256i above, usual;
-            if (row.columns) below = _mm256_add_epi32(base, bsn_avx2_expected(&row, i + 8 * j));
-            above = _mm256_sub_epi32(_mm256_madd_epi16(cells[j], times), below);
-            usual = _mm256_andnot_si256(apart[j], _mm256_cmpgt_epi32(above, one));
-            BSN_STORE256(words + i + 8 * j, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
-                    _mm256_and_si256(_mm256_srli_epi32(v[j], 31), signs)));
-            BSN_STORE256(distance + i + 8 * j, _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(h, center[j]))));
-            rare |= (uint64_t)(~bsn_avx2_mask(usual) & 255) << (8 * j);
-        }
-        for (; BSN_UNLIKELY(rare != 0); rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            const uint32_t of = bsn_load32(elements + 4 * k);
-            if (of << 1) exact += bsn_log_word(&row, e, words, elements, k, (of >> 23 & 255) % 255 == 0);
-        }
-    }
-    e->counted += counted;
-    return exact;
-}
-
-/* Words from codes, in their place, and how far significands are from what they become. n is a multiple of 8. Returns how many
- * stand exactly. */
-BSN_FUNCTION BSN_AVX2 size_t bsn_avx2_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
-                                            const uint8_t *elements, size_t n)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
-    const __m256i first = _mm256_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells)), base = _mm256_set1_epi32((int)row.base);
-    const __m256i below = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), one = _mm256_set1_epi32(1), signs = _mm256_set1_epi32((int)row.signs);
-    const __m256i last = _mm256_set1_epi32((int)x->cells - 1);
-    const __m128i up = _mm_cvtsi32_si128((int)row.signs);
-    size_t i, exact = 0, counted = 0;
-    for (i = 0; i < n; i += 8) {
-        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
-        const __m256i u = _mm256_srli_epi32(BSN_LOAD256(words + i), 1), power = _mm256_srli_epi32(octave, 23);
-        const __m256i odd_one = _mm256_or_si256(_mm256_cmpeq_epi32(octave, none), _mm256_cmpeq_epi32(octave, special));
-        const __m256i above = _mm256_sub_epi32(u, row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : below);
-        const __m256i cell = _mm256_sub_epi32(_mm256_sub_epi32(u, first), _mm256_madd_epi16(power, cells));
-        /* a cell that there is not: the element has been changed since its code was found */
-        const __m256i known = _mm256_cmpeq_epi32(_mm256_min_epu32(cell, last), cell);
-        const __m256i usual = _mm256_andnot_si256(odd_one, _mm256_and_si256(known, _mm256_cmpgt_epi32(above, one)));
-        const __m256i center = bsn_avx2_entries(x->normal, cell, usual);
-        unsigned rare = ~bsn_avx2_mask(_mm256_or_si256(usual, _mm256_cmpeq_epi32(_mm256_add_epi32(v, v), none))) & 255;
-        BSN_STORE256(words + i, _mm256_or_si256(_mm256_sll_epi32(_mm256_and_si256(usual, above), up),
-                _mm256_and_si256(_mm256_srli_epi32(v, 31), signs)));
-        BSN_STORE256(distance + i, _mm256_and_si256(usual, _mm256_abs_epi32(_mm256_sub_epi32(m, center))));
-        counted += 8 - bsn_x86_ones(bsn_avx2_mask(odd_one));
-        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            exact += bsn_log_word(&row, e, words, elements, k, (bsn_load32(elements + 4 * k) >> 23 & 255) % 255 == 0);
-        }
-    }
-    e->counted += counted;
-    return exact;
-}
-
-/* Errors from distances. Quotients and their rests as in bsn_log_errors32; sums of 512 relative errors below 2^22 and a half fit
- * a lane. n is a multiple of 8. */
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
-                                           size_t n)
-{
-    const __m256i mantissa = _mm256_set1_epi32(0x7FFFFF), special = _mm256_set1_epi32(0x7F800000), none = _mm256_setzero_si256();
-    const __m256i unit = _mm256_set1_epi32(0x3F800000), round = _mm256_set1_epi64x(127), low = _mm256_set1_epi64x(0xFFFFFFFF);
-    const unsigned window = bsn_log_window(x);
-    const uint32_t highest = bsn_avx2_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
-    const __m256i lowest = _mm256_set1_epi32((int)(2 * exponent));
-    __m256i sum = none, relative = none, largest = none, square = none;
-    uint64_t totals[4], *total = totals;
-    uint32_t lanes[8], *lane = lanes;
-    size_t i;
-    BSN_OPAQUE("+r", total); /* or compilers keep the sums in memory */
-    BSN_OPAQUE("+r", lane);
-    for (i = 0; i < n; i += 8) {
-        const __m256i v = BSN_LOAD256(elements + 4 * i), octave = _mm256_and_si256(v, special), m = _mm256_and_si256(v, mantissa);
-        const __m256i d = BSN_LOAD256(distance + i), odd = _mm256_srli_epi64(d, 32);
-        const __m256i equal = _mm256_cmpeq_epi32(d, none), of = _mm256_or_si256(m, _mm256_set1_epi32(0x800000));
-        const __m256i higher = _mm256_sub_epi32(_mm256_srli_epi32(octave, 22), lowest);
-        const __m256 exact = _mm256_cvtepi32_ps(d); /* and the significand, 1 and more, both exactly */
-        __m256i r = _mm256_cvttps_epi32(_mm256_div_ps(_mm256_add_ps(exact, exact), _mm256_castsi256_ps(_mm256_or_si256(m, unit))));
-        const __m256i left = _mm256_sub_epi32(_mm256_slli_epi32(d, 24), _mm256_mullo_epi32(r, of));
-        unsigned rare = bsn_avx2_mask(_mm256_andnot_si256(equal, higher));
-        r = _mm256_sub_epi32(r, _mm256_add_epi32(_mm256_cmpgt_epi32(left, none), _mm256_cmpgt_epi32(left, of)));
-        sum = _mm256_add_epi32(sum, r);
-        relative = _mm256_max_epi32(relative, r);
-        largest = _mm256_max_epu32(largest, _mm256_andnot_si256(equal, _mm256_add_epi32(_mm256_castps_si256(exact), octave)));
-        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
-        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(d, d), round), 7),
-                _mm256_and_si256(higher, low)));
-        square = _mm256_add_epi64(square, _mm256_sllv_epi64(_mm256_srli_epi64(_mm256_add_epi64(_mm256_mul_epu32(odd, odd), round),
-                7), _mm256_srli_epi64(higher, 32)));
-        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            const uint64_t wide = distance[k];
-            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (wide * wide + 127) >> 7;
-        }
-    }
-    BSN_STORE256(lane, sum);
-    for (i = 0; i < 8; i++) e->relative_sum += lane[i];
-    BSN_STORE256(lane, relative);
-    for (i = 0; i < 8; i++)
-        if (e->relative < lane[i]) e->relative = lane[i];
-    BSN_STORE256(lane, largest);
-    for (i = 0; i < 8; i++) bsn_errors_note(e, lane[i]);
-    BSN_STORE256(total, square);
-    for (i = 0; i < 4; i++) bsn_log_square_sum(e, total[i], exponent, window);
-}
-
-/* Loops of their own: in each of them there are enough steps that wait for each other. */
-static BSN_AVX2 size_t bsn_avx2_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
-                                          uint8_t *room)
-{
-    uint32_t *distance = (uint32_t *)(void *)room;
-    const size_t whole = n & ~(size_t)7;
-    size_t i, exact = 0;
-    if (!e) bsn_avx2_log_codes(p->log, words, elements, n);
-    for (i = 0; e && i < whole; i += 1024) { /* while they are in the first-level cache */
-        const size_t m = bsn_min(1024, whole - i);
-        const size_t found = p->log->finds ? m & ~(size_t)31 : 0;
-        bsn_row row = bsn_rest_of(p, i);
-        if (found) exact += bsn_avx2_found_words(&row, e, words + i, distance, elements + 4 * i, found);
-        row = bsn_rest_of(&row, found);
-        if (m > found) {
-            bsn_avx2_more_codes(p->log, words + i + found, elements + 4 * (i + found), m - found);
-            exact += bsn_avx2_words(&row, e, words + i + found, distance + found, elements + 4 * (i + found), m - found);
-        }
-        bsn_avx2_errors(e, p->log, distance, elements + 4 * i, m);
-    }
-    for (i = whole; e && i < n; i++) exact += bsn_log_word(p, e, words, elements, i, 1);
-    return exact;
-}
-
-/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
- * which two roundings take less than 2^-13; where q is too large it does not matter. */
-static BSN_AVX2 int bsn_avx2_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m256i one = _mm256_set1_epi32(1), below = _mm256_set1_epi32(22);
-    const __m256i end = _mm256_set1_epi32((int)(x->cells * x->type.count - 1)),
-            limit = _mm256_set1_epi32((int)(bsn_row_limit(p) - 1));
-    const __m256i cells = _mm256_set1_epi32((int)x->cells), signs = _mm256_set1_epi32((int)p->signs);
-    const __m256i base = _mm256_set1_epi32((int)(p->base - BSN_CODE_FIRST));
-    const __m256i first = _mm256_add_epi32(base, _mm256_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    const __m256 part = _mm256_set1_ps(1.0f / (float)x->cells), half = _mm256_set1_ps(0.5f);
-    const __m128i down = _mm_cvtsi32_si128((int)p->signs);
-    size_t i, stand = 0;
-    unsigned bad = 0, rare;
-    bsn_row rest;
-    if (!bsn_row_limit(p)) return bsn_scalar_log_numbers(p, elements, words, n, apart); /* nothing is below it */
-    for (i = 0; i + 8 <= n; i += 8) {
-        const __m256i word = BSN_LOAD256(words + 4 * i), u = _mm256_srl_epi32(word, down);
-        const __m256i few = _mm256_cmpeq_epi32(_mm256_min_epu32(u, one), u); /* 0 or 1 */
-        const __m256i q = _mm256_andnot_si256(few, _mm256_add_epi32(u,
-                row.columns ? _mm256_add_epi32(base, bsn_avx2_expected(&row, i)) : first));
-        const __m256i octave = _mm256_cvttps_epi32(_mm256_mul_ps(_mm256_add_ps(_mm256_cvtepi32_ps(q), half), part));
-        const __m256i cell = _mm256_sub_epi32(q, _mm256_madd_epi16(octave, cells));
-        const __m256i normal = _mm256_andnot_si256(few, _mm256_cmpgt_epi32(octave, below));
-        const __m256i known = _mm256_and_si256(_mm256_cmpeq_epi32(_mm256_min_epu32(q, end), q),
-                _mm256_cmpeq_epi32(_mm256_min_epu32(u, limit), u));
-        __m256i y = bsn_avx2_entries(x->normal, cell, _mm256_and_si256(normal, known));
-        bad |= ~bsn_avx2_mask(_mm256_or_si256(known, few)) & 255;
-        stand += bsn_x86_ones(bsn_avx2_mask(_mm256_cmpeq_epi32(u, one)));
-        y = _mm256_and_si256(normal, _mm256_add_epi32(y, _mm256_slli_epi32(_mm256_sub_epi32(octave, below), 23)));
-        y = _mm256_or_si256(y, _mm256_slli_epi32(_mm256_and_si256(word, signs), 31));
-        BSN_STORE256(elements + 4 * i, y);
-        rare = bsn_avx2_mask(known) & ~bsn_avx2_mask(_mm256_or_si256(normal, few));
-        for (; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            size_t none = 0;
-            rest = bsn_rest_of(&row, k);
-            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
-        }
-    }
-    *apart += stand;
-    rest = bsn_rest_of(&row, i);
-    _mm256_zeroupper();
-    return bsn_scalar_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & !bad;
-}
-
-/* What 16 elements are above, but for what all are: see bsn_row_expected. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_above(__m256i columns, __m256i row, __m256i cells, __m256i first)
-{
-    const __m256i x = _mm256_mullo_epi16(_mm256_add_epi16(columns, row), cells); /* at most 510 * 118 */
-    return _mm256_add_epi16(_mm256_srli_epi16(_mm256_add_epi16(x, _mm256_set1_epi16(4)), 3), first);
-}
-
-/* 32 elements at a time, n being a multiple of 32: words of 15 bits in 16, exponents and cells in bytes,
- * taken in the order of bsn_avx2_unpack. */
-BSN_FUNCTION BSN_AVX2 uint64_t bsn_avx2_log_groups(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
-                                                   const uint8_t *low, size_t n, unsigned shift)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m256i order = _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7), back = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i none = _mm256_setzero_si256(), one = _mm256_set1_epi8(1), top = _mm256_set1_epi8((char)0x80);
-    const __m256i cells = _mm256_set1_epi16((short)x->cells);
-    const __m256i factor = _mm256_set1_epi16((short)BSN_JOIN_FACTOR(x->cells)), of_row = _mm256_set1_epi16((short)row.row);
-    const __m256i base = _mm256_set1_epi16((short)(row.base - BSN_CODE_FIRST - 22 * x->cells));
-    const __m256i sign = row.signs ? top : none, same = bsn_avx2_above(none, of_row, cells, base);
-    const __m128i up = _mm_cvtsi32_si128((int)shift), down = _mm_cvtsi32_si128((int)row.signs);
-    const __m128i part = _mm_cvtsi32_si128((int)BSN_JOIN_SHIFT(x->cells));
-    uint64_t any = 0;
-    size_t i;
-    unsigned j;
-    for (i = 0; i < n; i += 32) {
-        uint32_t w;
-        const __m256i s = _mm256_permutevar8x32_epi32(BSN_LOAD256(symbols + i), order);
-        const __m256i l = _mm256_permutevar8x32_epi32(BSN_LOAD256(low + i), order);
-        __m256i u[2], e[2], t[3], out[4], index, exponent, few, odd, a;
-        u[0] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpacklo_epi8(s, none), up), _mm256_unpacklo_epi8(l, none));
-        u[1] = _mm256_or_si256(_mm256_sll_epi16(_mm256_unpackhi_epi8(s, none), up), _mm256_unpackhi_epi8(l, none));
-        e[0] = e[1] = same;
-        if (row.columns) {
-            const __m256i c = _mm256_permutevar8x32_epi32(BSN_LOAD256(row.columns + i), order);
-            e[0] = bsn_avx2_above(_mm256_unpacklo_epi8(c, none), of_row, cells, base);
-            e[1] = bsn_avx2_above(_mm256_unpackhi_epi8(c, none), of_row, cells, base);
-        }
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            u[j] = _mm256_srl_epi16(u[j], down);
-            a = _mm256_add_epi16(u[j], e[j]);
-            e[j] = _mm256_srl_epi16(_mm256_mulhi_epu16(a, factor), part);
-            t[j] = _mm256_sub_epi16(a, _mm256_mullo_epi16(e[j], cells));
-        }
-        few = _mm256_packus_epi16(u[0], u[1]); /* 255: or more */
-        exponent = _mm256_packus_epi16(e[0], e[1]);
-        index = _mm256_packus_epi16(t[0], t[1]);
-        /* neither a zero nor 2 and more with an exponent of 1 to 254 */
-        a = _mm256_add_epi8(exponent, one);
-        odd = _mm256_or_si256(_mm256_cmpeq_epi8(few, one), _mm256_cmpeq_epi8(a, _mm256_min_epu8(a, one)));
-        few = _mm256_cmpeq_epi8(few, none);
-        odd = _mm256_andnot_si256(few, odd);
-        bsn_avx2_look_up(t, x->steps, index, x->cells);
-        t[2] = _mm256_or_si256(t[2], _mm256_and_si256(_mm256_slli_epi16(exponent, 7), top));
-        BSN_UNROLL
-        for (j = 0; j < 3; j++) t[j] = _mm256_andnot_si256(few, t[j]);
-        exponent = _mm256_andnot_si256(_mm256_or_si256(top, few), _mm256_srli_epi16(exponent, 1));
-        exponent = _mm256_or_si256(exponent, _mm256_and_si256(_mm256_slli_epi16(shift ? l : s, 7), sign));
-        bsn_avx2_unpack(out, t[0], t[1], t[2], exponent);
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) BSN_STORE256(elements + 4 * i + 32 * j, out[j]);
-        w = (uint32_t)_mm256_movemask_epi8(_mm256_permutevar8x32_epi32(odd, back));
-        bsn_store32(mask + i / 8, w);
-        any |= w;
-    }
-    return any;
-}
-
-static BSN_AVX2 uint64_t bsn_avx2_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
-                                           const uint8_t *low, size_t n, unsigned shift)
-{
-    const size_t whole = n & ~(size_t)31, rest = n - whole;
-    uint8_t some[3][32], out[132];
-    uint64_t any = whole ? bsn_avx2_log_groups(p, elements, mask, symbols, low, whole, shift) : 0;
-    bsn_row row = bsn_rest_of(p, whole);
-    if (!rest) return any;
-    memset(some, 0, sizeof some);
-    memcpy(some[0], symbols + whole, rest);
-    memcpy(some[1], low + whole, rest);
-    if (p->columns) {
-        memcpy(some[2], row.columns, rest);
-        row.columns = some[2];
-    }
-    any |= bsn_avx2_log_groups(&row, out, out + 128, some[0], some[1], 32, shift) & ((1u << rest) - 1);
-    memcpy(elements + 4 * whole, out, 4 * rest);
-    memcpy(mask + whole / 8, out + 128, bsn_mask_bytes(rest));
-    return any;
-}
-
 /* For machines whose bmi2 is slow, for others, and for Intel's. */
 #define bsn_avx2_start bsn_scalar_start
 #define bsn_avx2_places bsn_scalar_places
@@ -2213,6 +1821,86 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i x[
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
 {
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
+}
+
+/* of cells */
+typedef __mmask16 bsn_avx512_w;
+typedef struct bsn_avx512_t { __m512i table[3][2]; } bsn_avx512_t;
+
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_equal_m(__m512i x, __m512i y) { return _mm512_cmpeq_epi8_mask(x, y); }
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_and_m(__mmask64 x, __mmask64 y) { return x & y; }
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_or_m(__mmask64 x, __mmask64 y) { return x | y; }
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keep(__mmask64 m, __m512i x) { return _mm512_maskz_mov_epi8(m, x); }
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_next(__mmask64 m, __m512i x) { return _mm512_mask_add_epi8(x, m, x, _mm512_set1_epi8(1)); }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_equal_w(__m512i x, __m512i y) { return _mm512_cmpeq_epi32_mask(x, y); }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_above_w(__m512i x, __m512i y) { return _mm512_cmpgt_epi32_mask(x, y); }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_reach_w(__m512i x, __m512i y) { return _mm512_cmpge_epu32_mask(x, y); }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_and_w(__mmask16 x, __mmask16 y) { return x & y; }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_or_w(__mmask16 x, __mmask16 y) { return x | y; }
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keep_w(__mmask16 m, __m512i x) { return _mm512_maskz_mov_epi32(m, x); }
+BSN_INLINE BSN_AVX512 unsigned bsn_avx512_bits_w(__mmask16 m) { return m; }
+BSN_INLINE BSN_AVX512 __mmask16 bsn_avx512_less_f(__m512i x, __m512i y)
+{
+    return _mm512_cmplt_ps_mask(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y));
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_fma_f(__m512i x, __m512i y, __m512i z)
+{
+    return _mm512_castps_si512(_mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), _mm512_castsi512_ps(z)));
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_sixteen(__m128i x) { return _mm512_broadcast_i32x4(x); }
+BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_lane_bits(__mmask64 m)
+{
+    return BSN_LIKELY(!m) ? 0 : _mm512_movepi8_mask(bsn_avx512_lanes(_mm512_movm_epi8(m)));
+}
+BSN_INLINE BSN_AVX512 void bsn_avx512_to_w(__mmask16 w[4], __mmask64 m)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) w[j] = (__mmask16)_pext_u64(m, UINT64_C(0x000F000F000F000F) << (4 * j));
+}
+BSN_INLINE BSN_AVX512 bsn_avx512_t bsn_avx512_tables(const bsn_log *x, unsigned find)
+{
+    bsn_avx512_t t;
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 6; j++) t.table[j / 2][j % 2] = _mm512_loadu_si512((find ? x->find : x->bytes)[j / 2] + 64 * (j % 2));
+    return t;
+}
+BSN_INLINE BSN_AVX512 void bsn_avx512_of_tables(__m512i out[3], const bsn_avx512_t *t, __m512i index, size_t end)
+{
+    unsigned j;
+    (void)end;
+    BSN_UNROLL
+    for (j = 0; j < 3; j++) out[j] = _mm512_permutex2var_epi8(t->table[j][0], index, t->table[j][1]);
+}
+/* Of a table of 128, each lane's lowest byte in all of its own. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entries(const bsn_avx512_t *t, const uint32_t *table, __m512i index, int small)
+{
+    uint32_t k[16];
+    __m512i x[3];
+    if (small) {
+        const __m512i lowest = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
+        bsn_avx512_of_tables(x, t, _mm512_shuffle_epi8(index, lowest), 128);
+        x[0] = _mm512_mask_mov_epi8(x[0], UINT64_C(0x2222222222222222), x[1]);
+        return _mm512_maskz_mov_epi8(UINT64_C(0x7777777777777777), _mm512_mask_mov_epi8(x[0], UINT64_C(0x4444444444444444), x[2]));
+    }
+    _mm512_storeu_si512(k, index);
+    return _mm512_setr_epi32((int)table[k[0]], (int)table[k[1]], (int)table[k[2]], (int)table[k[3]], (int)table[k[4]],
+                             (int)table[k[5]], (int)table[k[6]], (int)table[k[7]], (int)table[k[8]], (int)table[k[9]],
+                             (int)table[k[10]], (int)table[k[11]], (int)table[k[12]], (int)table[k[13]], (int)table[k[14]],
+                             (int)table[k[15]]);
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_append(__m512i x, __m512i v, __m128i up, __m128i down)
+{
+    return (void)down, _mm512_shldv_epi32(x, v, _mm512_set1_epi32(_mm_cvtsi128_si32(up)));
+}
+/* A quotient rounded up, then to the next integer, is the quotient rounded up, as it is below 2^24. */
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_quotients(__m512i d, __m512i exactly, __m512i h)
+{
+    const __m512 q = _mm512_div_round_ps(_mm512_castsi512_ps(exactly), _mm512_castsi512_ps(h),
+                                         _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+    (void)d;
+    return _mm512_cvt_roundps_epi32(q, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
 }
 
 /* ---- avx512: counts, comparisons ---- */
@@ -3173,553 +2861,6 @@ static BSN_AVX512 size_t bsn_avx512_places(uint32_t *place, const uint8_t *mask,
     return (size_t)(place - begin);
 }
 
-/* What 16 words are above: row and columns together, in cells. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expected(const bsn_row *p, size_t i, __mmask16 live)
-{
-    __m512i scale = _mm512_set1_epi32((int)p->row);
-    if (p->columns) scale = _mm512_add_epi32(scale, _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(live, p->columns + i)));
-    scale = _mm512_madd_epi16(scale, _mm512_set1_epi32((int)p->log->cells)); /* both are below 2^15: a product of halves */
-    return _mm512_srli_epi32(_mm512_add_epi32(scale, _mm512_set1_epi32(4)), 3);
-}
-
-/* A table of 32 * pairs entries for each lane's index, the rest being masked off; with pairs == 0 any table. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entry(const __m512i t[8], const uint32_t *table, __m512i index, __mmask16 live,
-        unsigned pairs)
-{
-    __m512i x;
-    unsigned j;
-    if (!pairs) { /* too many for registers */
-        uint32_t k[16];
-        _mm512_storeu_si512(k, _mm512_maskz_mov_epi32(live, index));
-        for (j = 0; j < 16; j++) k[j] = table[k[j]];
-        return _mm512_loadu_si512(k);
-    }
-    x = _mm512_permutex2var_epi32(t[0], index, t[1]);
-    BSN_UNROLL
-    for (j = 1; j < pairs; j++) {
-        const __mmask16 here = _mm512_cmpge_epu32_mask(index, _mm512_set1_epi32((int)(32 * j)));
-        x = _mm512_mask_mov_epi32(x, here, _mm512_permutex2var_epi32(t[2 * j], index, t[2 * j + 1]));
-    }
-    return x;
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_log_table(__m512i t[8], const uint32_t *table, unsigned pairs)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_loadu_si512(table + 16 * j);
-}
-
-/* The cell of a significand's fraction z; *unsure: where that may be the one beside it. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_cell(__m512 z, __m512 cells, __mmask16 *unsure)
-{
-    const __m512 doubt = _mm512_mul_ps(cells, _mm512_set1_ps(BSN_LOG_DOUBT));
-    const __m512 z2 = _mm512_mul_ps(z, z); /* two at a time: each waits for the one before */
-    __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_5), z, _mm512_set1_ps(BSN_LOG_4)), x;
-    __m512i cell;
-    x = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_3), z, _mm512_set1_ps(BSN_LOG_2));
-    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_6), z2, y);
-    x = _mm512_fmadd_ps(y, z2, x);
-    y = _mm512_fmadd_ps(_mm512_set1_ps(BSN_LOG_1), z, _mm512_set1_ps(BSN_LOG_0));
-    y = _mm512_fmadd_ps(x, z2, y);
-    y = _mm512_fmadd_ps(y, _mm512_mul_ps(z, cells), doubt);
-    cell = _mm512_cvttps_epi32(y);
-    *unsure = _mm512_cmplt_ps_mask(_mm512_sub_ps(y, _mm512_cvtepi32_ps(cell)), _mm512_add_ps(doubt, doubt));
-    return cell;
-}
-
-/* Of 64 exponents in the order of bytes those of normal numbers; and these in that of elements. */
-BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_normal(__m512i exponents)
-{
-    return _mm512_cmplt_epu8_mask(_mm512_sub_epi8(exponents, _mm512_set1_epi8(1)), _mm512_set1_epi8((char)254));
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_in_lanes(__mmask16 lanes[4], __mmask64 bytes)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) lanes[j] = (__mmask16)_pext_u64(bytes, UINT64_C(0x000F000F000F000F) << (4 * j));
-}
-
-/* The bytes of 64 elements, in such an order that unpacking them to elements, in lanes of 16, puts these in theirs. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_bytes(__m512i bytes[4], const __m512i v[4])
-{
-    const __m512i fours = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
-    __m512i x[4], y[4];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) x[j] = _mm512_shuffle_epi8(v[j], fours);
-    BSN_UNROLL
-    for (j = 0; j < 4; j += 2) {
-        y[j] = _mm512_unpacklo_epi32(x[j], x[j + 1]);
-        y[j + 1] = _mm512_unpackhi_epi32(x[j], x[j + 1]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) {
-        bytes[2 * j] = _mm512_unpacklo_epi64(y[j], y[j + 2]);
-        bytes[2 * j + 1] = _mm512_unpackhi_epi64(y[j], y[j + 2]);
-    }
-}
-
-/* 64 elements, of which some may not be there. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_load_4(__m512i v[4], const uint8_t *from, __mmask64 live)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) v[j] = _mm512_maskz_loadu_epi32((__mmask16)(live >> (16 * j)), from + 64 * j);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_store_4(void *to, const __m512i v[4], __mmask64 live)
-{
-    uint8_t *p = (uint8_t *)to;
-    unsigned j;
-    if (BSN_LIKELY(live == ~UINT64_C(0))) {
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) _mm512_storeu_si512(p + 64 * j, v[j]);
-    } else {
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) _mm512_mask_storeu_epi32(p + 64 * j, (__mmask16)(live >> (16 * j)), v[j]);
-    }
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_tables(__m512i table[3][2], const uint8_t of[3][128])
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 6; j++) table[j / 2][j % 2] = _mm512_loadu_si512(of[j / 2] + 64 * (j % 2));
-}
-
-/* Cells of 64 elements by x->find, as bytes, and in elements with the exponent in the upper half; exponents, as bytes. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_find(__m512i cells[4], const __m512i v[4], __m512i find[3][2], __m512i *exponents)
-{
-    const __m512i none = _mm512_setzero_si512(), upper = _mm512_set1_epi8((char)0xFE);
-    __m512i b[4], border[2], cell;
-    __mmask64 next;
-    bsn_avx512_bytes(b, v);
-    cell = _mm512_permutex2var_epi8(find[0][0], b[2], find[0][1]);
-    border[0] = _mm512_permutex2var_epi8(find[1][0], b[2], find[1][1]);
-    border[1] = _mm512_permutex2var_epi8(find[2][0], b[2], find[2][1]);
-    next = _mm512_cmpgt_epu8_mask(b[1], border[1]) |
-           _mm512_mask_cmpge_epu8_mask(_mm512_cmpeq_epi8_mask(b[1], border[1]), b[0], border[0]);
-    cell = _mm512_mask_add_epi8(cell, next, cell, _mm512_set1_epi8(1));
-    b[2] = _mm512_and_si512(_mm512_srli_epi16(b[2], 7), _mm512_set1_epi8(1));
-    b[3] = _mm512_ternarylogic_epi32(upper, _mm512_slli_epi16(b[3], 1), b[2], 0xCA); /* a ? b : c: the exponent */
-    bsn_avx512_unpack(cells, cell, none, b[3], none);
-    *exponents = b[3];
-    return cell;
-}
-
-/* Codes; lanes that are not there are zeros. */
-BSN_FUNCTION BSN_AVX512 void bsn_avx512_found_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    const __m512i first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1)), one = _mm512_set1_epi32(1);
-    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    __m512i find[3][2];
-    size_t i;
-    unsigned j, rare;
-    bsn_avx512_tables(find, x->find);
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
-        __m512i v[4], cells[4], exponents;
-        __mmask16 usual[4];
-        __mmask64 normal;
-        bsn_avx512_load_4(v, elements + 4 * i, live);
-        (void)bsn_avx512_find(cells, v, find, &exponents);
-        normal = bsn_avx512_normal(exponents);
-        BSN_UNROLL
-        for (j = 0; j < 4; j++)
-            cells[j] = _mm512_shldv_epi32(_mm512_maskz_add_epi32(_mm512_test_epi32_mask(v[j], magnitude),
-                    _mm512_madd_epi16(cells[j], times), first), v[j], one);
-        bsn_avx512_store_4(codes + i, cells, live);
-        if (BSN_LIKELY(normal == ~UINT64_C(0))) continue;
-        bsn_avx512_in_lanes(usual, normal);
-        for (j = 0; j < 4; j++)
-            for (rare = _mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude); rare; rare &= rare - 1) {
-                const size_t k = i + 16 * j + bsn_lowest_bit(rare);
-                codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
-            }
-    }
-}
-
-/* And those of more cells. */
-BSN_FUNCTION BSN_AVX512 void bsn_avx512_more_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(255), none = _mm512_setzero_si512();
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), first = _mm512_set1_epi32((int)(BSN_CODE_FIRST + 22 * x->cells));
-    const __m512 scale = _mm512_set1_ps((float)x->cells);
-    size_t i;
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), m = _mm512_and_si512(v, mantissa);
-        const __m512i exponent = _mm512_and_si512(_mm512_srli_epi32(v, 23), special), sign = _mm512_srli_epi32(v, 31);
-        const __mmask16 zero = _mm512_cmpeq_epi32_mask(_mm512_add_epi32(v, v), none);
-        __mmask16 unsure;
-        const __m512i cell = bsn_avx512_cell(_mm512_mul_ps(_mm512_cvtepi32_ps(m), _mm512_set1_ps(1.0f / 8388608)), scale, &unsure);
-        __m512i code = _mm512_add_epi32(_mm512_add_epi32(_mm512_madd_epi16(exponent, cells), first), cell);
-        unsigned rare = unsure & _mm512_test_epi32_mask(m, m);
-        code = _mm512_or_si512(_mm512_maskz_add_epi32((__mmask16)~zero, code, code), sign);
-        _mm512_mask_storeu_epi32(codes + i, live, code);
-        rare |= _mm512_cmpge_epu32_mask(_mm512_sub_epi32(exponent, _mm512_set1_epi32(1)), _mm512_set1_epi32(254)) & (unsigned)~zero;
-        for (rare &= live; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            codes[k] = bsn_log_code(x, bsn_element_load(elements + 4 * k, 4), 4);
-        }
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
-{
-    if (x->finds) bsn_avx512_found_codes(x, codes, elements, n);
-    else bsn_avx512_more_codes(x, codes, elements, n);
-}
-
-/* The largest exponent of numbers of F32. */
-BSN_FUNCTION BSN_AVX512 uint32_t bsn_avx512_highest(const uint8_t *elements, size_t n)
-{
-    const __m512i special = _mm512_set1_epi32(0x7F800000);
-    __m512i top = _mm512_setzero_si512();
-    size_t i;
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_and_si512(_mm512_maskz_loadu_epi32(live, elements + 4 * i), special);
-        top = _mm512_mask_max_epi32(top, _mm512_cmpneq_epi32_mask(v, special), top, v);
-    }
-    return (uint32_t)_mm512_reduce_max_epi32(top) >> 23;
-}
-
-/* Groups of 16, a bit each, in which are elements that are no zeros, but have their words: left to the end, as a call takes all
- * registers. Returns how many stand exactly. */
-BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
-                                       uint64_t groups)
-{
-    size_t i, exact = 0;
-    for (; groups; groups &= groups - 1) {
-        const size_t first = 16 * bsn_lowest_bit(groups);
-        for (i = first; i < n && i < first + 16; i++) {
-            const uint32_t v = (uint32_t)bsn_element_load(elements + 4 * i, 4);
-            if (v << 1 && !(words[i] >> p->signs)) exact += bsn_log_word(p, e, words, elements, i, (v >> 23 & 255) % 255 == 0);
-        }
-    }
-    return exact;
-}
-
-/* Words, and how far significands are from what they become, where x->find finds cells; h is the significand, halved until it is
- * less than 1. n is at most 1024. Returns the groups that are left to bsn_log_words_left. */
-BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_found_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
-                                                      const uint8_t *elements, size_t n)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), half = _mm512_set1_epi32(0x3F000000);
-    const __m512i times = _mm512_set1_epi32((int)(x->cells << 16 | 1)), magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    const __m512i one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
-    const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
-    __m512i find[3][2], table[3][2], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    uint64_t odd = 0;
-    size_t i, counted = 0;
-    unsigned j;
-    bsn_avx512_tables(find, x->find);
-    bsn_avx512_tables(table, x->bytes);
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
-        __m512i v[4], cells[4], center[4], cell, exponents;
-        __mmask16 usual[4] = { 0xFFFF, 0xFFFF, 0xFFFF, 0xFFFF };
-        __mmask64 normal;
-        bsn_avx512_load_4(v, elements + 4 * i, live);
-        cell = bsn_avx512_find(cells, v, find, &exponents);
-        bsn_avx512_unpack(center, _mm512_permutex2var_epi8(table[0][0], cell, table[0][1]),
-                          _mm512_permutex2var_epi8(table[1][0], cell, table[1][1]),
-                          _mm512_permutex2var_epi8(table[2][0], cell, table[2][1]), _mm512_set1_epi8(0x3F));
-        normal = bsn_avx512_normal(exponents);
-        counted += bsn_x86_ones(normal);
-        if (BSN_UNLIKELY(normal != ~UINT64_C(0))) bsn_avx512_in_lanes(usual, normal);
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) {
-            const __m512i h = _mm512_ternarylogic_epi32(half, v[j], mantissa, 0xF8);
-            __m512i above;
-            if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, i + 16 * j, (__mmask16)(live >> (16 * j))));
-            above = _mm512_sub_epi32(_mm512_madd_epi16(cells[j], times), below);
-            usual[j] = _mm512_mask_cmpgt_epi32_mask(usual[j], above, one);
-            cells[j] = _mm512_shldv_epi32(_mm512_maskz_mov_epi32(usual[j], above), v[j], up);
-            center[j] = _mm512_maskz_abs_epi32(usual[j], _mm512_sub_epi32(h, center[j]));
-        }
-        bsn_avx512_store_4(words + i, cells, live);
-        bsn_avx512_store_4(distance + i, center, live);
-        if (BSN_LIKELY((usual[0] & usual[1] & usual[2] & usual[3]) == 0xFFFF)) continue;
-        for (j = 0; j < 4; j++)
-            odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual[j], v[j], magnitude) != 0) << (i / 16 + j);
-    }
-    e->counted += counted;
-    return odd;
-}
-
-/* Words, and how far significands are from what they become. Cells as above; h is the significand, halved until it is less than
- * 1. n is at most 1024. Returns the same. */
-BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_words(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
-                                              const uint8_t *elements, size_t n, unsigned pairs)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000);
-    const __m512i lowest_normal = _mm512_set1_epi32(0x800000), half = _mm512_set1_epi32(0x3F000000);
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), up = _mm512_set1_epi32((int)row.signs);
-    const __m512i base = _mm512_set1_epi32((int)(row.base - BSN_CODE_FIRST - 22 * x->cells));
-    const __m512 scale = _mm512_set1_ps((float)x->cells);
-    __m512i t[8], below = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    uint64_t odd = 0;
-    size_t i, counted = 0;
-    unsigned j;
-    bsn_avx512_log_table(t, x->normal, pairs);
-    for (j = 0; j < 2 * pairs; j++) t[j] = _mm512_or_si512(t[j], half);
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
-        const __m512i h = _mm512_ternarylogic_epi32(half, v, mantissa, 0xF8);
-        const __mmask16 normal = _mm512_cmplt_epu32_mask(_mm512_sub_epi32(octave, lowest_normal), _mm512_set1_epi32(0x7F000000));
-        __mmask16 unsure, usual;
-        __m512i cell = bsn_avx512_cell(_mm512_fmsub_ps(_mm512_castsi512_ps(h), _mm512_set1_ps(2), _mm512_set1_ps(1)), scale,
-                                       &unsure);
-        __m512i first, center;
-        unsigned rare = unsure & normal & _mm512_test_epi32_mask(v, mantissa);
-        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-            const unsigned k = bsn_lowest_bit(rare);
-            const uint32_t s = (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000;
-            cell = _mm512_mask_set1_epi32(cell, (__mmask16)(1u << k), (int)bsn_log_cell(x, s));
-        }
-        if (row.columns) below = _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live));
-        first = _mm512_sub_epi32(_mm512_madd_epi16(_mm512_srli_epi32(octave, 23), cells), below);
-        usual = _mm512_mask_cmpgt_epi32_mask(normal, _mm512_add_epi32(cell, first), one);
-        _mm512_mask_storeu_epi32(words + i, live, _mm512_shldv_epi32(_mm512_maskz_add_epi32(usual, cell, first), v, up));
-        center = bsn_avx512_entry(t, x->normal, cell, normal, pairs);
-        if (!pairs) center = _mm512_or_si512(center, half);
-        _mm512_mask_storeu_epi32(distance + i, live, _mm512_maskz_abs_epi32(usual, _mm512_sub_epi32(h, center)));
-        counted += bsn_x86_ones(normal);
-        odd |= (uint64_t)(_mm512_mask_test_epi32_mask((__mmask16)~usual, v, _mm512_set1_epi32(0x7FFFFFFF)) != 0) << (i / 16);
-    }
-    e->counted += counted;
-    return odd;
-}
-
-/* One function for each: together they would need the stack of all. */
-#define BSN_WORDS_OF(pairs)                                                                           \
-    BSN_FUNCTION BSN_AVX512 uint64_t bsn_avx512_words##pairs(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
-                                                           const uint8_t *elements, size_t n)         \
-    {                                                                                                 \
-        return bsn_avx512_words(p, e, words, distance, elements, n, pairs);                           \
-    }
-BSN_WORDS_OF(0)
-BSN_WORDS_OF(4)
-#undef BSN_WORDS_OF
-
-/* Errors from distances. A quotient of binary32 rounded up, then to the next integer, is the quotient rounded up, as it is below
- * 2^24. Sums of 256 relative errors below 2^23 fit a lane. */
-BSN_FUNCTION BSN_AVX512 void bsn_avx512_errors(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements,
-                                               size_t n)
-{
-    const __m512i mantissa = _mm512_set1_epi32(0x7FFFFF), special = _mm512_set1_epi32(0x7F800000), none = _mm512_setzero_si512();
-    const __m512i half = _mm512_set1_epi32(0x3F000000), round = _mm512_set1_epi64(127);
-    const unsigned window = bsn_log_window(x);
-    const uint32_t highest = bsn_avx512_highest(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
-    const __m512i lowest = _mm512_set1_epi32((int)(2 * exponent));
-    __m512i sum = none, relative = none, largest = none, square = none;
-    uint64_t total[8];
-    uint32_t most;
-    size_t i;
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i v = _mm512_maskz_loadu_epi32(live, elements + 4 * i), octave = _mm512_and_si512(v, special);
-        const __m512i d = _mm512_maskz_loadu_epi32(live, distance + i), odd = _mm512_srli_epi64(d, 32);
-        const __m512 exactly = _mm512_cvtepi32_ps(d), of = _mm512_castsi512_ps(_mm512_ternarylogic_epi32(half, v, mantissa, 0xF8));
-        const __m512i r = _mm512_cvt_roundps_epi32(_mm512_div_round_ps(exactly, of, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC),
-                                                   _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-        const __m512i higher = _mm512_sub_epi32(_mm512_srli_epi32(octave, 22), lowest);
-        const __mmask16 apart = _mm512_test_epi32_mask(d, d);
-        unsigned rare = _mm512_mask_cmpgt_epi32_mask(apart, none, higher);
-        sum = _mm512_add_epi32(sum, r);
-        relative = _mm512_max_epi32(relative, r);
-        largest = _mm512_mask_max_epu32(largest, apart, largest, _mm512_add_epi32(_mm512_castps_si512(exactly), octave));
-        /* shifts by 64 and more, as those of too low an octave are, leave 0 */
-        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(d, d), round), 7),
-                _mm512_maskz_mov_epi32(0x5555, higher)));
-        square = _mm512_add_epi64(square, _mm512_sllv_epi64(_mm512_srli_epi64(_mm512_add_epi64(_mm512_mul_epu32(odd, odd), round),
-                7), _mm512_srli_epi64(higher, 32)));
-        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            const uint64_t wide = distance[k];
-            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (wide * wide + 127) >> 7;
-        }
-    }
-    most = (uint32_t)_mm512_reduce_max_epi32(relative);
-    e->relative_sum += (uint64_t)_mm512_reduce_add_epi64(_mm512_add_epi64(_mm512_srli_epi64(sum, 32),
-            _mm512_maskz_mov_epi32(0x5555, sum)));
-    if (e->relative < most) e->relative = most;
-    bsn_errors_note(e, _mm512_reduce_max_epu32(largest));
-    _mm512_storeu_si512(total, square);
-    for (i = 0; i < 8; i++) bsn_log_square_sum(e, total[i], exponent, window);
-}
-
-static BSN_AVX512 size_t bsn_avx512_log_words(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
-                                              uint8_t *room)
-{
-    uint32_t *distance = (uint32_t *)(void *)room;
-    size_t i, exact = 0;
-    uint64_t odd;
-    if (!e) bsn_avx512_log_codes(p->log, words, elements, n);
-    for (i = 0; e && i < n; i += 1024) { /* while they are in the first-level cache */
-        const size_t m = bsn_min(1024, n - i);
-        const bsn_row row = bsn_rest_of(p, i);
-        bsn_prefetch(elements + 4 * (i + 1024), 4096); /* while errors are measured */
-        if (p->log->finds) odd = bsn_avx512_found_words(&row, e, words + i, distance, elements + 4 * i, m);
-        else if (p->log->cells <= 128) odd = bsn_avx512_words4(&row, e, words + i, distance, elements + 4 * i, m);
-        else odd = bsn_avx512_words0(&row, e, words + i, distance, elements + 4 * i, m);
-        if (odd) exact += bsn_log_words_left(&row, e, words + i, elements + 4 * i, m, odd);
-        bsn_avx512_errors(e, p->log, distance, elements + 4 * i, m);
-    }
-    return exact;
-}
-
-/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of
- * which two roundings take less than 2^-13; it is not asked for where q is too large. */
-BSN_INLINE BSN_AVX512 int bsn_avx512_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart,
-                                             unsigned pairs)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m512i end = _mm512_set1_epi32((int)(x->cells * x->type.count)), limit = _mm512_set1_epi32((int)bsn_row_limit(p));
-    const __m512i cells = _mm512_set1_epi32((int)x->cells), one = _mm512_set1_epi32(1), signs = _mm512_set1_epi32((int)p->signs);
-    const __m512i base = _mm512_set1_epi32((int)(p->base - BSN_CODE_FIRST)), below = _mm512_set1_epi32(22);
-    const __m512i first = _mm512_add_epi32(base, _mm512_set1_epi32((int)bsn_expected(row.row, x->cells)));
-    const __m512 part = _mm512_set1_ps(1.0f / (float)x->cells), half = _mm512_set1_ps(0.5f);
-    const __m128i down = _mm_cvtsi32_si128((int)p->signs);
-    const __m512 half_part = _mm512_set1_ps(0.5f / (float)x->cells);
-    /* words of numbers with full precision: from `least` on, so many; nothing is lost in them */
-    const int64_t above = (int64_t)row.base - ((int64_t)(row.base >> 31) << 32) - BSN_CODE_FIRST + bsn_expected(row.row, x->cells);
-    const int64_t start = 23 * (int64_t)x->cells - above;
-    const int64_t stop = (int64_t)x->cells * x->type.count - above;
-    const int64_t least = start > (int64_t)BSN_CODE_FIRST ? start : (int64_t)BSN_CODE_FIRST;
-    const uint32_t numbers = row.columns || stop <= least ? 0 : (uint32_t)(stop - least);
-    const __m512i from = _mm512_set1_epi32((int)(uint32_t)least), count = _mm512_set1_epi32((int)numbers);
-    __m512i t[8];
-    size_t i, stand = 0;
-    unsigned bad = 0, rare;
-    bsn_avx512_log_table(t, x->normal, pairs);
-    for (i = 0; i < n; i += 16) {
-        const __mmask16 live = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xFFFFu);
-        const __m512i word = _mm512_maskz_loadu_epi32(live, words + 4 * i), u = _mm512_srl_epi32(word, down);
-        if (BSN_LIKELY(_mm512_cmplt_epu32_mask(_mm512_sub_epi32(u, from), count) == 0xFFFF)) { /* as below, without the rest */
-            const __m512i q = _mm512_add_epi32(u, first);
-            const __m512i octave = _mm512_cvttps_epi32(_mm512_fmadd_ps(_mm512_cvtepi32_ps(q), part, half_part));
-            const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
-            const __m512i y = _mm512_add_epi32(bsn_avx512_entry(t, x->normal, cell, 0xFFFF, pairs),
-                                               _mm512_slli_epi32(_mm512_sub_epi32(octave, below), 23));
-            _mm512_storeu_si512(elements + 4 * i, _mm512_or_si512(y, _mm512_slli_epi32(_mm512_and_si512(word, signs), 31)));
-            continue;
-        }
-        const __mmask16 coded = _mm512_cmpgt_epu32_mask(u, one);
-        const __m512i q = _mm512_maskz_add_epi32(coded, u,
-                row.columns ? _mm512_add_epi32(base, bsn_avx512_expected(&row, i, live)) : first);
-        const __m512i octave = _mm512_cvttps_epi32(_mm512_mul_ps(_mm512_add_ps(_mm512_cvtepi32_ps(q), half), part));
-        const __m512i cell = _mm512_sub_epi32(q, _mm512_madd_epi16(octave, cells));
-        const __mmask16 normal = _mm512_mask_cmpgt_epi32_mask(coded, octave, below);
-        const __mmask16 lost = _mm512_mask_cmpge_epu32_mask(coded, q, end) | _mm512_mask_cmpge_epu32_mask(coded, u, limit);
-        __m512i y;
-        bad |= lost;
-        stand += bsn_x86_ones(_mm512_cmpeq_epi32_mask(u, one));
-        y = bsn_avx512_entry(t, x->normal, cell, normal & (__mmask16)~lost, pairs);
-        y = _mm512_maskz_add_epi32(normal, y, _mm512_slli_epi32(_mm512_sub_epi32(octave, below), 23));
-        y = _mm512_or_si512(y, _mm512_slli_epi32(_mm512_and_si512(word, signs), 31));
-        _mm512_mask_storeu_epi32(elements + 4 * i, live, y);
-        for (rare = coded & ~normal & ~(unsigned)lost; rare; rare &= rare - 1) {
-            const size_t k = i + bsn_lowest_bit(rare);
-            const bsn_row rest = bsn_rest_of(&row, k);
-            size_t none = 0;
-            bad |= !bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, &none);
-        }
-    }
-    *apart += stand;
-    return !bad;
-}
-
-static BSN_AVX512 int bsn_avx512_log_numbers(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
-{
-    return p->log->cells <= 128 ? bsn_avx512_numbers(p, elements, words, n, apart, 4)
-                                : bsn_avx512_numbers(p, elements, words, n, apart, 0);
-}
-
-/* What 32 elements are above, but for what all are: see bsn_row_expected. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_above(__m512i columns, __m512i row, __m512i cells, __m512i first)
-{
-    const __m512i x = _mm512_mullo_epi16(_mm512_add_epi16(columns, row), cells); /* at most 510 * 118 */
-    return _mm512_add_epi16(_mm512_srli_epi16(_mm512_add_epi16(x, _mm512_set1_epi16(4)), 3), first);
-}
-
-/* 64 elements at a time: words of 15 bits in 16, exponents and cells in bytes, of which look-ups make those of the elements. They
- * are taken in such an order that unpacking bytes to elements, in lanes of 16, puts these in theirs. */
-static BSN_AVX512 uint64_t bsn_avx512_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
-                                               const uint8_t *low, size_t n, unsigned shift)
-{
-    const bsn_log *x = p->log;
-    const bsn_row row = *p; /* no store changes it */
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15); /* and back */
-    const __m512i none = _mm512_setzero_si512(), one = _mm512_set1_epi8(1), low7 = _mm512_set1_epi8(0x7F);
-    const __m512i cells = _mm512_set1_epi16((short)x->cells), of_row = _mm512_set1_epi16((short)row.row);
-    const __m512i factor = _mm512_set1_epi16((short)BSN_JOIN_FACTOR(x->cells));
-    const __m512i base = _mm512_set1_epi16((short)(row.base - BSN_CODE_FIRST - 22 * x->cells));
-    const __m512i sign = _mm512_set1_epi8((char)(row.signs ? 0x80 : 0)), same = bsn_avx512_above(none, of_row, cells, base);
-    const __m128i up = _mm_cvtsi32_si128((int)shift), down = _mm_cvtsi32_si128((int)row.signs);
-    const __m128i part = _mm_cvtsi32_si128((int)BSN_JOIN_SHIFT(x->cells));
-    const uint8_t *lowest = shift ? low : symbols;
-    __m512i table[3][2];
-    uint64_t any = 0;
-    size_t i;
-    unsigned j;
-    bsn_avx512_tables(table, x->bytes);
-    for (i = 0; i < n; i += 64) {
-        const __mmask64 live = n - i < 64 ? (UINT64_C(1) << (n - i)) - 1 : ~UINT64_C(0);
-        const __m512i s = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, symbols + i));
-        const __m512i l = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, low + i));
-        const __m512i d = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, lowest + i));
-        __m512i u[2], e[2], c[2], y[4], few, exponent, index;
-        __mmask64 coded, odd;
-        u[0] = _mm512_or_si512(_mm512_sll_epi16(_mm512_unpacklo_epi8(s, none), up), _mm512_unpacklo_epi8(l, none));
-        u[1] = _mm512_or_si512(_mm512_sll_epi16(_mm512_unpackhi_epi8(s, none), up), _mm512_unpackhi_epi8(l, none));
-        e[0] = e[1] = same;
-        if (row.columns) {
-            const __m512i k = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi8(live, row.columns + i));
-            e[0] = bsn_avx512_above(_mm512_unpacklo_epi8(k, none), of_row, cells, base);
-            e[1] = bsn_avx512_above(_mm512_unpackhi_epi8(k, none), of_row, cells, base);
-        }
-        BSN_UNROLL
-        for (j = 0; j < 2; j++) {
-            u[j] = _mm512_srl_epi16(u[j], down);
-            c[j] = _mm512_add_epi16(u[j], e[j]);
-            e[j] = _mm512_srl_epi16(_mm512_mulhi_epu16(c[j], factor), part);
-            c[j] = _mm512_sub_epi16(c[j], _mm512_mullo_epi16(e[j], cells));
-        }
-        few = _mm512_packus_epi16(u[0], u[1]); /* 255: or more */
-        exponent = _mm512_packus_epi16(e[0], e[1]);
-        index = _mm512_packus_epi16(c[0], c[1]);
-        coded = _mm512_test_epi8_mask(few, few);
-        /* neither a zero nor 2 and more with an exponent of 1 to 254 */
-        odd = _mm512_mask_cmpeq_epi8_mask(coded, few, one) |
-              _mm512_mask_cmpgt_epu8_mask(coded, _mm512_sub_epi8(exponent, one), _mm512_set1_epi8((char)253));
-        y[0] = _mm512_maskz_permutex2var_epi8(coded, table[0][0], index, table[0][1]);
-        y[1] = _mm512_maskz_permutex2var_epi8(coded, table[1][0], index, table[1][1]);
-        y[2] = _mm512_permutex2var_epi8(table[2][0], index, table[2][1]);
-        y[2] = _mm512_ternarylogic_epi32(y[2], low7, _mm512_slli_epi16(exponent, 7), 0xF2); /* a | (~b & c) */
-        y[2] = _mm512_maskz_mov_epi8(coded, y[2]);
-        y[3] = _mm512_maskz_mov_epi8(coded, _mm512_and_si512(_mm512_srli_epi16(exponent, 1), low7));
-        y[3] = _mm512_ternarylogic_epi32(y[3], _mm512_slli_epi16(d, 7), sign, 0xF8); /* a | (b & c) */
-        bsn_avx512_unpack(y, y[0], y[1], y[2], y[3]);
-        bsn_avx512_store_4(elements + 4 * i, y, live);
-        if (odd) odd = _mm512_movepi8_mask(_mm512_permutexvar_epi32(order, _mm512_movm_epi8(odd))) & live;
-        bsn_store_some(mask + i / 8, odd, bsn_mask_bytes(bsn_min(64, n - i)));
-        any |= odd;
-    }
-    return any;
-}
-
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_avx512_##name),
 #define BSN_TABLE(has)                                                                                \
     { "avx512", 4096, BSN_LEAVES | BSN_STARTS | BSN_FINISHES | BSN_FINISHES_BITS | BSN_LOGS | (has), BSN_KERNELS(BSN_SLOT) }
@@ -3970,6 +3111,106 @@ BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uin
     v[1] = (uint8x16_t)vzip2q_u16(low, above_low);
     v[2] = (uint8x16_t)vzip1q_u16(high, above_high);
     v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
+}
+
+/* of cells */
+typedef uint8x16_t bsn_neon_w;
+typedef const uint8_t (*bsn_neon_t)[128];
+
+BSN_INLINE uint8x16_t bsn_neon_equal_m(uint8x16_t x, uint8x16_t y) { return vceqq_u8(x, y); }
+BSN_INLINE uint8x16_t bsn_neon_equal_w(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vceqq_u32((uint32x4_t)x, (uint32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_above_w(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vcgtq_s32((int32x4_t)x, (int32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_reach_w(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vcgeq_u32((uint32x4_t)x, (uint32x4_t)y); }
+BSN_INLINE unsigned bsn_neon_bits_w(uint8x16_t m)
+{
+    static const uint32_t bit[4] = { 1, 2, 4, 8 };
+    return vaddvq_u32((uint32x4_t)m & vld1q_u32(bit));
+}
+BSN_INLINE uint8x16_t bsn_neon_less_f(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vcltq_f32((float32x4_t)x, (float32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_add_f(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vaddq_f32((float32x4_t)x, (float32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_sub_f(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vsubq_f32((float32x4_t)x, (float32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_mul_f(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vmulq_f32((float32x4_t)x, (float32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_div_f(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vdivq_f32((float32x4_t)x, (float32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_fma_f(uint8x16_t x, uint8x16_t y, uint8x16_t z)
+{
+    return (uint8x16_t)vfmaq_f32((float32x4_t)z, (float32x4_t)x, (float32x4_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_to_f(uint8x16_t x) { return (uint8x16_t)vcvtq_f32_s32((int32x4_t)x); }
+BSN_INLINE uint8x16_t bsn_neon_of_f(uint8x16_t x) { return (uint8x16_t)vcvtq_s32_f32((float32x4_t)x); }
+BSN_INLINE uint8x16_t bsn_neon_zip_low(unsigned width, uint8x16_t x, uint8x16_t y)
+{
+    return width == 1 ? vzip1q_u8(x, y) : (uint8x16_t)vzip1q_u16((uint16x8_t)x, (uint16x8_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_zip_high(unsigned width, uint8x16_t x, uint8x16_t y)
+{
+    return width == 1 ? vzip2q_u8(x, y) : (uint8x16_t)vzip2q_u16((uint16x8_t)x, (uint16x8_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_pack(uint8x16_t x, uint8x16_t y)
+{
+    return vqmovn_high_u16(vqmovn_u16((uint16x8_t)x), (uint16x8_t)y);
+}
+BSN_INLINE uint8x16_t bsn_neon_mul(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)((uint16x8_t)x * (uint16x8_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_mul_w(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)((uint32x4_t)x * (uint32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_mul_high(uint8x16_t x, uint8x16_t y)
+{
+    return (uint8x16_t)vuzp2q_u16((uint16x8_t)vmull_u16(vget_low_u16((uint16x8_t)x), vget_low_u16((uint16x8_t)y)),
+                                  (uint16x8_t)vmull_high_u16((uint16x8_t)x, (uint16x8_t)y));
+}
+BSN_INLINE uint8x16_t bsn_neon_product(uint8x16_t x, uint8x16_t y) { return bsn_neon_mul_w(x, y); }
+BSN_INLINE uint8x16_t bsn_neon_between(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vabdq_s32((int32x4_t)x, (int32x4_t)y); }
+BSN_INLINE uint8x16_t bsn_neon_max(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vmaxq_u32((uint32x4_t)x, (uint32x4_t)y); }
+BSN_INLINE uint64_t bsn_neon_lane_bits(uint8x16_t m)
+{
+    static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    uint8x16_t x = m & vld1q_u8(bit);
+    x = vpaddq_u8(x, x);
+    x = vpaddq_u8(x, x);
+    return vgetq_lane_u16((uint16x8_t)vpaddq_u8(x, x), 0);
+}
+BSN_INLINE void bsn_neon_bytes(uint8x16_t b[4], const uint8x16_t v[4])
+{
+    const uint16x8_t v0 = (uint16x8_t)v[0], v1 = (uint16x8_t)v[1], v2 = (uint16x8_t)v[2], v3 = (uint16x8_t)v[3];
+    const uint8x16_t low = (uint8x16_t)vuzp1q_u16(v0, v1), high = (uint8x16_t)vuzp1q_u16(v2, v3);
+    const uint8x16_t upper_low = (uint8x16_t)vuzp2q_u16(v0, v1), upper_high = (uint8x16_t)vuzp2q_u16(v2, v3);
+    b[0] = vuzp1q_u8(low, high);
+    b[1] = vuzp2q_u8(low, high);
+    b[2] = vuzp1q_u8(upper_low, upper_high);
+    b[3] = vuzp2q_u8(upper_low, upper_high);
+}
+BSN_INLINE bsn_neon_t bsn_neon_tables(const bsn_log *x, unsigned find) { return find ? x->find : x->bytes; }
+BSN_INLINE uint8x16x4_t bsn_neon_table(const uint8_t *p)
+{
+    const uint8x16x4_t t = { { vld1q_u8(p), vld1q_u8(p + 16), vld1q_u8(p + 32), vld1q_u8(p + 48) } };
+    return t;
+}
+BSN_INLINE void bsn_neon_of_tables(uint8x16_t out[3], const bsn_neon_t *t, uint8x16_t index, size_t end)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 3; j++) out[j] = vqtbl4q_u8(bsn_neon_table((*t)[j]), index);
+    if (end <= 64) return;
+    index = vsubq_u8(index, vdupq_n_u8(64));
+    BSN_UNROLL
+    for (j = 0; j < 3; j++) out[j] = vqtbx4q_u8(out[j], bsn_neon_table((*t)[j] + 64), index);
+}
+BSN_INLINE uint8x16_t bsn_neon_entries(const bsn_neon_t *t, const uint32_t *table, uint8x16_t index, int small)
+{
+    const uint64x2_t k = (uint64x2_t)index;
+    const uint64_t a = vgetq_lane_u64(k, 0), b = vgetq_lane_u64(k, 1);
+    uint32x4_t x = vdupq_n_u32(table[(uint32_t)a]);
+    (void)t, (void)small;
+    x = vld1q_lane_u32(table + (a >> 32), x, 1);
+    x = vld1q_lane_u32(table + (uint32_t)b, x, 2);
+    return (uint8x16_t)vld1q_lane_u32(table + (b >> 32), x, 3);
+}
+BSN_INLINE uint8x16_t bsn_neon_square_sum(uint8x16_t sum, uint8x16_t d, uint8x16_t octaves)
+{
+    const int32x4_t n = (int32x4_t)octaves;
+    const uint32x4_t x = (uint32x4_t)d & vcgezq_s32(n); /* or shifts would take the lowest bytes of their numbers */
+    const uint64x2_t round = vdupq_n_u64(127);
+    const uint64x2_t low = vmlal_u32(round, vget_low_u32(x), vget_low_u32(x)), high = vmlal_high_u32(round, x, x);
+    const uint64x2_t shifted = vshlq_u64(low >> 7, vmovl_s32(vget_low_s32(n)));
+    return (uint8x16_t)((uint64x2_t)sum + shifted + vshlq_u64(high >> 7, vmovl_high_s32(n)));
 }
 
 /* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
@@ -4405,18 +3646,12 @@ static void bsn_neon_node_fork(bsn_fork *fork, const uint8_t *codes, size_t firs
 #define bsn_neon_start bsn_scalar_start
 #define bsn_neon_finish bsn_scalar_finish
 #define bsn_neon_places bsn_scalar_places
-#define bsn_neon_log_words bsn_scalar_log_words
-#define bsn_neon_log_numbers bsn_scalar_log_numbers
-#define bsn_neon_log_join bsn_scalar_log_join
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_neon_##name),
-static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, 0, BSN_KERNELS(BSN_SLOT) };
+static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
 #undef bsn_neon_start
 #undef bsn_neon_finish
 #undef bsn_neon_places
-#undef bsn_neon_log_words
-#undef bsn_neon_log_numbers
-#undef bsn_neon_log_join
 
 /* ---- tables of kernels ---- */
 
@@ -4436,6 +3671,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #undef BSN_PASTE_
 #undef BSN_T_INLINE
 #undef BSN_T_KERNEL
+#undef BSN_T_FUNCTION
 #undef BSN_NEON_LANES
 #undef BSN_NEON_SHIFT
 #undef BSN_APART
@@ -4551,6 +3787,55 @@ BSN_T_INLINE BSN_T(v) BSN_T(multiply)(BSN_T(v) x, uint32_t by)
     return BSN_MM(add_epi64)(BSN_MM(mul_epu32)(x, y), BSN_MM(slli_epi64)(high, 32));
 }
 BSN_T_INLINE BSN_T(v) BSN_T(swap)(BSN_T(v) x) { return BSN_MM(alignr_epi8)(x, x, 8); }
+
+/* of cells */
+#define BSN_PS(op, x, y) BSN_SI(castps_)(BSN_MM(op)(BSN_PASTE(BSN_SI(cast), _ps)(x), BSN_PASTE(BSN_SI(cast), _ps)(y)))
+BSN_T_INLINE BSN_T(v) BSN_T(add_f)(BSN_T(v) x, BSN_T(v) y) { return BSN_PS(add_ps, x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(sub_f)(BSN_T(v) x, BSN_T(v) y) { return BSN_PS(sub_ps, x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(mul_f)(BSN_T(v) x, BSN_T(v) y) { return BSN_PS(mul_ps, x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(to_f)(BSN_T(v) x) { return BSN_SI(castps_)(BSN_MM(cvtepi32_ps)(x)); }
+BSN_T_INLINE BSN_T(v) BSN_T(of_f)(BSN_T(v) x) { return BSN_MM(cvttps_epi32)(BSN_PASTE(BSN_SI(cast), _ps)(x)); }
+BSN_T_INLINE BSN_T(v) BSN_T(zip_low)(unsigned width, BSN_T(v) x, BSN_T(v) y)
+{
+    return width == 1 ? BSN_MM(unpacklo_epi8)(x, y) : BSN_MM(unpacklo_epi16)(x, y);
+}
+BSN_T_INLINE BSN_T(v) BSN_T(zip_high)(unsigned width, BSN_T(v) x, BSN_T(v) y)
+{
+    return width == 1 ? BSN_MM(unpackhi_epi8)(x, y) : BSN_MM(unpackhi_epi16)(x, y);
+}
+BSN_T_INLINE BSN_T(v) BSN_T(pack)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(packus_epi16)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(mul)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(mullo_epi16)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(mul_high)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(mulhi_epu16)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(product)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(madd_epi16)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(between)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(abs_epi32)(BSN_MM(sub_epi32)(x, y)); }
+BSN_T_INLINE BSN_T(v) BSN_T(max)(BSN_T(v) x, BSN_T(v) y) { return BSN_MM(max_epu32)(x, y); }
+BSN_T_INLINE void BSN_T(bytes)(BSN_T(v) b[4], const BSN_T(v) v[4])
+{
+    const BSN_T(v) fours = BSN_T(sixteen)(_mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+    BSN_T(v) x[4], y[4];
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) x[j] = BSN_MM(shuffle_epi8)(v[j], fours);
+    BSN_UNROLL
+    for (j = 0; j < 4; j += 2) {
+        y[j] = BSN_MM(unpacklo_epi32)(x[j], x[j + 1]);
+        y[j + 1] = BSN_MM(unpackhi_epi32)(x[j], x[j + 1]);
+    }
+    BSN_UNROLL
+    for (j = 0; j < 2; j++) {
+        b[2 * j] = BSN_MM(unpacklo_epi64)(y[j], y[j + 2]);
+        b[2 * j + 1] = BSN_MM(unpackhi_epi64)(y[j], y[j + 2]);
+    }
+}
+/* Shifts by 64 and more, as those of too low an octave are, leave 0. */
+BSN_T_INLINE BSN_T(v) BSN_T(square_sum)(BSN_T(v) sum, BSN_T(v) d, BSN_T(v) octaves)
+{
+    const BSN_T(v) round = BSN_T(all)(8, 127), odd = BSN_T_SHR(8, d, 32);
+    const BSN_T(v) x = BSN_T_SHR(8, BSN_T(add)(8, BSN_MM(mul_epu32)(d, d), round), 7);
+    const BSN_T(v) y = BSN_T_SHR(8, BSN_T(add)(8, BSN_MM(mul_epu32)(odd, odd), round), 7);
+    sum = BSN_T(add)(8, sum, BSN_MM(sllv_epi64)(x, BSN_T(and)(octaves, BSN_T(all)(8, 0xFFFFFFFF))));
+    return BSN_T(add)(8, sum, BSN_MM(sllv_epi64)(y, BSN_T_SHR(8, octaves, 32)));
+}
 
 #endif
 
@@ -5263,6 +4548,429 @@ BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const u
     }
 }
 
+/* ---- cells of F32, BSN_T_BYTES elements at a time ---- */
+
+#if !BSN_T_MASKS /* masks are registers */
+BSN_T_INLINE BSN_T(m) BSN_T(and_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(and)(x, y); }
+BSN_T_INLINE BSN_T(m) BSN_T(or_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(or)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(keep)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
+BSN_T_INLINE BSN_T(v) BSN_T(next)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(sub)(1, x, m); }
+BSN_T_INLINE BSN_T(w) BSN_T(and_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(and)(x, y); }
+BSN_T_INLINE BSN_T(w) BSN_T(or_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(or)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(keep_w)(BSN_T(w) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
+BSN_T_INLINE BSN_T(v) BSN_T(append)(BSN_T(v) x, BSN_T(v) v, BSN_T(n) up, BSN_T(n) down)
+{
+    return BSN_T(or)(BSN_T(shl)(4, x, up), BSN_T(shr)(4, v, down));
+}
+BSN_T_INLINE void BSN_T(to_w)(BSN_T(w) w[4], BSN_T(m) m) { BSN_T(unpack)(w, m, m, m, m); }
+
+/* Quotients and their rests as in bsn_log_errors32. */
+BSN_T_INLINE BSN_T(v) BSN_T(quotients)(BSN_T(v) d, BSN_T(v) exactly, BSN_T(v) h)
+{
+    const BSN_T(v) about = BSN_T(of_f)(BSN_T(div_f)(exactly, h)), of = BSN_T(sub)(4, h, BSN_T(all)(4, 0x3E800000));
+    const BSN_T(v) rest = BSN_T(sub)(4, BSN_T_SHL(4, d, 24), BSN_T(mul_w)(about, of));
+    return BSN_T(sub)(4, about, BSN_T(add)(4, BSN_T(above_w)(rest, BSN_T(all)(8, 0)), BSN_T(above_w)(rest, of)));
+}
+#endif
+
+BSN_T_INLINE BSN_T(v) BSN_T(all_f)(float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    return BSN_T(all)(4, bits);
+}
+
+BSN_T_INLINE uint64_t BSN_T(sum)(BSN_T(v) x)
+{
+    uint32_t lanes[BSN_T_BYTES / 4], *lane = lanes;
+    uint64_t sum = 0;
+    unsigned i;
+    BSN_OPAQUE("+r", lane); /* or compilers keep the lanes in memory */
+    BSN_T(store)((uint8_t *)lane, x);
+    for (i = 0; i < BSN_T_BYTES / 4; i++) sum += lane[i];
+    return sum;
+}
+
+BSN_T_INLINE uint32_t BSN_T(most)(BSN_T(v) x)
+{
+    uint32_t lanes[BSN_T_BYTES / 4], *lane = lanes;
+    unsigned i;
+    BSN_OPAQUE("+r", lane);
+    BSN_T(store)((uint8_t *)lane, x);
+    for (i = 1; i < BSN_T_BYTES / 4; i++)
+        if (lane[0] < lane[i]) lane[0] = lane[i];
+    return lane[0];
+}
+
+/* The cell of a significand's fraction z; *unsure: where that may be the one beside it. Two steps at a time: each waits for the
+ * one before. */
+BSN_T_INLINE BSN_T(v) BSN_T(cell)(BSN_T(v) z, BSN_T(v) cells, BSN_T(w) *unsure)
+{
+    const BSN_T(v) doubt = BSN_T(mul_f)(cells, BSN_T(all_f)(BSN_LOG_DOUBT)), z2 = BSN_T(mul_f)(z, z);
+    BSN_T(v) y = BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_5), z, BSN_T(all_f)(BSN_LOG_4)), cell;
+    y = BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_6), z2, y);
+    y = BSN_T(fma_f)(y, z2, BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_3), z, BSN_T(all_f)(BSN_LOG_2)));
+    y = BSN_T(fma_f)(y, z2, BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_1), z, BSN_T(all_f)(BSN_LOG_0)));
+    y = BSN_T(fma_f)(y, BSN_T(mul_f)(z, cells), doubt);
+    cell = BSN_T(of_f)(y);
+    *unsure = BSN_T(less_f)(BSN_T(sub_f)(y, BSN_T(to_f)(cell)), BSN_T(add_f)(doubt, doubt));
+    return cell;
+}
+
+/* Cells by x->find, and exponents, as bytes in the order of lanes. Returns which are of normal numbers. */
+BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *cell, BSN_T(v) *exponent, const BSN_T(v) v[4], const BSN_T(t) *t)
+{
+    const BSN_T(v) one = BSN_T(all)(1, 1);
+    BSN_T(v) b[4], found[3];
+    BSN_T(m) less;
+    BSN_T(bytes)(b, v);
+    BSN_T(of_tables)(found, t, BSN_T(and)(b[2], BSN_T(all)(1, 0x7F)), 128);
+    less = BSN_T(andnot_m)(BSN_T(reach)(b[0], found[1]), BSN_T(equal_m)(b[1], found[2]));
+    *cell = BSN_T(next)(BSN_T(andnot_m)(less, BSN_T(reach)(b[1], found[2])), found[0]);
+    *exponent = BSN_T(or)(BSN_T(add)(1, b[3], b[3]), BSN_T(and)(BSN_T_SHR(2, b[2], 7), one));
+    return BSN_T(reach)(BSN_T(all)(1, 253), BSN_T(sub)(1, *exponent, one));
+}
+
+/* What lanes of 2 bytes are above, but for what all are: see bsn_row_expected. There are 128 cells at most. */
+BSN_T_INLINE BSN_T(v) BSN_T(above)(BSN_T(v) columns, BSN_T(v) row, BSN_T(v) cells, BSN_T(v) first)
+{
+    const BSN_T(v) x = BSN_T(mul)(BSN_T(add)(2, columns, row), cells);
+    return BSN_T(add)(2, BSN_T_SHR(2, BSN_T(add)(2, x, BSN_T(all)(2, 4)), 3), first);
+}
+
+/* And what elements are, of any number of cells: both factors are below 2^15. */
+BSN_T_INLINE BSN_T(v) BSN_T(expected)(const bsn_row *p, size_t i)
+{
+    const BSN_T(v) scale = BSN_T(add)(4, BSN_T(widen)(4, p->columns + i), BSN_T(all)(4, p->row));
+    const BSN_T(v) x = BSN_T(product)(scale, BSN_T(all)(4, p->log->cells));
+    return BSN_T_SHR(4, BSN_T(add)(4, x, BSN_T(all)(4, 4)), 3);
+}
+
+/* Words, and how far significands are from what they become, where that is asked for. With x->finds of four registers at once:
+ * numbers of cells less what is expected, above -2^13, in 16 bits. Returns which groups of BSN_T_BYTES elements, a bit each, are
+ * left to bsn_log_words_left. */
+BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
+                                        const uint8_t *elements, size_t n, int finds, int measured)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const unsigned lanes = BSN_T_BYTES / 4, registers = finds ? 4 : 1;
+    const uint32_t first = BSN_CODE_FIRST + 22 * x->cells - row.base;
+    const BSN_T(v) none = BSN_T(all)(8, 0), one = BSN_T(all)(4, 1), mantissa = BSN_T(all)(4, 0x7FFFFF);
+    const BSN_T(v) cells = BSN_T(all)(finds ? 2 : 4, x->cells), scale = BSN_T(all_f)((float)x->cells);
+    const uint32_t over = !row.columns ? bsn_expected(row.row, x->cells) : finds ? 8192 : 0;
+    const BSN_T(v) of_row = BSN_T(all)(2, row.row), base = BSN_T(all)(4, first - over);
+    const BSN_T(w) full = BSN_T(equal_w)(none, none);
+    const BSN_T(n) up = BSN_T(number)(row.signs), down = BSN_T(number)(32 - row.signs);
+    const BSN_T(t) find = BSN_T(tables)(x, 1), table = BSN_T(tables)(x, 0);
+    BSN_T(v) normals = none;
+    uint64_t odd = 0;
+    size_t i, counted = 0;
+    unsigned j, k, rare;
+    for (i = 0; i < n; i += registers * lanes) {
+        BSN_T(v) v[4], above[4], center[4];
+        BSN_T(w) usual[4], every;
+        BSN_UNROLL
+        for (j = 0; j < registers; j++) v[j] = BSN_T(load)(elements + 4 * i + j * BSN_T_BYTES);
+        if (finds) {
+            BSN_T(v) cell, exponent, c[2], b[3];
+            const BSN_T(m) normal = BSN_T(find)(&cell, &exponent, v, &find);
+            if (measured) {
+                BSN_T(of_tables)(b, &table, cell, x->cells);
+                BSN_T(unpack)(center, b[0], b[1], b[2], none);
+            }
+            c[0] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_low)(1, exponent, none), cells), BSN_T(zip_low)(1, cell, none));
+            c[1] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_high)(1, exponent, none), cells), BSN_T(zip_high)(1, cell, none));
+            if (measured && row.columns) {
+                const BSN_T(v) columns = BSN_T(lanes)(BSN_T(load)(row.columns + i)), below = BSN_T(all)(2, 65536 - 8192);
+                c[0] = BSN_T(sub)(2, c[0], BSN_T(above)(BSN_T(zip_low)(1, columns, none), of_row, cells, below));
+                c[1] = BSN_T(sub)(2, c[1], BSN_T(above)(BSN_T(zip_high)(1, columns, none), of_row, cells, below));
+            }
+            BSN_UNROLL
+            for (j = 0; j < 2; j++) {
+                above[2 * j] = BSN_T(add)(4, BSN_T(zip_low)(2, c[j], none), base);
+                above[2 * j + 1] = BSN_T(add)(4, BSN_T(zip_high)(2, c[j], none), base);
+            }
+            usual[0] = usual[1] = usual[2] = usual[3] = full;
+            k = BSN_T(ones)(normal);
+            counted += k;
+            if (BSN_UNLIKELY(k < BSN_T_BYTES)) BSN_T(to_w)(usual, normal);
+        } else {
+            const BSN_T(v) m = BSN_T(and)(v[0], mantissa), exponent = BSN_T(and)(BSN_T_SHR(4, v[0], 23), BSN_T(all)(4, 255));
+            BSN_T(w) unsure;
+            BSN_T(v) cell = BSN_T(cell)(BSN_T(mul_f)(BSN_T(to_f)(m), BSN_T(all_f)(1.0f / 8388608)), scale, &unsure);
+            rare = BSN_T(bits_w)(BSN_T(and_w)(unsure, BSN_T(above_w)(m, none)));
+            if (BSN_UNLIKELY(rare)) {
+                uint32_t known[BSN_T_BYTES / 4];
+                BSN_T(store)((uint8_t *)known, cell);
+                for (; rare; rare &= rare - 1) {
+                    k = bsn_lowest_bit(rare);
+                    known[k] = bsn_log_cell(x, (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000);
+                }
+                cell = BSN_T(load)((const uint8_t *)known);
+            }
+            above[0] = measured && row.columns ? BSN_T(sub)(4, base, BSN_T(expected)(&row, i)) : base;
+            above[0] = BSN_T(add)(4, BSN_T(add)(4, BSN_T(product)(exponent, cells), cell), above[0]);
+            if (measured) center[0] = BSN_T(entries)(&table, x->normal, cell, 0);
+            usual[0] = BSN_T(reach_w)(BSN_T(all)(4, 253), BSN_T(sub)(4, exponent, one));
+            normals = BSN_T(add)(4, normals, BSN_T(keep_w)(usual[0], one));
+        }
+        BSN_UNROLL
+        for (j = 0; j < registers; j++) {
+            if (measured) usual[j] = BSN_T(and_w)(usual[j], BSN_T(above_w)(above[j], one));
+            above[j] = BSN_T(append)(BSN_T(keep_w)(usual[j], above[j]), v[j], up, down);
+            BSN_T(store)((uint8_t *)(words + i + j * lanes), above[j]);
+            if (!measured) continue;
+            center[j] = BSN_T(keep_w)(usual[j], BSN_T(between)(BSN_T(and)(v[j], mantissa), center[j]));
+            BSN_T(store)((uint8_t *)(distance + i + j * lanes), center[j]);
+        }
+        every = finds ? BSN_T(and_w)(BSN_T(and_w)(usual[0], usual[1]), BSN_T(and_w)(usual[2], usual[3])) : usual[0];
+        if (BSN_LIKELY(BSN_T(bits_w)(every) == (1u << lanes) - 1)) continue;
+        for (j = rare = 0; j < registers; j++) {
+            const BSN_T(w) known = BSN_T(or_w)(usual[j], BSN_T(equal_w)(BSN_T(add)(4, v[j], v[j]), none));
+            rare |= BSN_T(bits_w)(known) ^ ((1u << lanes) - 1);
+        }
+        odd |= (uint64_t)(rare != 0) << i / BSN_T_BYTES;
+    }
+    if (measured) e->counted += counted + BSN_T(sum)(normals);
+    return odd;
+}
+
+/* The largest exponent of numbers: where nothing else needs registers. */
+BSN_T_FUNCTION uint32_t BSN_T(highest)(const uint8_t *elements, size_t n)
+{
+    const BSN_T(v) special = BSN_T(all)(4, 0x7F800000);
+    BSN_T(v) top = BSN_T(all)(8, 0);
+    size_t i;
+    for (i = 0; i < n; i += BSN_T_BYTES / 4) {
+        const BSN_T(v) v = BSN_T(and)(BSN_T(load)(elements + 4 * i), special);
+        top = BSN_T(max)(top, BSN_T(keep_w)(BSN_T(above_w)(special, v), v));
+    }
+    return BSN_T(most)(top) >> 23;
+}
+
+/* Errors from distances, at most 1024; h is the significand, halved until it is less than 1. Sums of 256 relative errors below 2^23
+ * fit a lane. */
+BSN_T_FUNCTION void BSN_T(errors)(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements, size_t n)
+{
+    const BSN_T(v) mantissa = BSN_T(all)(4, 0x7FFFFF), special = BSN_T(all)(4, 0x7F800000), none = BSN_T(all)(8, 0);
+    const BSN_T(v) half = BSN_T(all)(4, 0x3F000000);
+    const unsigned window = bsn_log_window(x);
+    const uint32_t highest = BSN_T(highest)(elements, n), exponent = highest > window / 2 ? highest - window / 2 : 1;
+    const BSN_T(v) lowest = BSN_T(all)(4, 2 * exponent);
+    BSN_T(v) sum = none, relative = none, largest = none, square = none;
+    uint64_t totals[BSN_T_BYTES / 8], *total = totals;
+    uint32_t most;
+    size_t i;
+    BSN_OPAQUE("+r", total); /* or compilers keep the sums in memory */
+    for (i = 0; i < n; i += BSN_T_BYTES / 4) {
+        const BSN_T(v) v = BSN_T(load)(elements + 4 * i), octave = BSN_T(and)(v, special);
+        const BSN_T(v) d = BSN_T(load)((const uint8_t *)(distance + i)), exactly = BSN_T(to_f)(d);
+        const BSN_T(v) r = BSN_T(quotients)(d, exactly, BSN_T(or)(BSN_T(and)(v, mantissa), half));
+        const BSN_T(v) octaves = BSN_T(sub)(4, BSN_T_SHR(4, octave, 22), lowest);
+        const BSN_T(w) apart = BSN_T(above_w)(d, none);
+        unsigned rare = BSN_T(bits_w)(BSN_T(and_w)(apart, BSN_T(above_w)(none, octaves)));
+        sum = BSN_T(add)(4, sum, r);
+        relative = BSN_T(max)(relative, r);
+        largest = BSN_T(max)(largest, BSN_T(keep_w)(apart, BSN_T(add)(4, exactly, octave)));
+        square = BSN_T(square_sum)(square, d, octaves);
+        for (; BSN_UNLIKELY(rare); rare &= rare - 1) {
+            const size_t k = i + bsn_lowest_bit(rare);
+            const uint64_t wide = distance[k];
+            e->squares[22 + (bsn_load32(elements + 4 * k) >> 23 & 255)] += (wide * wide + 127) >> 7;
+        }
+    }
+    e->relative_sum += BSN_T(sum)(sum);
+    most = BSN_T(most)(relative);
+    if (e->relative < most) e->relative = most;
+    bsn_errors_note(e, BSN_T(most)(largest));
+    BSN_T(store)((uint8_t *)total, square);
+    for (i = 0; i < BSN_T_BYTES / 8; i++) bsn_log_square_sum(e, total[i], exponent, window);
+}
+
+/* One function for each: together they would need the stack of all. */
+#define BSN_WORDS_OF(name, finds, measured)                                                           \
+    BSN_T_FUNCTION uint64_t BSN_T(name)(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance, \
+                                        const uint8_t *elements, size_t n)                            \
+    {                                                                                                 \
+        return BSN_T(some_words)(p, e, words, distance, elements, n, finds, measured);                     \
+    }
+BSN_WORDS_OF(more_codes, 0, 0)
+BSN_WORDS_OF(more_words, 0, 1)
+BSN_WORDS_OF(found_codes, 1, 0)
+BSN_WORDS_OF(found_words, 1, 1)
+#undef BSN_WORDS_OF
+
+/* Portions of 1024, while they are in the first-level cache, in loops of their own: in each there are enough steps that wait
+ * for each other. n is a multiple of BSN_T_BYTES. */
+BSN_T_FUNCTION size_t BSN_T(log_portions)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                          uint32_t *distance)
+{
+    size_t i, exact = 0;
+    for (i = 0; i < n; i += 1024) {
+        const size_t m = bsn_min(1024, n - i);
+        const bsn_row row = bsn_rest_of(p, i);
+        const uint64_t odd = (p->log->finds ? e ? BSN_T(found_words) : BSN_T(found_codes)
+                                            : e ? BSN_T(more_words) : BSN_T(more_codes))(&row, e, words + i, distance,
+                                                                                         elements + 4 * i, m);
+        if (odd) exact += bsn_log_words_left(&row, e, words + i, elements + 4 * i, odd, BSN_T_BYTES);
+        if (e) BSN_T(errors)(e, p->log, distance, elements + 4 * i, m);
+    }
+    return exact;
+}
+
+/* Codes are words above 0. Behind the last elements there are zeros. */
+BSN_T_KERNEL size_t BSN_T(log_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
+                                     uint8_t *room)
+{
+    const size_t whole = n & ~(size_t)(BSN_T_BYTES - 1), rest = n - whole;
+    const bsn_row codes = { p->log, NULL, 0, 0, 1 };
+    uint8_t last[4 * BSN_T_BYTES], columns[BSN_T_BYTES];
+    uint32_t its_words[BSN_T_BYTES], distance[BSN_T_BYTES];
+    size_t exact;
+    bsn_row row;
+    if (!e) p = &codes;
+    exact = BSN_T(log_portions)(p, e, words, elements, whole, (uint32_t *)(void *)room);
+    if (!rest) return exact;
+    row = bsn_rest_of(p, whole);
+    memset(last, 0, sizeof last);
+    memcpy(last, elements + 4 * whole, 4 * rest);
+    if (row.columns) {
+        memset(columns, 0, sizeof columns);
+        memcpy(columns, row.columns, rest);
+        row.columns = columns;
+    }
+    exact += BSN_T(log_portions)(&row, e, its_words, last, BSN_T_BYTES, distance);
+    memcpy(words + whole, its_words, 4 * rest);
+    return exact;
+}
+
+/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of which
+ * roundings take less than 2^-13. What is no normal number is left to the scalar code, but for zeros. */
+BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, int small)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const unsigned lanes = BSN_T_BYTES / 4;
+    const BSN_T(v) first = BSN_T(all)(4, 23 * x->cells), count = BSN_T(all)(4, 254 * x->cells - 1), two = BSN_T(all)(4, 2);
+    const BSN_T(v) limit = BSN_T(all)(4, bsn_row_limit(p) - 3), cells = BSN_T(all)(4, x->cells), signs = BSN_T(all)(4, p->signs);
+    const BSN_T(v) base = BSN_T(all)(4, p->base - BSN_CODE_FIRST), below = BSN_T(all)(4, 22);
+    const BSN_T(v) same = BSN_T(add)(4, base, BSN_T(all)(4, bsn_expected(row.row, x->cells)));
+    const BSN_T(v) part = BSN_T(all_f)(1.0f / (float)x->cells), half = BSN_T(all_f)(0.5f / (float)x->cells);
+    const BSN_T(n) down = BSN_T(number)(p->signs);
+    const BSN_T(t) table = BSN_T(tables)(x, 0);
+    size_t i, whole = bsn_row_limit(p) < 3 ? 0 : n & ~(size_t)(lanes - 1);
+    int good = 1;
+    bsn_row rest;
+    for (i = 0; i < whole; i += lanes) {
+        const BSN_T(v) word = BSN_T(load)(words + 4 * i), u = BSN_T(shr)(4, word, down);
+        BSN_T(v) q = BSN_T(add)(4, u, row.columns ? BSN_T(add)(4, base, BSN_T(expected)(&row, i)) : same), octave, y;
+        const BSN_T(w) kept = BSN_T(reach_w)(limit, BSN_T(sub)(4, u, two));
+        const BSN_T(w) usual = BSN_T(and_w)(kept, BSN_T(reach_w)(count, BSN_T(sub)(4, q, first)));
+        q = BSN_T(keep_w)(usual, q);
+        octave = BSN_T(of_f)(BSN_T(fma_f)(BSN_T(to_f)(q), part, half));
+        y = BSN_T(entries)(&table, x->normal, BSN_T(sub)(4, q, BSN_T(product)(octave, cells)), small);
+        y = BSN_T(keep_w)(usual, BSN_T(add)(4, y, BSN_T_SHL(4, BSN_T(sub)(4, octave, below), 23)));
+        BSN_T(store)(elements + 4 * i, BSN_T(or)(y, BSN_T_SHL(4, BSN_T(and)(word, signs), 31)));
+        if (BSN_UNLIKELY(BSN_T(bits_w)(usual) != (1u << lanes) - 1)) {
+            unsigned rare = BSN_T(bits_w)(BSN_T(or_w)(usual, BSN_T(equal_w)(u, BSN_T(all)(8, 0)))) ^ ((1u << lanes) - 1);
+            for (; rare; rare &= rare - 1) {
+                const size_t k = i + bsn_lowest_bit(rare);
+                rest = bsn_rest_of(&row, k);
+                good &= bsn_scalar_log_numbers(&rest, elements + 4 * k, words + 4 * k, 1, apart);
+            }
+        }
+    }
+    rest = bsn_rest_of(&row, i);
+    return bsn_scalar_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & good;
+}
+
+BSN_T_KERNEL int BSN_T(log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
+{
+    if (BSN_T_MASKS && p->log->cells <= 128) return BSN_T(numbers)(p, elements, words, n, apart, 1);
+    return BSN_T(numbers)(p, elements, words, n, apart, 0);
+}
+
+/* Words of 15 bits in 16, exponents and cells in bytes, of which look-ups make those of the elements; in the order of lanes. n is a
+ * multiple of BSN_T_BYTES. */
+BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
+                                           const uint8_t *low, size_t n, unsigned shift)
+{
+    const bsn_log *x = p->log;
+    const bsn_row row = *p; /* no store changes it */
+    const BSN_T(v) none = BSN_T(all)(8, 0), one = BSN_T(all)(1, 1), low7 = BSN_T(all)(1, 0x7F);
+    const BSN_T(v) cells = BSN_T(all)(2, x->cells), factor = BSN_T(all)(2, BSN_JOIN_FACTOR(x->cells));
+    const BSN_T(v) of_row = BSN_T(all)(2, row.row);
+    const BSN_T(v) base = BSN_T(all)(2, row.base - BSN_CODE_FIRST - 22 * x->cells), same = BSN_T(above)(none, of_row, cells, base);
+    const BSN_T(v) sign = BSN_T(all)(1, row.signs ? 0x80 : 0);
+    const BSN_T(n) up = BSN_T(number)(shift), down = BSN_T(number)(row.signs), part = BSN_T(number)(BSN_JOIN_SHIFT(x->cells));
+    const BSN_T(t) table = BSN_T(tables)(x, 0);
+    uint64_t any = 0;
+    size_t i;
+    unsigned j;
+    for (i = 0; i < n; i += BSN_T_BYTES) {
+        const BSN_T(v) s = BSN_T(lanes)(BSN_T(load)(symbols + i)), l = BSN_T(lanes)(BSN_T(load)(low + i));
+        BSN_T(v) u[2], e[2], c[2], y[4], few, exponent;
+        BSN_T(m) coded, odd;
+        uint64_t w;
+        u[0] = BSN_T(or)(BSN_T(shl)(2, BSN_T(zip_low)(1, s, none), up), BSN_T(zip_low)(1, l, none));
+        u[1] = BSN_T(or)(BSN_T(shl)(2, BSN_T(zip_high)(1, s, none), up), BSN_T(zip_high)(1, l, none));
+        e[0] = e[1] = same;
+        if (row.columns) {
+            const BSN_T(v) k = BSN_T(lanes)(BSN_T(load)(row.columns + i));
+            e[0] = BSN_T(above)(BSN_T(zip_low)(1, k, none), of_row, cells, base);
+            e[1] = BSN_T(above)(BSN_T(zip_high)(1, k, none), of_row, cells, base);
+        }
+        BSN_UNROLL
+        for (j = 0; j < 2; j++) {
+            u[j] = BSN_T(shr)(2, u[j], down);
+            c[j] = BSN_T(add)(2, u[j], e[j]);
+            e[j] = BSN_T(shr)(2, BSN_T(mul_high)(c[j], factor), part);
+            c[j] = BSN_T(sub)(2, c[j], BSN_T(mul)(e[j], cells));
+        }
+        few = BSN_T(pack)(u[0], u[1]); /* 255: or more */
+        exponent = BSN_T(pack)(e[0], e[1]);
+        coded = BSN_T(reach)(few, one);
+        /* neither a zero nor 2 and more with an exponent of 1 to 254 */
+        odd = BSN_T(or_m)(BSN_T(equal_m)(few, one), BSN_T(reach)(BSN_T(sub)(1, exponent, one), BSN_T(all)(1, 254)));
+        odd = BSN_T(and_m)(coded, odd);
+        BSN_T(of_tables)(y, &table, BSN_T(pack)(c[0], c[1]), x->cells);
+        y[2] = BSN_T(put)(BSN_T(all)(1, 0x80), BSN_T_SHL(2, exponent, 7), y[2]);
+        y[3] = BSN_T(and)(BSN_T_SHR(2, exponent, 1), low7);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) y[j] = BSN_T(keep)(coded, y[j]);
+        y[3] = BSN_T(or)(y[3], BSN_T(and)(BSN_T_SHL(2, shift ? l : s, 7), sign));
+        BSN_T(unpack)(y, y[0], y[1], y[2], y[3]);
+        BSN_UNROLL
+        for (j = 0; j < 4; j++) BSN_T(store)(elements + 4 * i + BSN_T_BYTES * j, y[j]);
+        w = BSN_T(lane_bits)(odd);
+        memcpy(mask + i / 8, &w, BSN_T_BYTES / 8);
+        any |= w;
+    }
+    return any;
+}
+
+BSN_T_KERNEL uint64_t BSN_T(log_join)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
+                                      const uint8_t *low, size_t n, unsigned shift)
+{
+    const size_t whole = n & ~(size_t)(BSN_T_BYTES - 1), rest = n - whole;
+    uint8_t some[3][BSN_T_BYTES], out[4 * BSN_T_BYTES], its_mask[8];
+    uint64_t any = whole ? BSN_T(join_groups)(p, elements, mask, symbols, low, whole, shift) : 0, last;
+    bsn_row row = bsn_rest_of(p, whole);
+    if (!rest) return any;
+    memset(some, 0, sizeof some);
+    memcpy(some[0], symbols + whole, rest);
+    memcpy(some[1], low + whole, rest);
+    if (row.columns) {
+        memcpy(some[2], row.columns, rest);
+        row.columns = some[2];
+    }
+    last = BSN_T(join_groups)(&row, out, its_mask, some[0], some[1], BSN_T_BYTES, shift) & ((UINT64_C(1) << rest) - 1);
+    memcpy(elements + 4 * whole, out, 4 * rest);
+    bsn_store_some(mask + whole / 8, last, bsn_mask_bytes(rest));
+    return any | last;
+}
+
 #undef BSN_CLASSES_CASE
 #undef BSN_CLASSES_EACH
 #undef BSN_CLASSES_SOME
@@ -5282,5 +4990,6 @@ BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const u
 #undef BSN_T_SET64
 #undef BSN_MM
 #undef BSN_SI
+#undef BSN_PS
 
 #endif /* BITSNAP_SIMD */

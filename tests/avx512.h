@@ -56,6 +56,12 @@ typedef union lanes {
 
 /* ---- loading, storing, setting ---- */
 
+#undef _mm512_abs_epi32
+#define _mm512_abs_epi32 e_abs_epi32
+#undef _mm512_cmpgt_epi32_mask
+#define _mm512_cmpgt_epi32_mask e_cmpgt_epi32_mask
+#undef _mm512_max_epu32
+#define _mm512_max_epu32 e_max_epu32
 #undef _mm512_setzero_si512
 #define _mm512_setzero_si512() ((__m512i){ 0, 0, 0, 0, 0, 0, 0, 0 })
 
@@ -72,7 +78,6 @@ EMULATED void e_stream(void *p, __m512i a) { if ((uintptr_t)p & 63) abort(); mem
     EMULATED void e_mask_storeu_epi##bits(void *p, mask k, __m512i a)                                 \
     { lanes x = { a }; EACH(count) if (k >> i & 1) memcpy((uint8_t *)p + i * (bits / 8), &x.lane[i], bits / 8); }
 LOADS_AND_STORES(8, u8, __mmask64, 64)
-LOADS_AND_STORES(32, u32, __mmask16, 16)
 EMULATED __m128i e_maskz_loadu16(__mmask16 k, const void *p)
 {
     uint8_t r[16] = { 0 };
@@ -98,7 +103,6 @@ EMULATED __m512i e_set_epi64(int64_t h, int64_t g, int64_t f, int64_t e, int64_t
     return (__m512i){ a, b, c, d, e, f, g, h };
 }
 #define e_setr_epi32(...) (((lanes){ .i32 = { __VA_ARGS__ } }).v)
-EMULATED __m512 e_set1_ps(float n) { lanes r; EACH(16) r.f32[i] = n; return r.f; }
 
 /* ---- parts of registers ---- */
 
@@ -130,7 +134,6 @@ BINARY(madd_epi16, u32, 16, (uint32_t)(x.i16[2 * i] * y.i16[2 * i]) + (uint32_t)
 BINARY(min_epu16, u16, 32, x.u16[i] < y.u16[i] ? x.u16[i] : y.u16[i])
 BINARY(min_epu32, u32, 16, x.u32[i] < y.u32[i] ? x.u32[i] : y.u32[i])
 BINARY(max_epu32, u32, 16, x.u32[i] > y.u32[i] ? x.u32[i] : y.u32[i])
-BINARY(max_epi32, i32, 16, x.i32[i] > y.i32[i] ? x.i32[i] : y.i32[i])
 UNARY(abs_epi32, u32, 16, x.i32[i] < 0 ? 0u - x.u32[i] : x.u32[i])
 UNARY(popcnt_epi8, u8, 64, (uint8_t)__builtin_popcount(x.u8[i]))
 UNARY(popcnt_epi64, u64, 8, (uint64_t)__builtin_popcountll(x.u64[i]))
@@ -139,15 +142,10 @@ MASKED(add_epi32, __mmask16, u32, 16)
 MASKED(add_epi64, __mmask8, u64, 8)
 MASKED(sub_epi32, __mmask16, u32, 16)
 MASKED(sub_epi64, __mmask8, u64, 8)
-MASKED(max_epu32, __mmask16, u32, 16)
-MASKED(max_epi32, __mmask16, u32, 16)
-EMULATED __m512i e_maskz_abs_epi32(__mmask16 k, __m512i a) { return e_maskz_mov_epi32(k, e_abs_epi32(a)); }
 
 #define REDUCE(name, type, lane, count, result)                                                       \
     EMULATED type e_reduce_##name(__m512i a)                                                          \
     { lanes x = { a }; type r = x.lane[0]; EACH(count) { const type n = x.lane[i]; r = result; } return r; }
-REDUCE(max_epi32, int32_t, i32, 16, r > n ? r : n)
-REDUCE(max_epu32, uint32_t, u32, 16, r > n ? r : n)
 REDUCE(or_epi32, int32_t, i32, 16, r | n)
 EMULATED int64_t e_reduce_add_epi64(__m512i a) { lanes x = { a }; uint64_t r = 0; EACH(8) r += x.u64[i]; return (int64_t)r; }
 
@@ -230,7 +228,6 @@ BINARY(packus_epi16, u8, 64, e_saturate8((i & 8 ? y : x).i16[i / 16 * 8 + i % 8]
     EMULATED __m512i e_maskz_permutex2var_epi##bits(mask k, __m512i a, __m512i index, __m512i b)      \
     { return e_maskz_mov_epi##bits(k, e_permutex2var_epi##bits(a, index, b)); }
 PERMUTE2(8, u8, __mmask64, 64)
-PERMUTE2(32, u32, __mmask16, 16)
 #define COMPRESS_EXPAND(bits, lane, mask, count)                                                      \
     EMULATED __m512i e_mask_compress_epi##bits(__m512i other, mask k, __m512i a)                      \
     { lanes r = { other }, x = { a }; unsigned n = 0; EACH(count) if (k >> i & 1) r.lane[n++] = x.lane[i]; return r.v; } \
@@ -249,10 +246,8 @@ TEST(cmpneq_epi8_mask, __mmask64, u8, 64, x.u8[i] != y.u8[i])
 TEST(cmpneq_epi16_mask, __mmask32, u16, 32, x.u16[i] != y.u16[i])
 TEST(cmpneq_epi32_mask, __mmask16, u32, 16, x.u32[i] != y.u32[i])
 TEST(cmpneq_epi64_mask, __mmask8, u64, 8, x.u64[i] != y.u64[i])
-TEST(cmplt_epu8_mask, __mmask64, u8, 64, x.u8[i] < y.u8[i])
 TEST(cmpgt_epu8_mask, __mmask64, u8, 64, x.u8[i] > y.u8[i])
 TEST(cmpge_epu8_mask, __mmask64, u8, 64, x.u8[i] >= y.u8[i])
-TEST(cmplt_epu32_mask, __mmask16, u32, 16, x.u32[i] < y.u32[i])
 TEST(cmpgt_epu32_mask, __mmask16, u32, 16, x.u32[i] > y.u32[i])
 TEST(cmpge_epu32_mask, __mmask16, u32, 16, x.u32[i] >= y.u32[i])
 TEST(cmpgt_epi32_mask, __mmask16, u32, 16, x.i32[i] > y.i32[i])
@@ -300,7 +295,6 @@ FLOATS(add_ps, x.f32[i] + y.f32[i])
 FLOATS(sub_ps, x.f32[i] - y.f32[i])
 FLOATS(mul_ps, x.f32[i] * y.f32[i])
 FLOATS(fmadd_ps, fmaf(x.f32[i], y.f32[i], z.f32[i]))
-FLOATS(fmsub_ps, fmaf(x.f32[i], y.f32[i], -z.f32[i]))
 EMULATED __mmask16 e_cmplt_ps(__m512 a, __m512 b)
 {
     lanes x, y;
@@ -391,10 +385,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_cmpgt_epu32_mask e_cmpgt_epu32_mask
 #undef _mm512_cmpgt_epu8_mask
 #define _mm512_cmpgt_epu8_mask e_cmpgt_epu8_mask
-#undef _mm512_cmplt_epu32_mask
-#define _mm512_cmplt_epu32_mask e_cmplt_epu32_mask
-#undef _mm512_cmplt_epu8_mask
-#define _mm512_cmplt_epu8_mask e_cmplt_epu8_mask
 #undef _mm512_cmplt_ps_mask
 #define _mm512_cmplt_ps_mask e_cmplt_ps
 #undef _mm512_cmpneq_epi16_mask
@@ -439,8 +429,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_extracti64x4_epi64 e_part4
 #undef _mm512_fmadd_ps
 #define _mm512_fmadd_ps e_fmadd_ps
-#undef _mm512_fmsub_ps
-#define _mm512_fmsub_ps e_fmsub_ps
 #undef _mm512_gf2p8affine_epi64_epi8
 #define _mm512_gf2p8affine_epi64_epi8 e_affine
 #undef _mm512_inserti32x4
@@ -457,16 +445,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_mask_blend_epi64(k, a, b) e_mask_mov_epi64(a, k, b)
 #undef _mm512_mask_blend_epi8
 #define _mm512_mask_blend_epi8(k, a, b) e_mask_mov_epi8(a, k, b)
-#undef _mm512_mask_cmpeq_epi8_mask
-#define _mm512_mask_cmpeq_epi8_mask e_mask_cmpeq_epi8_mask
-#undef _mm512_mask_cmpge_epu32_mask
-#define _mm512_mask_cmpge_epu32_mask e_mask_cmpge_epu32_mask
-#undef _mm512_mask_cmpge_epu8_mask
-#define _mm512_mask_cmpge_epu8_mask e_mask_cmpge_epu8_mask
-#undef _mm512_mask_cmpgt_epi32_mask
-#define _mm512_mask_cmpgt_epi32_mask e_mask_cmpgt_epi32_mask
-#undef _mm512_mask_cmpgt_epu8_mask
-#define _mm512_mask_cmpgt_epu8_mask e_mask_cmpgt_epu8_mask
 #undef _mm512_mask_compress_epi16
 #define _mm512_mask_compress_epi16 e_mask_compress_epi16
 #undef _mm512_mask_compress_epi32
@@ -483,46 +461,24 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_mask_expand_epi64 e_mask_expand_epi64
 #undef _mm512_mask_expand_epi8
 #define _mm512_mask_expand_epi8 e_mask_expand_epi8
-#undef _mm512_mask_max_epi32
-#define _mm512_mask_max_epi32 e_mask_max_epi32
-#undef _mm512_mask_max_epu32
-#define _mm512_mask_max_epu32 e_mask_max_epu32
-#undef _mm512_mask_mov_epi32
-#define _mm512_mask_mov_epi32 e_mask_mov_epi32
 #undef _mm512_mask_mov_epi8
 #define _mm512_mask_mov_epi8 e_mask_mov_epi8
-#undef _mm512_mask_set1_epi32
-#define _mm512_mask_set1_epi32 e_mask_set1_epi32
-#undef _mm512_mask_storeu_epi32
-#define _mm512_mask_storeu_epi32 e_mask_storeu_epi32
 #undef _mm512_mask_storeu_epi8
 #define _mm512_mask_storeu_epi8 e_mask_storeu_epi8
 #undef _mm512_mask_sub_epi32
 #define _mm512_mask_sub_epi32 e_mask_sub_epi32
-#undef _mm512_mask_test_epi32_mask
-#define _mm512_mask_test_epi32_mask e_mask_test_epi32_mask
-#undef _mm512_maskz_abs_epi32
-#define _mm512_maskz_abs_epi32 e_maskz_abs_epi32
-#undef _mm512_maskz_add_epi32
-#define _mm512_maskz_add_epi32 e_maskz_add_epi32
 #undef _mm512_maskz_mov_epi64
 #define _mm512_maskz_mov_epi64 e_maskz_mov_epi64
-#undef _mm512_maskz_loadu_epi32
-#define _mm512_maskz_loadu_epi32 e_maskz_loadu_epi32
 #undef _mm512_maskz_loadu_epi8
 #define _mm512_maskz_loadu_epi8 e_maskz_loadu_epi8
 #undef _mm512_maskz_mov_epi32
 #define _mm512_maskz_mov_epi32 e_maskz_mov_epi32
 #undef _mm512_maskz_mov_epi8
 #define _mm512_maskz_mov_epi8 e_maskz_mov_epi8
-#undef _mm512_maskz_permutex2var_epi8
-#define _mm512_maskz_permutex2var_epi8 e_maskz_permutex2var_epi8
 #undef _mm512_maskz_permutexvar_epi8
 #define _mm512_maskz_permutexvar_epi8 e_maskz_permutexvar_epi8
 #undef _mm512_maskz_set1_epi64
 #define _mm512_maskz_set1_epi64 e_maskz_set1_epi64
-#undef _mm512_max_epi32
-#define _mm512_max_epi32 e_max_epi32
 #undef _mm512_min_epu16
 #define _mm512_min_epu16 e_min_epu16
 #undef _mm512_min_epu32
@@ -543,8 +499,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_or_si512 e_or_si512
 #undef _mm512_packus_epi16
 #define _mm512_packus_epi16 e_packus_epi16
-#undef _mm512_permutex2var_epi32
-#define _mm512_permutex2var_epi32 e_permutex2var_epi32
 #undef _mm512_permutex2var_epi8
 #define _mm512_permutex2var_epi8 e_permutex2var_epi8
 #undef _mm512_permutexvar_epi32
@@ -557,10 +511,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_popcnt_epi8 e_popcnt_epi8
 #undef _mm512_reduce_add_epi64
 #define _mm512_reduce_add_epi64 e_reduce_add_epi64
-#undef _mm512_reduce_max_epi32
-#define _mm512_reduce_max_epi32 e_reduce_max_epi32
-#undef _mm512_reduce_max_epu32
-#define _mm512_reduce_max_epu32 e_reduce_max_epu32
 #undef _mm512_reduce_or_epi32
 #define _mm512_reduce_or_epi32 e_reduce_or_epi32
 #undef _mm512_set1_epi16
@@ -571,8 +521,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_set1_epi64 e_set1_epi64
 #undef _mm512_set1_epi8
 #define _mm512_set1_epi8 e_set1_epi8
-#undef _mm512_set1_ps
-#define _mm512_set1_ps e_set1_ps
 #undef _mm512_set_epi64
 #define _mm512_set_epi64 e_set_epi64
 #undef _mm512_setr_epi32
@@ -629,8 +577,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_sub_epi8 e_sub_epi8
 #undef _mm512_sub_ps
 #define _mm512_sub_ps(a, b) e_sub_ps(a, b, b)
-#undef _mm512_ternarylogic_epi32
-#define _mm512_ternarylogic_epi32 e_ternary
 #undef _mm512_ternarylogic_epi64
 #define _mm512_ternarylogic_epi64 e_ternary
 #undef _mm512_test_epi16_mask

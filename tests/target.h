@@ -44,7 +44,10 @@ BSN_INLINE bsn_vector_v bsn_vector_add(unsigned width, bsn_vector_v x, bsn_vecto
 BSN_INLINE bsn_vector_v bsn_vector_sub(unsigned width, bsn_vector_v x, bsn_vector_v y) { return LANES(width, x, -, y); }
 BSN_INLINE unsigned bsn_vector_number(unsigned n) { return n; }
 BSN_INLINE bsn_vector_v bsn_vector_shl(unsigned width, bsn_vector_v x, unsigned n) { return LANES(width, x, <<, bsn_vector_all(width, n)); }
-BSN_INLINE bsn_vector_v bsn_vector_shr(unsigned width, bsn_vector_v x, unsigned n) { return LANES(width, x, >>, bsn_vector_all(width, n)); }
+BSN_INLINE bsn_vector_v bsn_vector_shr(unsigned width, bsn_vector_v x, unsigned n)
+{
+    return n < 8 * width ? LANES(width, x, >>, bsn_vector_all(width, n)) : bsn_vector_all(8, 0);
+}
 BSN_INLINE bsn_vector_v bsn_vector_select(bsn_vector_v m, bsn_vector_v x, bsn_vector_v y) { return (m & x) | (~m & y); }
 BSN_INLINE bsn_vector_v bsn_vector_put(bsn_vector_v m, bsn_vector_v x, bsn_vector_v y) { return (m & x) | y; }
 BSN_INLINE bsn_vector_v bsn_vector_min(unsigned width, bsn_vector_v x, bsn_vector_v y) { return bsn_vector_select(LANES(width, x, <, y), x, y); }
@@ -222,6 +225,113 @@ BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_
     memcpy(v, to, 64);
 }
 
+/* ---- cells ---- */
+
+typedef bsn_vector_v bsn_vector_w;
+typedef const uint8_t (*bsn_vector_t)[128];
+typedef union bsn_vector_parts {
+    bsn_vector_v v;
+    uint8_t u8[16];
+    uint16_t u16[8];
+    uint32_t u32[4];
+    int32_t i32[4];
+    uint64_t u64[2];
+    float f[4];
+} bsn_vector_parts;
+
+/* name, lanes and how many, and a lane of the result, of i and lanes x, y, z of the operands */
+#define UNARY(name, lane, count, result)                                                              \
+    BSN_INLINE bsn_vector_v bsn_vector_##name(bsn_vector_v a)                                         \
+    { bsn_vector_parts x, r; unsigned i; x.v = a; for (i = 0; i < count; i++) r.lane[i] = result; return r.v; }
+#define BINARY(name, lane, count, result)                                                             \
+    BSN_INLINE bsn_vector_v bsn_vector_##name(bsn_vector_v a, bsn_vector_v b)                         \
+    { bsn_vector_parts x, y, r; unsigned i; x.v = a; y.v = b; for (i = 0; i < count; i++) r.lane[i] = result; return r.v; }
+BINARY(equal_m, u8, 16, (uint8_t)(x.u8[i] == y.u8[i] ? 0xFF : 0))
+BINARY(equal_w, u32, 4, x.u32[i] == y.u32[i] ? 0xFFFFFFFF : 0)
+BINARY(above_w, u32, 4, x.i32[i] > y.i32[i] ? 0xFFFFFFFF : 0)
+BINARY(reach_w, u32, 4, x.u32[i] >= y.u32[i] ? 0xFFFFFFFF : 0)
+BINARY(less_f, u32, 4, x.f[i] < y.f[i] ? 0xFFFFFFFF : 0)
+BINARY(add_f, f, 4, x.f[i] + y.f[i])
+BINARY(sub_f, f, 4, x.f[i] - y.f[i])
+BINARY(mul_f, f, 4, x.f[i] * y.f[i])
+BINARY(div_f, f, 4, x.f[i] / y.f[i])
+UNARY(to_f, f, 4, (float)x.i32[i])
+UNARY(of_f, i32, 4, x.f[i] > -2147483648.0f && x.f[i] < 2147483648.0f ? (int32_t)x.f[i] : INT32_MIN)
+BINARY(pack, u8, 16, (uint8_t)bsn_min(i < 8 ? x.u16[i & 7] : y.u16[i & 7], 255))
+BINARY(mul, u16, 8, (uint16_t)((uint32_t)x.u16[i] * y.u16[i]))
+BINARY(mul_high, u16, 8, (uint16_t)((uint32_t)x.u16[i] * y.u16[i] >> 16))
+BINARY(mul_w, u32, 4, x.u32[i] * y.u32[i])
+BINARY(product, u32, 4, x.u32[i] * y.u32[i])
+BINARY(between, u32, 4, x.i32[i] > y.i32[i] ? x.u32[i] - y.u32[i] : y.u32[i] - x.u32[i])
+BINARY(max, u32, 4, x.u32[i] > y.u32[i] ? x.u32[i] : y.u32[i])
+BINARY(zip_low_1, u8, 16, i & 1 ? y.u8[i / 2] : x.u8[i / 2])
+BINARY(zip_low_2, u16, 8, i & 1 ? y.u16[i / 2] : x.u16[i / 2])
+BINARY(zip_high_1, u8, 16, i & 1 ? y.u8[8 + i / 2] : x.u8[8 + i / 2])
+BINARY(zip_high_2, u16, 8, i & 1 ? y.u16[4 + i / 2] : x.u16[4 + i / 2])
+BSN_INLINE bsn_vector_v bsn_vector_zip_low(unsigned width, bsn_vector_v x, bsn_vector_v y)
+{
+    return width == 1 ? bsn_vector_zip_low_1(x, y) : bsn_vector_zip_low_2(x, y);
+}
+BSN_INLINE bsn_vector_v bsn_vector_zip_high(unsigned width, bsn_vector_v x, bsn_vector_v y)
+{
+    return width == 1 ? bsn_vector_zip_high_1(x, y) : bsn_vector_zip_high_2(x, y);
+}
+BSN_INLINE bsn_vector_v bsn_vector_fma_f(bsn_vector_v x, bsn_vector_v y, bsn_vector_v z)
+{
+    return bsn_vector_add_f(bsn_vector_mul_f(x, y), z);
+}
+BSN_INLINE uint64_t bsn_vector_lane_bits(bsn_vector_v m)
+{
+    const bsn_vector_v four[4] = { m, m, m, m };
+    return bsn_vector_bits(four) & 0xFFFF;
+}
+BSN_INLINE unsigned bsn_vector_bits_w(bsn_vector_v m)
+{
+    bsn_vector_parts x;
+    x.v = m;
+    return (x.u32[0] & 1) | (x.u32[1] & 2) | (x.u32[2] & 4) | (x.u32[3] & 8);
+}
+BSN_INLINE void bsn_vector_bytes(bsn_vector_v b[4], const bsn_vector_v v[4])
+{
+    uint8_t from[64], to[64];
+    unsigned i;
+    memcpy(from, v, 64);
+    for (i = 0; i < 64; i++) to[i % 4 * 16 + i / 4] = from[i];
+    memcpy(b, to, 64);
+}
+BSN_INLINE bsn_vector_t bsn_vector_tables(const bsn_log *x, unsigned find) { return find ? x->find : x->bytes; }
+BSN_INLINE void bsn_vector_of_tables(bsn_vector_v out[3], const bsn_vector_t *t, bsn_vector_v index, size_t end)
+{
+    uint8_t at[16], p[16];
+    unsigned i, j;
+    (void)end;
+    bsn_vector_store(at, index);
+    for (j = 0; j < 3; j++) {
+        for (i = 0; i < 16; i++) p[i] = (*t)[j][at[i] & 127];
+        out[j] = bsn_vector_load(p);
+    }
+}
+BSN_INLINE bsn_vector_v bsn_vector_entries(const bsn_vector_t *t, const uint32_t *table, bsn_vector_v index, int small)
+{
+    bsn_vector_parts x;
+    unsigned i;
+    (void)t, (void)small;
+    x.v = index;
+    for (i = 0; i < 4; i++) x.u32[i] = table[x.u32[i]];
+    return x.v;
+}
+BSN_INLINE bsn_vector_v bsn_vector_square_sum(bsn_vector_v sum, bsn_vector_v d, bsn_vector_v octaves)
+{
+    bsn_vector_parts x, n, s;
+    unsigned i;
+    x.v = d, n.v = octaves, s.v = sum;
+    for (i = 0; i < 4; i++)
+        if (n.u32[i] < 64) s.u64[i / 2] += ((uint64_t)x.u32[i] * x.u32[i] + 127) >> 7 << n.u32[i];
+    return s.v;
+}
+#undef UNARY
+#undef BINARY
+
 #define BSN_T_NAME bsn_vector
 #define BSN_T_TARGET
 #define BSN_T_UNROLL
@@ -246,10 +356,7 @@ BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_
 #define bsn_vector_start bsn_scalar_start
 #define bsn_vector_finish bsn_scalar_finish
 #define bsn_vector_places bsn_scalar_places
-#define bsn_vector_log_words bsn_scalar_log_words
-#define bsn_vector_log_numbers bsn_scalar_log_numbers
-#define bsn_vector_log_join bsn_scalar_log_join
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_vector_##name),
-static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_SCALAR_HAS, BSN_KERNELS(BSN_SLOT) };
+static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_SCALAR_HAS | BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
 #define TARGET_TESTED
