@@ -106,7 +106,7 @@ static void fiber_run_group(u32 group, u32 memory_size, void (*run)(void *), voi
     u32 t;
     if (!fibers.stack) fibers.stack = (char *)malloc((size_t)FIBER_STACK * THREADS);
     fiber_memory = (u32 *)malloc(memory_size);
-    memset(fiber_memory, 0xCD, memory_size);
+    memset(fiber_memory, (int)(fibers.seed >> 24), memory_size); /* garbage, each time another */
     fiber_group = group;
     fibers.run = run;
     fibers.argument = argument;
