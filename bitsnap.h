@@ -12950,6 +12950,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     bitsnap_info *info = &sent.info;
     uint64_t at, behind = 0;
     bitsnap_status status;
+    memset(&sent, 0, sizeof sent);
     memset(&source, 0, sizeof source);
     source.data = frame;
     source.size = q->size;
@@ -13027,6 +13028,11 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     status = bsn_offload_upload(d, *queue, frame + behind);
     if (status) return status;
     opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
+    if (!q->error.status && !bsn_has_footer(opened->header.blocks, opened->header.flags) && !(host->flags & BITSNAP_ALLOW_TRAILING) &&
+        q->size != (info->count ? sent.extent.offset + sent.extent.size : info->header_size)) {
+        (void)bsn_reject(d->b, BITSNAP_R_TRAILING, info->header_size, info->count);
+        bsn_offload_note(d, request);
+    }
     if (check && !q->error.status && bsn_has_footer(opened->header.blocks, opened->header.flags) &&
         opened->footer.chain != bsn_series_end(&d->x->chain)) {
         (void)bsn_reject(d->b, BITSNAP_R_CHAIN, info->frame_size, info->count);

@@ -635,6 +635,13 @@ static void arguments(void)
     r.elements--;
     r.count++;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH && r.error.status == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
+    r = requests[6]; /* one block, and so no footer */
+    memcpy(workspace + (8 << 20), r.frame, r.size++);
+    r.frame = workspace + (8 << 20);
+    CHECK(f[6].count < 65536 && bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_TRAILING, "%s", bitsnap_message(&b));
+    b.flags = BITSNAP_ALLOW_TRAILING;
+    CHECK(!bitsnap_offload_decode(&b, &o, &r, 1), "%s", bitsnap_message(&b));
+    b.flags = 0;
     r = requests[0];
     r.dtype = BITSNAP_F16;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
