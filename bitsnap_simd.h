@@ -139,36 +139,6 @@ BSN_INLINE uint64_t bsn_list_mask(unsigned k, unsigned lists, unsigned j, const 
     default: break;                                                                                   \
     }
 
-/* A fork by groups of 64 codes: fork64 puts elements to the lists and gives words of the planes. The last group is
- * filled up with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back. */
-#define BSN_FORK(fork64)                                                                              \
-    do {                                                                                              \
-        uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];   \
-        const size_t stride = fork->stride;                                                           \
-        uint64_t w[4] = { 0, 0, 0, 0 };                                                               \
-        unsigned j;                                                                                   \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) list[j] = fork->list[j];                                          \
-        for (; n; codes += 64, plane += 8) {                                                          \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                memset(last, 0, sizeof last);                                                         \
-                memcpy(last, codes, n);                                                               \
-                codes = last;                                                                         \
-            }                                                                                         \
-            fork64(codes, w, list, k, lists);                                                         \
-            if (BSN_UNLIKELY(n < 64)) {                                                               \
-                for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));  \
-                if (lists >> k) list[0] -= 64 - n;                                                    \
-                break;                                                                                \
-            }                                                                                         \
-            BSN_UNROLL                                                                                \
-            for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);                            \
-            n -= 64;                                                                                  \
-        }                                                                                             \
-        BSN_UNROLL                                                                                    \
-        for (j = 0; j < lists; j++) fork->list[j] = list[j];                                          \
-    } while (0)
-
 /* What a field does to the bytes of elements, so that it can be done to planes, where it costs less. */
 enum {
     BSN_FIELD_PLAIN,  /* nothing */
@@ -246,35 +216,40 @@ static const uint64_t bsn_picks[256 + 1] = { BSN_256(BSN_PICKS) 0 }; /* 16 bytes
 #undef BSN_PICK
 #undef BSN_PICKS
 
-/* A source of a merge. Its last bytes move to a buffer, before reading 32 at a time would pass them. */
+/* The last n bytes of a list, filled up. */
+BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint8_t *list, size_t n, unsigned value)
+{
+    memset(last, (int)value, size);
+    if (n) memcpy(last, list, n);
+    return last;
+}
+
+/* A source of a merge: a list or, where that is null, elements of value 0. Its last bytes move to a buffer, which is apart so that
+ * the rest can be in registers, before reading 64 at a time would pass them. */
+enum { BSN_SOURCE_LAST = 128 };
 typedef struct bsn_source {
-    const uint8_t *p;
-    size_t left;     /* bytes */
-    int endless;     /* a null source: elements of value 0 */
-    uint8_t last[64];
+    const uint8_t *p, *end;
+    uint8_t *last;
+    int endless;
 } bsn_source;
 
-BSN_INLINE void bsn_source_begin(bsn_source *s, const uint8_t *p, size_t size)
+BSN_INLINE void bsn_source_begin(bsn_source *s, uint8_t *last, const uint8_t *p, size_t size)
 {
-    memset(s->last, 0, sizeof s->last);
+    s->last = last;
     s->endless = !p;
-    s->p = p ? p : s->last;
-    s->left = p ? size : 32;
+    s->p = p ? p : bsn_filled_up(last, BSN_SOURCE_LAST, NULL, 0, 0);
+    s->end = p ? p + size : last + BSN_SOURCE_LAST;
 }
 
 BSN_INLINE void bsn_source_ahead(bsn_source *s)
 {
-    if (BSN_UNLIKELY(s->left < 32) && (s->p < s->last || s->p >= s->last + sizeof s->last)) {
-        memcpy(s->last, s->p, s->left);
+    if (BSN_LIKELY(s->end - s->p >= 64)) return;
+    if (s->end != s->last + BSN_SOURCE_LAST) {
+        s->p = bsn_filled_up(s->last, BSN_SOURCE_LAST, s->p, (size_t)(s->end - s->p), 0);
+        s->end = s->last + BSN_SOURCE_LAST;
+    } else if (s->endless) {
         s->p = s->last;
     }
-}
-
-BSN_INLINE void bsn_source_skip(bsn_source *s, size_t size)
-{
-    if (s->endless) return;
-    s->p += size;
-    s->left -= size;
 }
 
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
@@ -351,6 +326,9 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register: 16, 32 or 64
  *     BSN_T_MASKS, BSN_T_ACROSS, BSN_T_UNROLL 1: masks have registers of their own; join_across is there; BSN_UNROLL, or nothing where
  *                                             code would become too large
+ *     BSN_T_RANKS, BSN_T_CHAINS, BSN_T_LEAVES 1: mix merges two lists by ranks in one, and leaves are chosen by shuffles alone; deposit is
+ *                                             there, for BSN_CHAINS; BSN_LEAVES_TWIGS, by equal_m, or_m and bsn_x86_put_twig
+ *                                             With BSN_T_MASKS there is a merge of masks apart
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
  *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is below 0;
@@ -367,7 +345,7 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
  *                                             are larger; their lowest bytes; a register of elements from bytes
  *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0 there
- *     compress_list compress_words            those of a set to a list, where 64 bytes may be written
+ *     compress_list compress_words            those of a set to a list, where 64 bytes may be written; `half`: seldom more than 32
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
  *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base on,
@@ -389,6 +367,11 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
  *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are and_m or_m keep next and_w or_w
  *                                             keep_w to_w append; mul_w and div_f are for others
+ *     set slot unset                          a set of bits, and of a node's slot; x where it is not set, with 0, or without BSN_T_RANKS
+ *                                             anything, elsewhere: expand_list replaces it
+ *     blend digit shuffle all16               x or, where register i of a set says so, y; one more binary digit of numbers; bytes below
+ *                                             16 as places in each 16 of x; the same 16 bytes in all lanes of 16
+ *     peel                                    the first k bits of 64 codes, and these shifted by k
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
@@ -510,6 +493,21 @@ BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
     case 16: return p[0] | (uint64_t)p[1] << 8;
     case 8: return p[0];
     default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
+    }
+}
+
+/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
+BSN_INLINE BSN_AVX2 void bsn_x86_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
+{
+    const uint64_t x = _pext_u64(plane, set), word = *byte | x << (*used & 7);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set), n = shift + c;
+    bsn_store64(*p, word);
+    *byte = word >> (n & 56);
+    *p += n >> 3;
+    *used += c;
+    if (BSN_UNLIKELY(n >= 64)) { /* all of the word is done */
+        *byte = x >> 1 >> (63 - shift);
+        **p = (uint8_t)*byte;
     }
 }
 
@@ -682,29 +680,16 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8],
     return p;
 }
 
-/* Each of the lowest bytes `width` times; places of elements as places of their bytes. */
-BSN_INLINE BSN_AVX2 __m128i bsn_avx2_repeat(unsigned width, __m128i x)
+/* places of words as places of their bytes */
+BSN_INLINE BSN_AVX2 __m128i bsn_avx2_bytes_of(__m128i places)
 {
-    switch (width) {
-    case 1: return x;
-    case 2: return _mm_unpacklo_epi8(x, x);
-    default: return _mm_shuffle_epi8(x, _mm_setr_epi8(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3));
-    }
+    return _mm_add_epi8(_mm_slli_epi16(_mm_unpacklo_epi8(places, places), 1), _mm_set1_epi16(0x0100));
 }
 
-BSN_INLINE BSN_AVX2 __m128i bsn_avx2_bytes_of(unsigned width, __m128i places)
-{
-    const __m128i x = bsn_avx2_repeat(width, places);
-    switch (width) {
-    case 1: return x;
-    case 2: return _mm_add_epi8(_mm_slli_epi16(x, 1), _mm_set1_epi16(0x0100));
-    default: return _mm_add_epi8(_mm_slli_epi16(x, 2), _mm_set1_epi32(0x03020100));
-    }
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_compress_list(const __m256i x[2], uint64_t m, uint8_t **list)
+BSN_INLINE BSN_AVX2 void bsn_avx2_compress_list(const __m256i x[2], uint64_t m, uint8_t **list, int half)
 {
     __m128i z[8];
+    (void)half;
     bsn_avx2_eighths(z, x[0], 0);
     bsn_avx2_eighths(z, x[1], 1);
     *list = bsn_avx2_put_picked(*list, z, m);
@@ -714,9 +699,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_compress_words(unsigned width, __m256i x, uint
 {
     const unsigned c = bsn_x86_ones(m), low = bsn_x86_ones(m & 255);
     if (width == 2) {
-        BSN_STORE128(*list, _mm_shuffle_epi8(_mm256_castsi256_si128(x), bsn_avx2_bytes_of(2, BSN_LOAD64(bsn_picks + (m & 255)))));
+        BSN_STORE128(*list, _mm_shuffle_epi8(_mm256_castsi256_si128(x), bsn_avx2_bytes_of(BSN_LOAD64(bsn_picks + (m & 255)))));
         BSN_STORE128(*list + 2 * low, _mm_shuffle_epi8(_mm256_extracti128_si256(x, 1),
-                                                       bsn_avx2_bytes_of(2, BSN_LOAD64(bsn_picks + (m >> 8)))));
+                                                       bsn_avx2_bytes_of(BSN_LOAD64(bsn_picks + (m >> 8)))));
     } else {
         BSN_STORE256(*list, _mm256_permutevar8x32_epi32(x, _mm256_cvtepu8_epi32(BSN_LOAD64(bsn_picks + m))));
     }
@@ -836,6 +821,83 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const bsn_avx2_t *t, const uint32_t
                              (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
 }
 
+/* ---- avx2: trees and masks ---- */
+
+BSN_INLINE BSN_AVX2 bsn_avx2_s bsn_avx2_set(const bsn_avx2_k *c, uint64_t w)
+{
+    bsn_avx2_s s;
+    s.bits = w;
+    s.v[0] = bsn_avx2_spread(w, 0, c->one);
+    s.v[1] = bsn_avx2_spread(w, 1, c->one);
+    return s;
+}
+/* bsn_slot_mask of bytes 1 and 0 */
+BSN_INLINE BSN_AVX2 bsn_avx2_s bsn_avx2_slot(const bsn_avx2_k *c, const bsn_avx2_s s[4], unsigned k, unsigned slot, uint64_t bits)
+{
+    bsn_avx2_s of;
+    unsigned i, q;
+    of.bits = bits;
+    BSN_UNROLL
+    for (i = 0; i < 2; i++) {
+        of.v[i] = slot >> (k - 1) & 1 ? s[0].v[i] : _mm256_andnot_si256(s[0].v[i], c->one);
+        BSN_UNROLL
+        for (q = 1; q < k; q++)
+            of.v[i] = slot >> (k - 1 - q) & 1 ? _mm256_and_si256(s[q].v[i], of.v[i]) : _mm256_andnot_si256(s[q].v[i], of.v[i]);
+    }
+    return of;
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_unset(__m256i x, bsn_avx2_s s, unsigned i)
+{
+    return _mm256_and_si256(x, _mm256_add_epi8(s.v[i], _mm256_set1_epi8(-1)));
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_digit(__m256i x, bsn_avx2_s s, unsigned i, unsigned value)
+{
+    (void)value;
+    return _mm256_add_epi8(_mm256_add_epi8(x, x), s.v[i]);
+}
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_shuffle(__m256i x, __m256i index) { return _mm256_shuffle_epi8(x, index); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_all16(const uint8_t *p) { return _mm256_broadcastsi128_si256(BSN_LOAD128(p)); }
+BSN_INLINE BSN_AVX2 void bsn_avx2_peel(__m256i x[2], uint64_t w[4], const uint8_t *codes, unsigned k)
+{
+    unsigned j;
+    x[0] = BSN_LOAD256(codes);
+    x[1] = BSN_LOAD256(codes + 32);
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        w[j] = bsn_avx2_bits(x);
+        x[0] = _mm256_add_epi8(x[0], x[0]);
+        x[1] = _mm256_add_epi8(x[1], x[1]);
+    }
+}
+/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
+BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
+{
+    const uint8_t *p = plane + (*used >> 3);
+    const unsigned shift = *used & 7, c = bsn_x86_ones(set);
+    uint64_t x = bsn_load64(p) >> shift;
+    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
+    *used += c;
+    return _pdep_u64(x, set);
+}
+/* Of the places that are not set, the index is the place less those before it that are. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_mix(const bsn_avx2_k *c, __m256i x[2], bsn_avx2_s s, const uint8_t **zeros, const uint8_t **ones)
+{
+    const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
+                                           0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < 2; i++) {
+        const uint32_t m = (uint32_t)(s.bits >> 32 * i);
+        const unsigned low = bsn_x86_ones(m & 0xFFFF), count = bsn_x86_ones(m);
+        const __m256i rank = bsn_avx2_rank(s.v[i], c->one);
+        x[i] = bsn_avx2_select(_mm256_cmpeq_epi8(s.v[i], c->one),
+                               _mm256_shuffle_epi8(bsn_avx2_window(*ones, low), _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
+                               _mm256_shuffle_epi8(bsn_avx2_window(*zeros, 16 - low), _mm256_sub_epi8(place, rank)));
+        *zeros += 32 - count;
+        *ones += count;
+    }
+}
+
 /* ---- avx2: counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
@@ -946,148 +1008,15 @@ static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size
 #define BSN_T_BYTES 32
 #define BSN_T_MASKS 0
 #define BSN_T_ACROSS 1
+#define BSN_T_RANKS 1
+#define BSN_T_CHAINS 1
+#define BSN_T_LEAVES 1
 #define BSN_T_MM _mm256_
 #define BSN_T_SI si256
 #define BSN_T_SET64 _mm256_set1_epi64x
 #include BITSNAP_SIMD_FILE
 
 /* ---- avx2: what it does in its own way; pdep and pext only where the machine has fast ones ---- */
-
-/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
-BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
-{
-    const uint8_t *p = plane + (*used >> 3);
-    const unsigned shift = *used & 7, c = bsn_x86_ones(set);
-    uint64_t x = bsn_load64(p) >> shift;
-    if (BSN_UNLIKELY(c > 57)) x |= (uint64_t)p[8] << 1 << (63 - shift);
-    *used += c;
-    return _pdep_u64(x, set);
-}
-
-/* Two windows that fill all places: a zero's index is its place less the ones before it. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_mix(__m256i zeros, __m256i ones, __m256i set, __m256i one)
-{
-    const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
-                                           0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m256i rank = bsn_avx2_rank(set, one);
-    return bsn_avx2_select(_mm256_cmpeq_epi8(set, one), _mm256_shuffle_epi8(ones, _mm256_add_epi8(rank, _mm256_set1_epi8(-1))),
-                           _mm256_shuffle_epi8(zeros, _mm256_sub_epi8(place, rank)));
-}
-
-/* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_pick(unsigned width, uint8_t *to, __m128i x, unsigned set, size_t step, size_t left)
-{
-    x = _mm_shuffle_epi8(x, bsn_avx2_bytes_of(width, BSN_LOAD128(bsn_picks + set)));
-    if (BSN_LIKELY(left >= step)) {
-        if (step == 8) BSN_STORE64(to, x);
-        else BSN_STORE128(to, x);
-    } else {
-        uint8_t all[16];
-        size_t i;
-        BSN_STORE128(all, x);
-        for (i = 0; i < left && i < bsn_x86_ones(set) * width; i++) to[i] = all[i];
-    }
-}
-
-/* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                                  uint8_t *zeros, uint8_t *ones, size_t set_bits)
-{
-    const size_t step = width == 1 ? 8 : 16, elements = step / width;
-    const unsigned all = (1u << elements) - 1;
-    size_t ones_left = set_bits * width, zeros_left = n * width - ones_left, i;
-    for (i = 0; i + elements <= n; i += elements, list += step) {
-        const unsigned set = mask[i / 8] >> (i & 7) & all;
-        const size_t c = bsn_x86_ones(set) * width;
-        const __m128i x = step == 8 ? BSN_LOAD64(list) : BSN_LOAD128(list);
-        if (ones) {
-            bsn_avx2_pick(width, ones, x, set, step, ones_left);
-            ones += c;
-            ones_left -= c;
-        }
-        if (zeros) {
-            bsn_avx2_pick(width, zeros, x, set ^ all, step, zeros_left);
-            zeros += step - c;
-            zeros_left -= step - c;
-        }
-    }
-    if (i < n) {
-        uint8_t rest[8] = { 0 };
-        rest[0] = (uint8_t)(mask[i / 8] >> (i & 7));
-        bsn_scalar_partition(width, list, n - i, rest, zeros, ones);
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                        uint8_t *zeros, uint8_t *ones)
-{
-    const size_t set = bsn_avx2_count(mask, n);
-    if (!zeros && ones && set < n / 24 && width < 8) {
-        BSN_WIDTHS(width, bsn_pick_any, (ones, list, n, mask));
-        return;
-    }
-    switch (width) {
-    case 1: bsn_avx2_partition_width(1, list, n, mask, zeros, ones, set); break;
-    case 2: bsn_avx2_partition_width(2, list, n, mask, zeros, ones, set); break;
-    case 4: bsn_avx2_partition_width(4, list, n, mask, zeros, ones, set); break;
-    default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
-    }
-}
-
-/* Bytes by ranks, 32 at a time; wider elements by ranks that a product of 8 bytes gives, 16 bytes at a time. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                                              const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
-                                              size_t ones_count)
-{
-    const size_t step = width == 1 ? 32 : 16, elements = step / width;
-    __m256i one = _mm256_set1_epi8(1);
-    bsn_source z, o;
-    size_t i, c;
-    BSN_OPAQUE("+x", one);
-    bsn_source_begin(&z, zeros, zeros_count * width);
-    bsn_source_begin(&o, ones, ones_count * width);
-    for (i = 0; i + elements <= n; i += elements, list += step) {
-        bsn_source_ahead(&z);
-        bsn_source_ahead(&o);
-        if (width == 1) {
-            const uint32_t m = bsn_load32(mask + i / 8);
-            const unsigned low = bsn_x86_ones(m & 0xFFFF);
-            const __m256i a = bsn_avx2_window(z.p, zeros ? 16 - low : 0), b = bsn_avx2_window(o.p, ones ? low : 0);
-            c = bsn_x86_ones(m);
-            BSN_STORE256(list, bsn_avx2_mix(a, b, bsn_avx2_spread(m, 0, one), one));
-        } else {
-            const uint64_t set = bsn_spread[mask[i / 8] >> (i & 7) & ((1u << elements) - 1)];
-            const __m128i rank = _mm_cvtsi64_si128((long long)((set & BSN_ONES) * BSN_ONES));
-            const __m128i place = _mm_cvtsi64_si128((long long)UINT64_C(0x0706050403020100));
-            const __m128i from0 = bsn_avx2_bytes_of(width, _mm_sub_epi8(place, rank));
-            const __m128i from1 = bsn_avx2_bytes_of(width, _mm_add_epi8(rank, _mm_set1_epi8(-1)));
-            const __m128i a = _mm_shuffle_epi8(BSN_LOAD128(z.p), from0), b = _mm_shuffle_epi8(BSN_LOAD128(o.p), from1);
-            const __m128i choice = bsn_avx2_repeat(width, _mm_cvtsi64_si128((long long)set)); /* bytes 0 and FF */
-            c = bsn_x86_ones(set & BSN_ONES) * width;
-            BSN_STORE128(list, _mm_or_si128(_mm_and_si128(choice, b), _mm_andnot_si128(choice, a)));
-        }
-        bsn_source_skip(&z, step - c);
-        bsn_source_skip(&o, c);
-    }
-    if (i < n) {
-        uint8_t rest[4];
-        size_t j;
-        for (j = 0; j < 4 && i + 8 * j < n; j++) rest[j] = (uint8_t)(mask[i / 8 + j] >> (i & 7));
-        bsn_scalar_merge(width, list, n - i, rest, zeros ? z.p : NULL, z.left / width, ones ? o.p : NULL,
-                         o.left / width);
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                                    size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    switch (width) {
-    case 1: bsn_avx2_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 2: bsn_avx2_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 4: bsn_avx2_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    }
-}
 
 /* The bit goes to bit 7, which movemask collects; or from bit 0 to its place. */
 static BSN_AVX2 void bsn_avx2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
@@ -1281,118 +1210,6 @@ static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t cod
     }
 }
 
-/* bsn_slot_mask of bytes 1 and 0 */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_slot(unsigned k, unsigned slot, const __m256i s[4], __m256i one)
-{
-    __m256i m = slot >> (k - 1) & 1 ? s[0] : _mm256_andnot_si256(s[0], one);
-    unsigned q;
-    BSN_UNROLL
-    for (q = 1; q < k; q++) m = slot >> (k - 1 - q) & 1 ? _mm256_and_si256(s[q], m) : _mm256_andnot_si256(s[q], m);
-    return m;
-}
-
-/* Leaves by a shuffle whose index is the slot's number (leaf[] is 0 for lists), lists by expansion into the zeros. All
- * 64 are read before any is stored, as a list may end where they go. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                             unsigned lists)
-{
-    const __m256i leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf)), minus = _mm256_set1_epi8(-1);
-    const __m256i leaf0 = _mm256_set1_epi8((char)node->leaf[0]);
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = node->stride;
-    __m256i one = _mm256_set1_epi8(1);
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t i;
-    unsigned half, j;
-    BSN_OPAQUE("+x", one);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = node->list[j];
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        __m256i y[2];
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        BSN_UNROLL
-        for (half = 0; half < 2; half++) {
-            __m256i s[4], x;
-            BSN_UNROLL
-            for (j = 0; j < k; j++) s[j] = bsn_avx2_spread(w[j], half, one);
-            if (k == 1 && lists == 2) {
-                const uint32_t m = (uint32_t)(w[0] >> 32 * half);
-                const unsigned low = bsn_x86_ones(m & 0xFFFF), c = bsn_x86_ones(m);
-                y[half] = bsn_avx2_mix(bsn_avx2_window(list[0], 16 - low), bsn_avx2_window(list[1], low), s[0], one);
-                list[0] += 32 - c;
-                list[1] += c;
-                continue;
-            }
-            x = s[0];
-            BSN_UNROLL
-            for (j = 1; j < k; j++) x = _mm256_add_epi8(_mm256_add_epi8(x, x), s[j]);
-            if (k == 1 && lists == 1) x = _mm256_and_si256(leaf0, _mm256_add_epi8(s[0], minus));
-            else x = lists >> k ? _mm256_setzero_si256() : _mm256_shuffle_epi8(leaf, x);
-            BSN_UNROLL
-            for (j = 0; j < lists; j++) {
-                const uint32_t m = (uint32_t)(bsn_list_mask(k, lists, j, w) >> 32 * half);
-                const __m256i window = bsn_avx2_window(list[j], bsn_x86_ones(m & 0xFFFF));
-                x = _mm256_or_si256(x, bsn_avx2_expand(window, bsn_avx2_slot(k, (1u << k) - lists + j, s, one), one));
-                list[j] += bsn_x86_ones(m);
-            }
-            y[half] = x;
-        }
-        BSN_STORE256(out, y[0]);
-        BSN_STORE256(out + 32, y[1]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) node->list[j] = list[j];
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_merge_alone(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-#define BSN_CALL(k, lists) bsn_avx2_merge_node(node, first, n, out, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
-/* Three nodes in a row: the planes of the second and third one are brought to the places of the elements, where they make a
- * node of four slots. */
-static BSN_AVX2 void bsn_avx2_chain(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-    const uint8_t *plane, *list;
-    __m256i leaf, one = _mm256_set1_epi8(1);
-    size_t used[2], i;
-    unsigned half, j;
-    BSN_OPAQUE("+x", one);
-    leaf = _mm256_broadcastsi128_si256(BSN_LOAD128(node->leaf));
-    plane = node->planes + first / 8;
-    list = node->list[0];
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) used[j] = node[1 + j].stride;
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        const uint64_t a = bsn_load64(plane), b = bsn_avx2_deposit(node[1].planes, &used[0], a);
-        const uint64_t c = bsn_avx2_deposit(node[2].planes, &used[1], b), low = a ^ b ^ c;
-        __m256i y[2];
-        BSN_UNROLL
-        for (half = 0; half < 2; half++) {
-            const __m256i s1 = bsn_avx2_spread(b, half, one), s0 = bsn_avx2_spread(low, half, one);
-            const __m256i x = _mm256_shuffle_epi8(leaf, _mm256_add_epi8(_mm256_add_epi8(s1, s1), s0));
-            const uint32_t m = (uint32_t)(c >> 32 * half);
-            const __m256i window = bsn_avx2_window(list, bsn_x86_ones(m & 0xFFFF));
-            y[half] = _mm256_or_si256(x, bsn_avx2_expand(window, _mm256_and_si256(s1, s0), one));
-            list += bsn_x86_ones(m);
-        }
-        BSN_STORE256(out, y[0]);
-        BSN_STORE256(out + 32, y[1]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < 2; j++) node[1 + j].stride = used[j];
-    node->list[0] = list;
-}
-
-static BSN_AVX2 void bsn_avx2_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-    if (node->chained) bsn_avx2_chain(node, first, n, out);
-    else bsn_avx2_merge_alone(node, first, n, out);
-}
-
 /* join_field past the caches: lines go whole, both halves of one, then the next. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_join_past(const bsn_field *f, uint8_t *elements, const uint8_t *const plane[8], size_t groups,
                                             unsigned width, unsigned kind)
@@ -1474,153 +1291,6 @@ static BSN_AVX2 int bsn_avx2_finish(const bsn_finish *t, uint8_t *elements, size
     case 16 * 4 + BSN_FIELD_ACROSS: bsn_avx2_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS); return 1;
     default: return 0;
     }
-}
-
-/* the first k planes of 64 codes, and what is left of these */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_planes(const uint8_t *codes, uint64_t w[4], __m128i z[8], unsigned k)
-{
-    __m256i x = BSN_LOAD256(codes), y = BSN_LOAD256(codes + 32);
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        const uint32_t low = (uint32_t)_mm256_movemask_epi8(x), high = (uint32_t)_mm256_movemask_epi8(y);
-        w[j] = low | (uint64_t)high << 32;
-        x = _mm256_add_epi8(x, x);
-        y = _mm256_add_epi8(y, y);
-    }
-    bsn_avx2_eighths(z, x, 0);
-    bsn_avx2_eighths(z, y, 1);
-}
-
-/* Planes by movemask and doubling, lists by picking, 8 at a time. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                         unsigned k, unsigned lists)
-{
-    __m128i z[8];
-    unsigned j;
-    bsn_avx2_fork_planes(codes, w, z, k);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = bsn_avx2_put_picked(list[j], z, bsn_list_mask(k, lists, j, w));
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                            unsigned lists)
-{
-    BSN_FORK(bsn_avx2_fork64);
-}
-
-/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
-{
-    const uint64_t x = _pext_u64(plane, set), word = *byte | x << (*used & 7);
-    const unsigned shift = *used & 7, c = bsn_x86_ones(set), n = shift + c;
-    bsn_store64(*p, word);
-    *byte = word >> (n & 56);
-    *p += n >> 3;
-    *used += c;
-    if (BSN_UNLIKELY(n >= 64)) { /* all of the word is done */
-        *byte = x >> 1 >> (63 - shift);
-        **p = (uint8_t)*byte;
-    }
-}
-
-/* Planes by comparing symbols with leaves, as bsn_scalar_fork_leaves, and what bsn_avx2_put_picked takes. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_leaves_planes(const uint8_t *symbols, const __m256i leaf[12], uint64_t w[5], __m128i z[8],
-                                                unsigned k, unsigned lists)
-{
-    const unsigned slots = 1u << k, first = slots - lists;
-    unsigned half, j, q;
-    BSN_UNROLL
-    for (q = 0; q <= k; q++) w[q] = 0;
-    BSN_UNROLL
-    for (half = 0; half < 2; half++) {
-        const __m256i x = BSN_LOAD256(symbols + 32 * half);
-        __m256i zero[3], second = _mm256_setzero_si256();
-        BSN_UNROLL
-        for (q = 0; q < k; q++) zero[q] = second;
-        BSN_UNROLL
-        for (j = 0; j < slots - (lists > 0); j++) {
-            __m256i here = _mm256_cmpeq_epi8(x, leaf[j < first ? j : 2 * j - first]);
-            if (j >= first) {
-                const __m256i there = _mm256_cmpeq_epi8(x, leaf[2 * j - first + 1]);
-                here = _mm256_or_si256(here, there);
-                second = _mm256_or_si256(second, there);
-            }
-            BSN_UNROLL
-            for (q = 0; q < k; q++)
-                if (!(j >> (k - 1 - q) & 1)) zero[q] = _mm256_or_si256(zero[q], here);
-        }
-        BSN_UNROLL
-        for (q = 0; q < k; q++) w[q] |= (uint64_t)(uint32_t)_mm256_movemask_epi8(zero[q]) << 32 * half;
-        if (lists > 1) w[k] |= (uint64_t)(uint32_t)_mm256_movemask_epi8(second) << 32 * half;
-        bsn_avx2_eighths(z, x, half);
-    }
-    BSN_UNROLL
-    for (q = 0; q < k; q++) w[q] = ~w[q];
-}
-
-/* A node of symbols, each list of which but the last one is a twig. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
-                                              unsigned lists)
-{
-    const unsigned twigs = lists ? lists - 1 : 0, known = (1u << k) - lists + 2 * twigs;
-    const size_t stride = fork->stride;
-    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
-    uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
-    size_t used[2] = { 0, 0 };
-    __m256i leaf[12];
-    __m128i z[8];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < known; j++) leaf[j] = _mm256_set1_epi8((char)fork->leaf[j]);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = fork->list[j];
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) {
-        used[j] = fork->used[j];
-        if (used[j] & 7) byte[j] = *list[j];
-    }
-    for (; n; symbols += 64, plane += 8) {
-        if (BSN_UNLIKELY(n < 64)) { /* the first leaf has bits of 0, and goes to no list */
-            memset(last, fork->leaf[0], sizeof last);
-            memcpy(last, symbols, n);
-            symbols = last;
-        }
-        bsn_avx2_leaves_planes(symbols, leaf, w, z, k, lists);
-        BSN_UNROLL
-        for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
-        BSN_UNROLL
-        for (j = twigs; j < lists; j++) list[j] = bsn_avx2_put_picked(list[j], z, bsn_list_mask(k, lists, j, w));
-        if (BSN_UNLIKELY(n < 64)) {
-            for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));
-            break;
-        }
-        BSN_UNROLL
-        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
-        n -= 64;
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) fork->list[j] = list[j];
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
-}
-
-BSN_FUNCTION BSN_AVX2 void bsn_avx2_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx2_fork_leaves(fork, symbols, first, n, k, lists)
-    BSN_LEAF_SWITCH(fork)
-#undef BSN_CALL
-}
-
-static BSN_AVX2 void bsn_avx2_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-    if (fork->by_leaves) {
-        bsn_avx2_leaves_fork(fork, codes, first, n);
-        return;
-    }
-#define BSN_CALL(k, lists) bsn_avx2_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* For machines whose bmi2 is slow, for others, and for Intel's. */
@@ -1738,9 +1408,18 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_compress_words(unsigned width, __m512i x, 
     _mm512_storeu_si512(*list, bsn_avx512_compress(width, m, x));
     *list += width * bsn_x86_ones(m);
 }
-BSN_INLINE BSN_AVX512 void bsn_avx512_compress_list(const __m512i x[1], uint64_t m, uint8_t **list)
+/* Stores of lists, which lie across lines, are what takes the time, and half a store costs half. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_compress_list(const __m512i x[1], uint64_t m, uint8_t **list, int half)
 {
-    bsn_avx512_compress_words(1, x[0], m, list);
+    const __m512i y = bsn_avx512_compress(1, m, x[0]);
+    const unsigned c = bsn_x86_ones(m);
+    if (half) {
+        BSN_STORE256(*list, _mm512_castsi512_si256(y));
+        if (BSN_UNLIKELY(c > 32)) BSN_STORE256(*list + 32, _mm512_extracti64x4_epi64(y, 1));
+    } else {
+        _mm512_storeu_si512(*list, y);
+    }
+    *list += c;
 }
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, const uint8_t *p)
@@ -1903,6 +1582,48 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_quotients(__m512i d, __m512i exactly, _
     return _mm512_cvt_roundps_epi32(q, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
 }
 
+/* ---- avx512: trees and masks ---- */
+
+BSN_INLINE BSN_AVX512 bsn_avx512_s bsn_avx512_set(const bsn_avx512_k *c, uint64_t w)
+{
+    const bsn_avx512_s s = { w };
+    (void)c;
+    return s;
+}
+BSN_INLINE BSN_AVX512 bsn_avx512_s bsn_avx512_slot(const bsn_avx512_k *c, const bsn_avx512_s s[4], unsigned k, unsigned slot, uint64_t bits)
+{
+    (void)s, (void)k, (void)slot;
+    return bsn_avx512_set(c, bits);
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_unset(__m512i x, bsn_avx512_s s, unsigned i)
+{
+    (void)s, (void)i;
+    return x;
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_blend(bsn_avx512_s s, unsigned i, __m512i x, __m512i y)
+{
+    (void)i;
+    return _mm512_mask_blend_epi8(s.bits, x, y);
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_digit(__m512i x, bsn_avx512_s s, unsigned i, unsigned value)
+{
+    (void)i;
+    return _mm512_mask_add_epi8(x, s.bits, x, _mm512_set1_epi8((char)value));
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_shuffle(__m512i x, __m512i index) { return _mm512_shuffle_epi8(x, index); }
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all16(const uint8_t *p) { return _mm512_broadcast_i32x4(BSN_LOAD128(p)); }
+BSN_INLINE BSN_AVX512 void bsn_avx512_peel(__m512i x[1], uint64_t w[4], const uint8_t *codes, unsigned k)
+{
+    unsigned j;
+    x[0] = _mm512_loadu_si512(codes);
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        w[j] = _mm512_movepi8_mask(x[0]);
+        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
+        x[0] = _mm512_add_epi8(x[0], x[0]);
+    }
+}
+
 /* ---- avx512: counts, comparisons ---- */
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_add_ones(__m512i sum, __m512i x) { return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x)); }
@@ -1930,6 +1651,9 @@ BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_differ(unsigned width, const uint8_t 
 #define BSN_T_BYTES 64
 #define BSN_T_MASKS 1
 #define BSN_T_ACROSS 0
+#define BSN_T_RANKS 0
+#define BSN_T_CHAINS 0
+#define BSN_T_LEAVES 1
 #define BSN_T_MM _mm512_
 #define BSN_T_SI si512
 #define BSN_T_SET64 _mm512_set1_epi64
@@ -1987,47 +1711,11 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
 }
 
-BSN_INLINE BSN_AVX512 void bsn_avx512_partition_width(unsigned width, const uint8_t *list, size_t n,
-                                                      const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
-{
-    const size_t step = 64 / width;
-    size_t ones_left = bsn_avx512_count(mask, n), zeros_left = n - ones_left, m, c;
-    for (; n; n -= m, list += 64, mask += step / 8) {
-        uint64_t set, clear;
-        __m512i x;
-        m = bsn_min(step, n);
-        set = bsn_x86_mask(mask, m);
-        clear = ~set & (~UINT64_C(0) >> (64 - m));
-        c = bsn_x86_ones(set);
-        x = bsn_avx512_load_some(list, m * width);
-        if (ones) { /* what is too much is overwritten later, but not at the end */
-            bsn_avx512_store_some(ones, bsn_avx512_compress(width, set, x), ones_left < step ? c * width : 64);
-            ones += c * width;
-            ones_left -= c;
-        }
-        if (zeros) {
-            bsn_avx512_store_some(zeros, bsn_avx512_compress(width, clear, x), zeros_left < step ? (m - c) * width : 64);
-            zeros += (m - c) * width;
-            zeros_left -= m - c;
-        }
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                            uint8_t *zeros, uint8_t *ones)
-{
-    switch (width) {
-    case 1: bsn_avx512_partition_width(1, list, n, mask, zeros, ones); break;
-    case 2: bsn_avx512_partition_width(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_avx512_partition_width(4, list, n, mask, zeros, ones); break;
-    default: bsn_avx512_partition_width(8, list, n, mask, zeros, ones); break;
-    }
-}
-
-/* Both sources are loaded before the list is stored, where one of them may end. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
+/* Both sources are loaded before the list is stored, where one of them may end. Masked loads take less time
+ * here than moving the last bytes. */
+BSN_INLINE BSN_AVX512 void bsn_avx512_merge_width(uint8_t *list, size_t n, const uint8_t *mask,
                                                   const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
-                                                  size_t ones_count)
+                                                  size_t ones_count, unsigned width)
 {
     const size_t step = 64 / width;
     size_t m, c;
@@ -2052,16 +1740,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_merge_width(unsigned width, uint8_t *list,
     }
 }
 
-static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                                        const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
-                                        size_t ones_count)
+static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                                        size_t zeros_count, const uint8_t *ones, size_t ones_count)
 {
-    switch (width) {
-    case 1: bsn_avx512_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 2: bsn_avx512_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 4: bsn_avx512_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    default: bsn_avx512_merge_width(8, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    }
+    BSN_WIDTHS(width, bsn_avx512_merge_width, (list, n, mask, zeros, zeros_count, ones, ones_count));
 }
 
 /* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2, 4, .., and
@@ -2393,87 +2075,6 @@ static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t
     return escapes;
 }
 
-/* A node while it is merged. */
-typedef struct bsn_avx512_merging {
-    __m512i leaf[9]; /* the first 8 leaves, each in all places; and all 16 in each 16 bytes */
-    const uint8_t *plane, *list[4];
-    size_t stride;
-} bsn_avx512_merging;
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_begin(bsn_avx512_merging *m, const bsn_node *node, size_t first, unsigned lists)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 8; j++) m->leaf[j] = _mm512_set1_epi8((char)node->leaf[j]);
-    m->leaf[8] = _mm512_broadcast_i32x4(BSN_LOAD128(node->leaf));
-    m->plane = node->planes + first / 8;
-    m->stride = node->stride;
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) m->list[j] = node->list[j];
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_end(const bsn_avx512_merging *m, bsn_node *node, unsigned lists)
-{
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) node->list[j] = m->list[j];
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge_list(__m512i x, const uint8_t **list, uint64_t m)
-{
-    const __m512i y = _mm512_loadu_si512(*list);
-    *list += bsn_x86_ones(m);
-    return bsn_avx512_expand(1, x, m, y);
-}
-
-/* The next 64 elements of a node. Leaves by blends or, from 8 slots on, by a shuffle; lists are expanded into that, one after
- * the other. (Expanding into zeros would wait, on Zen 4, for what the register held before.) */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_merge64(bsn_avx512_merging *m, unsigned k, unsigned lists)
-{
-    const unsigned slots = 1u << k, known = slots - lists;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    const __m512i *slot = m->leaf;
-    __m512i x;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < k; j++) w[j] = bsn_load64(m->plane + j * m->stride);
-    m->plane += 8;
-    if (k > 2) {
-        x = _mm512_maskz_mov_epi8(w[0], _mm512_set1_epi8((char)(slots / 2)));
-        BSN_UNROLL
-        for (j = 1; j < k; j++) x = _mm512_mask_add_epi8(x, w[j], x, _mm512_set1_epi8((char)(slots / 2 >> j)));
-        x = _mm512_shuffle_epi8(m->leaf[8], x);
-    } else if (known <= 1) {
-        x = slot[0]; /* without a leaf every place is a list's */
-    } else if (k == 1) {
-        x = _mm512_mask_blend_epi8(w[0], slot[0], slot[1]);
-    } else {
-        x = _mm512_mask_blend_epi8(w[1], slot[0], slot[1]);
-        if (known == 3) x = _mm512_mask_mov_epi8(x, w[0], slot[2]);
-        if (known == 4) x = _mm512_mask_blend_epi8(w[0], x, _mm512_mask_blend_epi8(w[1], slot[2], slot[3]));
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) x = bsn_avx512_merge_list(x, &m->list[j], bsn_list_mask(k, lists, j, w));
-    return x;
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k,
-                                                 unsigned lists)
-{
-    bsn_avx512_merging m;
-    size_t i;
-    bsn_avx512_merge_begin(&m, node, first, lists);
-    for (i = 0; i < n; i += 64) _mm512_storeu_si512(out + i, bsn_avx512_merge64(&m, k, lists));
-    bsn_avx512_merge_end(&m, node, lists);
-}
-
-static BSN_AVX512 void bsn_avx512_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-#define BSN_CALL(k, lists) bsn_avx512_merge_node(node, first, n, out, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
 /* With every second group: asks for planes of later ones, to come to the first level of the cache, and for what lies ahead. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t group, unsigned width)
 {
@@ -2513,7 +2114,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     int hashed[8], some = below;
     size_t i, s;
     unsigned j;
-    bsn_avx512_merge_begin(&node, t->node, first, lists);
+    bsn_avx512_merge_begin(&node, t->node, first, lists, 0);
     BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
     BSN_OPAQUE("+m", across);
     BSN_OPAQUE("+m", some);
@@ -2535,7 +2136,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
                 BSN_OPAQUE("+r", group); /* so that nothing of it takes registers meanwhile */
                 bsn_avx512_finish_ask(t, group, width);
             }
-            v[top] = bsn_avx512_merge64(&node, k, lists);
+            bsn_avx512_merge64(&node, &v[top], k, lists, 0);
             BSN_UNROLL
             for (j = 0; j < top; j++) {
                 if (width == 4 && j == 2 && BSN_UNLIKELY(some)) {
@@ -2576,7 +2177,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
         }
     }
     if (across) _mm512_storeu_si512(t->tail, held);
-    bsn_avx512_merge_end(&node, t->node, lists);
+    bsn_avx512_merge_end(&node, t->node, lists, 0);
     BSN_UNROLL
     for (j = 0; j < top; j++)
         if (t->state[j]) _mm512_storeu_si512(t->state[j], a[j]);
@@ -2601,133 +2202,6 @@ static BSN_AVX512 int bsn_avx512_finish(const bsn_finish *t, uint8_t *elements, 
     case 16 * 4 + BSN_FIELD_ACROSS: return bsn_avx512_finish_field(t, elements, first, n, 4, BSN_FIELD_ACROSS);
     default: return 0;
     }
-}
-
-/* Stores of lists, which lie across lines, are what takes the time. A list of a node with 4 slots or more seldom gets
- * more than 32 of 64, and half a store costs half. */
-BSN_INLINE BSN_AVX512 uint8_t *bsn_avx512_put_list(uint8_t *list, __m512i x, uint64_t m, unsigned k)
-{
-    const __m512i y = bsn_avx512_compress(1, m, x);
-    const unsigned c = bsn_x86_ones(m);
-    if (k == 1) {
-        _mm512_storeu_si512(list, y);
-    } else {
-        BSN_STORE256(list, _mm512_castsi512_si256(y));
-        if (BSN_UNLIKELY(c > 32)) BSN_STORE256(list + 32, _mm512_extracti64x4_epi64(y, 1));
-    }
-    return list + c;
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4],
-                                             unsigned k, unsigned lists)
-{
-    __m512i x = _mm512_loadu_si512(codes);
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        w[j] = _mm512_movepi8_mask(x);
-        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
-        x = _mm512_add_epi8(x, x);
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = bsn_avx512_put_list(list[j], x, bsn_list_mask(k, lists, j, w), k);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n,
-                                                unsigned k, unsigned lists)
-{
-    BSN_FORK(bsn_avx512_fork64);
-}
-
-/* Planes by comparing symbols with leaves, as bsn_leaves_planes. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_leaves_planes(__m512i x, const __m512i leaf[12], uint64_t w[5], unsigned k, unsigned lists)
-{
-    const unsigned slots = 1u << k, first = slots - lists;
-    unsigned j, q;
-    BSN_UNROLL
-    for (q = 0; q <= k; q++) w[q] = 0;
-    BSN_UNROLL
-    for (j = 0; j < slots - (lists > 0); j++) {
-        uint64_t here = _mm512_cmpeq_epi8_mask(x, leaf[j < first ? j : 2 * j - first]);
-        if (j >= first) {
-            const uint64_t there = _mm512_cmpeq_epi8_mask(x, leaf[2 * j - first + 1]);
-            here |= there;
-            w[k] |= there;
-        }
-        BSN_UNROLL
-        for (q = 0; q < k; q++)
-            if (!(j >> (k - 1 - q) & 1)) w[q] |= here;
-    }
-    BSN_UNROLL
-    for (q = 0; q < k; q++) w[q] = ~w[q];
-}
-
-/* A node of symbols: where codes would be looked up and escapes set aside, a comparison for each leaf does, and only the last list
- * is compressed. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k,
-                                                  unsigned lists)
-{
-    const unsigned twigs = lists ? lists - 1 : 0, known = (1u << k) - lists + 2 * twigs;
-    const size_t stride = fork->stride;
-    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
-    uint64_t w[5] = { 0, 0, 0, 0, 0 }, byte[2] = { 0, 0 };
-    size_t used[2] = { 0, 0 };
-    __m512i leaf[12];
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < known; j++) leaf[j] = _mm512_set1_epi8((char)fork->leaf[j]);
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = fork->list[j];
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) {
-        used[j] = fork->used[j];
-        if (used[j] & 7) byte[j] = *list[j];
-    }
-    for (; n; symbols += 64, plane += 8) {
-        __m512i x;
-        if (BSN_UNLIKELY(n < 64)) { /* the first leaf has bits of 0, and goes to no list */
-            memset(last, fork->leaf[0], sizeof last);
-            memcpy(last, symbols, n);
-            symbols = last;
-        }
-        x = _mm512_loadu_si512(symbols);
-        bsn_avx512_leaves_planes(x, leaf, w, k, lists);
-        BSN_UNROLL
-        for (j = 0; j < twigs; j++) bsn_avx2_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
-        if (lists) list[twigs] = bsn_avx512_put_list(list[twigs], x, bsn_list_mask(k, lists, twigs, w), k);
-        if (BSN_UNLIKELY(n < 64)) {
-            for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));
-            break;
-        }
-        BSN_UNROLL
-        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
-        n -= 64;
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) fork->list[j] = list[j];
-    BSN_UNROLL
-    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
-}
-
-BSN_FUNCTION BSN_AVX512 void bsn_avx512_leaves_fork(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx512_fork_leaves(fork, symbols, first, n, k, lists)
-    BSN_LEAF_SWITCH(fork)
-#undef BSN_CALL
-}
-
-BSN_FUNCTION BSN_AVX512 void bsn_avx512_nodes_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_avx512_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
-}
-
-/* Calls one of two, so that only that one's memory is on the stack. */
-static BSN_AVX512 void bsn_avx512_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-    if (fork->by_leaves) bsn_avx512_leaves_fork(fork, codes, first, n);
-    else bsn_avx512_nodes_fork(fork, codes, first, n);
 }
 
 /* Counts n words of these symbols. Their places, found 16 at a time, replace the words: what has just
@@ -2918,7 +2392,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 
 typedef uint8x16_t bsn_neon_v, bsn_neon_m;
 typedef int bsn_neon_n;
-typedef struct bsn_neon_s { uint64_t bits; } bsn_neon_s;
+typedef struct bsn_neon_s { uint64_t bits; uint8x16_t v[4]; } bsn_neon_s;
 typedef struct bsn_neon_k { uint8x16_t none; } bsn_neon_k;
 #define BSN_NEON_LANES(x, op, y)                                                                      \
     (width == 1 ? (uint8x16_t)((x)op(y)) : width == 2 ? (uint8x16_t)((uint16x8_t)(x)op(uint16x8_t)(y))              \
@@ -2976,9 +2450,23 @@ BSN_INLINE uint64_t bsn_neon_bits(const uint8x16_t m[4])
 BSN_INLINE bsn_neon_s bsn_neon_set_of(const bsn_neon_k *c, const uint8x16_t m[4])
 {
     bsn_neon_s s;
+    unsigned q;
     (void)c;
     s.bits = bsn_neon_bits(m);
+    BSN_UNROLL
+    for (q = 0; q < 4; q++) s.v[q] = m[q];
     return s;
+}
+
+/* Bits 16 * quarter .. 16 * quarter + 15 of w: FF where the bit is set, else 0. (Opaque: clang would make two instructions of the
+ * test.) */
+BSN_INLINE uint8x16_t bsn_neon_spread(uint64_t w, unsigned quarter)
+{
+    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
+    uint8x16_t x = vtstq_u8(vqtbl1q_u8((uint8x16_t)vdupq_n_u64(w), vcombine_u8(low, high)), vld1q_u8(bits));
+    BSN_OPAQUE("+w", x);
+    return x;
 }
 
 /* 8 bytes, and 8 of value 0 behind them */
@@ -3037,10 +2525,11 @@ BSN_INLINE uint8x16_t bsn_neon_expand_words(unsigned width, uint8x16_t base, uin
     *list += width * (size_t)bsn_ones_in[m];
     return vqtbx1q_u8(base, x, bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, m)));
 }
-BSN_INLINE void bsn_neon_compress_list(const uint8x16_t x[4], uint64_t m, uint8_t **list)
+BSN_INLINE void bsn_neon_compress_list(const uint8x16_t x[4], uint64_t m, uint8_t **list, int half)
 {
     const uint64_t ones = bsn_neon_ranks(m);
     unsigned i;
+    (void)half;
     BSN_UNROLL
     for (i = 0; i < 8; i++) {
         const uint8x16_t y = i & 1 ? vextq_u8(x[i / 2], x[i / 2], 8) : x[i / 2];
@@ -3213,6 +2702,61 @@ BSN_INLINE uint8x16_t bsn_neon_square_sum(uint8x16_t sum, uint8x16_t d, uint8x16
     return (uint8x16_t)((uint64x2_t)sum + shifted + vshlq_u64(high >> 7, vmovl_high_s32(n)));
 }
 
+/* ---- neon: trees and masks ---- */
+
+BSN_INLINE bsn_neon_s bsn_neon_set(const bsn_neon_k *c, uint64_t w)
+{
+    bsn_neon_s s;
+    unsigned q;
+    (void)c;
+    s.bits = w;
+    BSN_UNROLL
+    for (q = 0; q < 4; q++) s.v[q] = bsn_neon_spread(w, q);
+    return s;
+}
+BSN_INLINE bsn_neon_s bsn_neon_slot(const bsn_neon_k *c, const bsn_neon_s s[4], unsigned k, unsigned slot, uint64_t bits)
+{
+    bsn_neon_s of = s[0];
+    (void)c, (void)k, (void)slot;
+    of.bits = bits; /* all that expand_list needs */
+    return of;
+}
+BSN_INLINE uint8x16_t bsn_neon_unset(uint8x16_t x, bsn_neon_s s, unsigned i)
+{
+    (void)s, (void)i;
+    return x;
+}
+BSN_INLINE uint8x16_t bsn_neon_blend(bsn_neon_s s, unsigned i, uint8x16_t x, uint8x16_t y) { return vbslq_u8(s.v[i], y, x); }
+BSN_INLINE uint8x16_t bsn_neon_digit(uint8x16_t x, bsn_neon_s s, unsigned i, unsigned value)
+{
+    (void)value;
+    return vsliq_n_u8(s.v[i], x, 1);
+}
+BSN_INLINE uint8x16_t bsn_neon_shuffle(uint8x16_t x, uint8x16_t index) { return vqtbl1q_u8(x, index); }
+BSN_INLINE uint8x16_t bsn_neon_all16(const uint8_t *p) { return vld1q_u8(p); }
+/* Bits 7 of 64 bytes, of which x.val[j] holds those at places j, j + 4, j + 8, ...: four neighbours' bits, first above
+ * each other's in a byte, then those of two bytes side by side in one. */
+BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
+{
+    const uint8x16_t x01 = vsriq_n_u8(x.val[1], x.val[0], 1), x23 = vsriq_n_u8(x.val[3], x.val[2], 1);
+    const uint8x16_t all = vsriq_n_u8(x23, x01, 2); /* bits 4 .. 7 */
+    const uint8x8_t bytes = vshrn_n_u16(vreinterpretq_u16_u8(vsriq_n_u8(all, all, 4)), 4);
+    return vget_lane_u64(vreinterpret_u64_u8(bytes), 0);
+}
+BSN_INLINE void bsn_neon_peel(uint8x16_t x[4], uint64_t w[4], const uint8_t *codes, unsigned k)
+{
+    uint8x16x4_t y = vld4q_u8(codes);
+    unsigned i, j;
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        w[j] = bsn_neon_collect(y);
+        BSN_UNROLL
+        for (i = 0; i < 4; i++) y.val[i] = vshlq_n_u8(y.val[i], 1);
+    }
+    BSN_UNROLL
+    for (i = 0; i < 4; i++) x[i] = vshlq_u8(vld1q_u8(codes + 16 * i), vdupq_n_s8((int8_t)k));
+}
+
 /* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
@@ -3324,136 +2868,19 @@ BSN_INLINE void bsn_neon_window16(uint32_t h[16], const uint8_t *list, size_t n,
 #define BSN_T_BYTES 16
 #define BSN_T_MASKS 0
 #define BSN_T_ACROSS 0
+#define BSN_T_RANKS 0
+#define BSN_T_CHAINS 0
+#define BSN_T_LEAVES 0
 #define BSN_T_SHL(width, x, n) BSN_NEON_SHIFT(width, x, <<, n)
 #define BSN_T_SHR(width, x, n) BSN_NEON_SHIFT(width, x, >>, n)
 #include BITSNAP_SIMD_FILE
 
 /* ---- neon: what it does in its own way ---- */
 
-/* Bits 16 * quarter .. 16 * quarter + 15 of the 64 at p: FF where the bit is set, else 0. (Opaque: clang would make two
- * instructions of the test.) */
-BSN_INLINE uint8x16_t bsn_neon_spread(const uint8_t *p, unsigned quarter)
-{
-    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
-    const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
-    const uint8x16_t w = vreinterpretq_u8_u64(vdupq_lane_u64(vreinterpret_u64_u8(vld1_u8(p)), 0));
-    uint8x16_t x = vtstq_u8(vqtbl1q_u8(w, vcombine_u8(low, high)), vld1q_u8(bits));
-    BSN_OPAQUE("+w", x);
-    return x;
-}
-
-/* Bits 7 of 64 bytes, of which x.val[j] holds those at places j, j + 4, j + 8, ...: four neighbours' bits, first above
- * each other's in a byte, then those of two bytes side by side in one. */
-BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
-{
-    const uint8x16_t x01 = vsriq_n_u8(x.val[1], x.val[0], 1), x23 = vsriq_n_u8(x.val[3], x.val[2], 1);
-    const uint8x16_t all = vsriq_n_u8(x23, x01, 2); /* bits 4 .. 7 */
-    const uint8x8_t bytes = vshrn_n_u16(vreinterpretq_u16_u8(vsriq_n_u8(all, all, 4)), 4);
-    return vget_lane_u64(vreinterpret_u64_u8(bytes), 0);
-}
-
 /* One of four bits for each byte, which is FF or 0. */
 BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
 {
     return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(x), 4)), 0) & (BSN_ONES * 0x11);
-}
-
-/* The elements whose bit is set: `step` bytes where so many are left to be written, else only those that count. */
-BSN_INLINE void bsn_neon_pick(unsigned width, uint8_t *to, uint8x16_t x, unsigned set, size_t step, size_t left)
-{
-    x = vqtbl1q_u8(x, bsn_neon_bytes_of(width, bsn_neon_row(bsn_picks, set)));
-    if (BSN_LIKELY(left >= step)) {
-        if (step == 8) vst1_u8(to, vget_low_u8(x));
-        else vst1q_u8(to, x);
-    } else {
-        uint8_t all[16];
-        size_t i;
-        vst1q_u8(all, x);
-        for (i = 0; i < left && i < (size_t)bsn_ones_in[set] * width; i++) to[i] = all[i];
-    }
-}
-
-/* 8 bytes at a time, or 16 of wider elements; what is left over by the scalar code, to which the mask is moved. */
-BSN_INLINE void bsn_neon_partition_width(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask,
-                                         uint8_t *zeros, uint8_t *ones)
-{
-    const size_t step = width == 1 ? 8 : 16, elements = step / width;
-    const unsigned all = (1u << elements) - 1;
-    size_t ones_left = bsn_neon_count(mask, n) * width, zeros_left = n * width - ones_left, i;
-    for (i = 0; i + elements <= n; i += elements, list += step) {
-        const unsigned set = mask[i / 8] >> (i & 7) & all;
-        const size_t c = (size_t)bsn_ones_in[set] * width;
-        const uint8x16_t x = step == 8 ? bsn_neon_low(list) : vld1q_u8(list);
-        if (ones) {
-            bsn_neon_pick(width, ones, x, set, step, ones_left);
-            ones += c;
-            ones_left -= c;
-        }
-        if (zeros) {
-            bsn_neon_pick(width, zeros, x, set ^ all, step, zeros_left);
-            zeros += step - c;
-            zeros_left -= step - c;
-        }
-    }
-    if (i < n) {
-        uint8_t rest[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }; /* a whole word: GCC warns of reading one where it cannot know n - i */
-        rest[0] = (uint8_t)(mask[i / 8] >> (i & 7));
-        bsn_scalar_partition(width, list, n - i, rest, zeros, ones);
-    }
-}
-
-static void bsn_neon_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros,
-                               uint8_t *ones)
-{
-    switch (width) {
-    case 1: bsn_neon_partition_width(1, list, n, mask, zeros, ones); break;
-    case 2: bsn_neon_partition_width(2, list, n, mask, zeros, ones); break;
-    case 4: bsn_neon_partition_width(4, list, n, mask, zeros, ones); break;
-    default: bsn_scalar_partition(width, list, n, mask, zeros, ones); break;
-    }
-}
-
-/* The same steps: a byte goes to its place by one shuffle of its source, the others are outside and stay as they are. */
-BSN_INLINE void bsn_neon_merge_width(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                                     size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    const size_t step = width == 1 ? 8 : 16, elements = step / width;
-    const unsigned all = (1u << elements) - 1;
-    bsn_source z, o;
-    size_t i;
-    bsn_source_begin(&z, zeros, zeros_count * width);
-    bsn_source_begin(&o, ones, ones_count * width);
-    for (i = 0; i + elements <= n; i += elements, list += step) {
-        const unsigned set = mask[i / 8] >> (i & 7) & all;
-        const size_t c = (size_t)bsn_ones_in[set] * width;
-        uint8x16_t x;
-        bsn_source_ahead(&z);
-        bsn_source_ahead(&o);
-        x = vqtbl1q_u8(step == 8 ? bsn_neon_low(z.p) : vld1q_u8(z.p),
-                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, set ^ all)));
-        x = vqtbx1q_u8(x, step == 8 ? bsn_neon_low(o.p) : vld1q_u8(o.p),
-                       bsn_neon_bytes_of(width, bsn_neon_row(bsn_puts, set)));
-        if (step == 8) vst1_u8(list, vget_low_u8(x));
-        else vst1q_u8(list, x);
-        bsn_source_skip(&z, step - c);
-        bsn_source_skip(&o, c);
-    }
-    if (i < n) {
-        const uint8_t rest = (uint8_t)(mask[i / 8] >> (i & 7));
-        bsn_scalar_merge(width, list, n - i, &rest, zeros ? z.p : NULL, z.left / width, ones ? o.p : NULL,
-                         o.left / width);
-    }
-}
-
-static void bsn_neon_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                           size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    switch (width) {
-    case 1: bsn_neon_merge_width(1, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 2: bsn_neon_merge_width(2, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    case 4: bsn_neon_merge_width(4, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    default: bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count); break;
-    }
 }
 
 /* The bit goes to bit 7, to be collected; or from a spread mask to its place. */
@@ -3488,7 +2915,7 @@ static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned s
             const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
             if (!(varying >> b & 1)) continue;
             BSN_UNROLL
-            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(bits, j), bit));
+            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(bsn_load64(bits), j), bit));
             bits += 8;
         }
         BSN_UNROLL
@@ -3533,113 +2960,6 @@ static uint8_t *bsn_neon_map(uint8_t *list, size_t n, const uint8_t code[256], u
     while (last > base && code[last] == others) last--;
     if (last - base < 64) return bsn_neon_map_blocks(list, n, code + base, base, others, escape, escapes, 1);
     return bsn_neon_map_blocks(list, n, code, 0, others, escape, escapes, 4);
-}
-
-/* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a shuffle that
- * leaves other places as they are. So a list's slots need no leaf, and leaves are chosen as if there were none. All 64 are
- * put together before any is stored, as a list may end where they go. */
-BSN_INLINE void bsn_neon_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
-{
-    const unsigned slots = 1u << k, leaves = slots - lists;
-    const uint8x16_t leaf = vld1q_u8(node->leaf), last_slot = vdupq_n_u8((uint8_t)(slots - 1));
-    const uint8x16_t leaf0 = vdupq_n_u8(node->leaf[0]), leaf1 = vdupq_n_u8(node->leaf[1]);
-    const uint8x16_t leaf2 = vdupq_n_u8(node->leaf[2]), leaf3 = vdupq_n_u8(node->leaf[3]);
-    const uint8_t *plane = node->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL };
-    const size_t stride = node->stride;
-    uint64_t w[4] = { 0, 0, 0, 0 };
-    size_t i;
-    unsigned j, q;
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) list[j] = node->list[j];
-    for (i = 0; i < n; i += 64, plane += 8, out += 64) {
-        uint8x8_t y[8];
-        BSN_UNROLL
-        for (q = 0; q < 4; q++) {
-            uint8x16_t s[4], x = leaf0;
-            BSN_UNROLL
-            for (j = 0; j < k; j++) s[j] = bsn_neon_spread(plane + j * stride, q);
-            if (leaves <= 1) {
-                /* every other place is a list's */
-            } else if (k == 1) {
-                x = vbslq_u8(s[0], leaf1, leaf0);
-            } else if (k == 2) {
-                x = vbslq_u8(s[1], leaf1, leaf0);
-                if (leaves == 3) x = vbslq_u8(s[0], leaf2, x);
-                if (leaves == 4) x = vbslq_u8(s[0], vbslq_u8(s[1], leaf3, leaf2), x);
-            } else {
-                x = s[0];
-                BSN_UNROLL
-                for (j = 1; j < k; j++) x = vsliq_n_u8(s[j], x, 1);
-                x = vqtbl1q_u8(leaf, vandq_u8(x, last_slot));
-            }
-            y[2 * q] = vget_low_u8(x);
-            y[2 * q + 1] = vget_high_u8(x);
-        }
-        BSN_UNROLL
-        for (j = 0; j < k; j++) w[j] = bsn_load64(plane + j * stride);
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) {
-            const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ranks(m);
-            BSN_UNROLL
-            for (q = 0; q < 8; q++) {
-                const uint8_t *from = list[j] + bsn_neon_before(ones, q);
-                const uint8x16_t next = q < 7 ? vld1q_u8(from) : bsn_neon_low(from); /* to byte 64 at most */
-                y[q] = vqtbx1_u8(y[q], next, bsn_neon_row(bsn_puts, m >> 8 * q & 0xFF));
-            }
-            list[j] += ones >> 56;
-        }
-        BSN_UNROLL
-        for (q = 0; q < 8; q++) vst1_u8(out + 8 * q, y[q]);
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) node->list[j] = list[j];
-}
-
-static void bsn_neon_node_merge(bsn_node *node, size_t first, size_t n, uint8_t *out)
-{
-#define BSN_CALL(k, lists) bsn_neon_merge_node(node, first, n, out, k, lists)
-    BSN_NODE_SWITCH(node)
-#undef BSN_CALL
-}
-
-/* Planes by collecting and doubling, lists by picking, 8 at a time. */
-BSN_INLINE void bsn_neon_fork64(const uint8_t *codes, uint64_t w[4], uint8_t *list[4], unsigned k, unsigned lists)
-{
-    uint8x16x4_t x = vld4q_u8(codes);
-    uint8x16_t y[8]; /* the upper half is not used */
-    unsigned i, j;
-    BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        w[j] = bsn_neon_collect(x);
-        BSN_UNROLL
-        for (i = 0; i < 4; i++) x.val[i] = vshlq_n_u8(x.val[i], 1);
-    }
-    BSN_UNROLL
-    for (i = 0; i < 8; i += 2) {
-        y[i] = vshlq_u8(vld1q_u8(codes + 8 * i), vdupq_n_s8((int8_t)k));
-        y[i + 1] = vextq_u8(y[i], y[i], 8);
-    }
-    BSN_UNROLL
-    for (j = 0; j < lists; j++) {
-        const uint64_t m = bsn_list_mask(k, lists, j, w), ones = bsn_neon_ranks(m);
-        BSN_UNROLL
-        for (i = 0; i < 8; i++)
-            vst1_u8(list[j] + bsn_neon_before(ones, i), vqtbl1_u8(y[i], bsn_neon_row(bsn_picks, m >> 8 * i & 0xFF)));
-        list[j] += ones >> 56;
-    }
-}
-
-BSN_INLINE void bsn_neon_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k,
-                                   unsigned lists)
-{
-    BSN_FORK(bsn_neon_fork64);
-}
-
-static void bsn_neon_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
-{
-#define BSN_CALL(k, lists) bsn_neon_fork_node(fork, codes, first, n, k, lists)
-    BSN_NODE_SWITCH(fork)
-#undef BSN_CALL
 }
 
 /* the portable ones */
@@ -3688,7 +3008,6 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
 #undef BSN_LEAF_SWITCH
 #undef BSN_NODE_CASE
 #undef BSN_NODE_SWITCH
-#undef BSN_FORK
 #undef BSN_FIELD_CASE
 #undef BSN_FIELD_SWITCH
 
@@ -4202,7 +3521,7 @@ BSN_T_INLINE uint64_t BSN_T(any)(unsigned width, BSN_T(v) x)
 }
 
 /* The sign of a difference is whether it is below 0. */
-BSN_T_INLINE uint64_t BSN_T(subtract_width)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
+BSN_T_INLINE uint64_t BSN_T(subtract_width)(uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups, unsigned width)
 {
     BSN_T(v) any = BSN_T(all)(8, 0);
     size_t i;
@@ -4217,12 +3536,7 @@ BSN_T_INLINE uint64_t BSN_T(subtract_width)(unsigned width, uint8_t *words, cons
 
 BSN_T_KERNEL uint64_t BSN_T(subtract)(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
 {
-    switch (width) {
-    case 1: return BSN_T(subtract_width)(1, words, a, b, groups);
-    case 2: return BSN_T(subtract_width)(2, words, a, b, groups);
-    case 4: return BSN_T(subtract_width)(4, words, a, b, groups);
-    default: return BSN_T(subtract_width)(8, words, a, b, groups);
-    }
+    BSN_WIDTHS(width, return BSN_T(subtract_width), (words, a, b, groups));
 }
 
 /* As borders are exponents, and these have 8 bits at most, the highest bytes of elements without their highest bit tell classes. */
@@ -4407,7 +3721,7 @@ BSN_T_INLINE void BSN_T(deal_width)(bsn_classes *t, const uint8_t *words, const 
                 for (i = 0; i < size; i += BSN_T_BYTES) BSN_T(store)(list[k] + i, bytes[0]);
                 list[k] += size;
             } else if (step == 1) {
-                BSN_T(compress_list)(bytes, m[k], &list[k]);
+                BSN_T(compress_list)(bytes, m[k], &list[k], 0);
             } else {
                 BSN_T_UNROLL
                 for (i = 0; i < 64; i += lanes)
@@ -4971,6 +4285,345 @@ BSN_T_KERNEL uint64_t BSN_T(log_join)(const bsn_row *p, uint8_t *elements, uint8
     return any | last;
 }
 
+/* ---- masks ---- */
+
+/* Those that are set to a list that may have `left` bytes more, and none behind these. */
+BSN_T_INLINE void BSN_T(deal_part)(const BSN_T(v) *x, uint64_t m, uint8_t **list, size_t *left, unsigned width)
+{
+    uint8_t last[64], *const to = BSN_LIKELY(*left >= 64) ? *list : last, *end = to;
+    size_t size;
+    if (width == 1) BSN_T(compress_list)(x, m, &end, 0);
+    else BSN_T(compress_words)(width, *x, m, &end);
+    size = (size_t)(end - to);
+    if (BSN_UNLIKELY(*left < 64)) memcpy(*list, last, size);
+    *list += size;
+    *left -= size;
+}
+
+#define BSN_T_LANES(width) (width == 1 ? 64 : BSN_T_BYTES / width) /* elements of a group that are in registers at once */
+
+BSN_T_INLINE void BSN_T(partition_width)(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones,
+                                         size_t set_bits, unsigned width)
+{
+    const unsigned lanes = BSN_T_LANES(width), registers = width == 1 ? BSN_T_N : 1;
+    size_t ones_left = set_bits * width, zeros_left = n * width - ones_left, i, j, q;
+    uint8_t last[64 * 8];
+    if (!BSN_T_MASKS && width == 8) {
+        bsn_scalar_partition(width, list, n, mask, zeros, ones);
+        return;
+    }
+    if (!BSN_T_MASKS && !zeros && ones && ones_left < n * width / 24) {
+        bsn_pick_any(ones, list, n, mask, width);
+        return;
+    }
+    for (i = 0; i < n; i += 64, list += 64 * width) {
+        const uint64_t set = bsn_mask_word(mask, i, n);
+        uint64_t clear = ~set;
+        if (BSN_UNLIKELY(n - i < 64)) {
+            clear &= (UINT64_C(1) << (n - i)) - 1;
+            list = bsn_filled_up(last, 64 * width, list, (n - i) * width, 0);
+        }
+        BSN_ROLLED
+        for (j = 0; j < 64; j += lanes) {
+            const uint64_t part = ~UINT64_C(0) >> (64 - lanes);
+            BSN_T(v) x[BSN_T_N];
+            BSN_UNROLL
+            for (q = 0; q < registers; q++) x[q] = BSN_T(load)(list + j * width + q * BSN_T_BYTES);
+            if (ones) BSN_T(deal_part)(x, set >> j & part, &ones, &ones_left, width);
+            if (zeros) BSN_T(deal_part)(x, clear >> j & part, &zeros, &zeros_left, width);
+        }
+    }
+}
+
+BSN_T_KERNEL void BSN_T(partition)(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
+{
+    const size_t set_bits = BSN_T(count)(mask, n);
+    BSN_WIDTHS(width, BSN_T(partition_width), (list, n, mask, zeros, ones, set_bits));
+}
+
+/* Two lists that fill all places. */
+BSN_T_INLINE void BSN_T(fill)(const BSN_T(k) *c, BSN_T(v) x[BSN_T_N], uint64_t w, const uint8_t **zeros, const uint8_t **ones)
+{
+#if BSN_T_RANKS
+    BSN_T(mix)(c, x, BSN_T(set)(c, w), zeros, ones);
+#else
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < BSN_T_N; i++) x[i] = c->none;
+    BSN_T(expand_list)(c, x, BSN_T(set)(c, ~w), zeros);
+    BSN_T(expand_list)(c, x, BSN_T(set)(c, w), ones);
+#endif
+}
+
+#if !BSN_T_MASKS
+/* Both sources are read before the list is stored, where one of them may end. */
+BSN_T_INLINE void BSN_T(merge_width)(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, size_t zeros_count,
+                                     const uint8_t *ones, size_t ones_count, unsigned width)
+{
+    const unsigned lanes = BSN_T_LANES(width), registers = width == 1 ? BSN_T_N : 1;
+    const BSN_T(k) c = BSN_T(begin)();
+    bsn_source z, o;
+    uint8_t last[64 * 4], last_zeros[BSN_SOURCE_LAST], last_ones[BSN_SOURCE_LAST];
+    size_t i, j, q;
+    if (width == 8) {
+        bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count);
+        return;
+    }
+    bsn_source_begin(&z, last_zeros, zeros, zeros_count * width);
+    bsn_source_begin(&o, last_ones, ones, ones_count * width);
+    for (i = 0; i < n; i += 64, list += 64 * width) {
+        const uint64_t set = bsn_mask_word(mask, i, n);
+        uint8_t *const to = BSN_LIKELY(n - i >= 64) ? list : last;
+        BSN_ROLLED
+        for (j = 0; j < 64; j += lanes) {
+            const uint64_t part = ~UINT64_C(0) >> (64 - lanes);
+            BSN_T(v) x[BSN_T_N];
+            if (BSN_UNLIKELY(i + j >= n)) break;
+            bsn_source_ahead(&z);
+            bsn_source_ahead(&o);
+            if (width == 1) {
+                BSN_T(fill)(&c, x, set, &z.p, &o.p);
+            } else {
+                x[0] = BSN_T(expand_words)(width, c.none, ~set >> j & part, &z.p);
+                x[0] = BSN_T(expand_words)(width, x[0], set >> j & part, &o.p);
+            }
+            BSN_UNROLL
+            for (q = 0; q < registers; q++) BSN_T(store)(to + j * width + q * BSN_T_BYTES, x[q]);
+        }
+        if (BSN_UNLIKELY(n - i < 64)) memcpy(list, last, (n - i) * width);
+    }
+}
+
+BSN_T_KERNEL void BSN_T(merge)(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
+                               size_t zeros_count, const uint8_t *ones, size_t ones_count)
+{
+    BSN_WIDTHS(width, BSN_T(merge_width), (list, n, mask, zeros, zeros_count, ones, ones_count));
+}
+#endif
+
+/* ---- trees ---- */
+
+/* A node while it is merged. */
+typedef struct BSN_T(merging) {
+    BSN_T(k) c;
+    BSN_T(v) leaf[5]; /* the first four, each in all places; and all 16 in each 16 bytes */
+    const uint8_t *plane, *list[4], *twig[2];
+    size_t stride, used[2];
+} BSN_T(merging);
+
+BSN_T_INLINE void BSN_T(merge_begin)(BSN_T(merging) *m, const bsn_node *node, size_t first, unsigned lists, unsigned chained)
+{
+    unsigned j;
+    m->c = BSN_T(begin)();
+    BSN_UNROLL
+    for (j = 0; j < 4; j++) m->leaf[j] = BSN_T(all)(1, node->leaf[j]);
+    m->leaf[4] = BSN_T(all16)(node->leaf);
+    m->plane = node->planes + first / 8;
+    m->stride = node->stride;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) m->list[j] = node->list[j];
+    BSN_UNROLL
+    for (j = 0; j < 2 * chained; j++) {
+        m->twig[j] = node[1 + j].planes;
+        m->used[j] = node[1 + j].stride;
+    }
+}
+
+BSN_T_INLINE void BSN_T(merge_end)(const BSN_T(merging) *m, bsn_node *node, unsigned lists, unsigned chained)
+{
+    unsigned j;
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) node->list[j] = m->list[j];
+    BSN_UNROLL
+    for (j = 0; j < 2 * chained; j++) node[1 + j].stride = m->used[j];
+}
+
+/* The next 64 elements of a node. Leaves by blends or a shuffle, whose index is the slot's number; lists are expanded into that.
+ * `chained`: of three nodes in a row. The planes of the second and third one are brought to the places of the elements, where they
+ * make a node of four slots. */
+BSN_T_INLINE void BSN_T(merge64)(BSN_T(merging) *m, BSN_T(v) x[BSN_T_N], unsigned k, unsigned lists, unsigned chained)
+{
+    const unsigned known = (1u << k) - lists;
+    const BSN_T(v) *const leaf = m->leaf;
+    uint64_t w[4] = { 0, 0, 0, 0 };
+    BSN_T(s) s[4];
+    unsigned i, j;
+    BSN_UNROLL
+    for (j = 0; j < k; j++) w[j] = chained ? 0 : bsn_load64(m->plane + j * m->stride);
+#if BSN_T_CHAINS
+    if (chained) {
+        const uint64_t a = bsn_load64(m->plane);
+        w[0] = BSN_T(deposit)(m->twig[0], &m->used[0], a);
+        w[1] = a ^ w[0] ^ BSN_T(deposit)(m->twig[1], &m->used[1], w[0]);
+    }
+#endif
+    m->plane += 8;
+    if (k == 1 && lists == 2) {
+        BSN_T(fill)(&m->c, x, w[0], &m->list[0], &m->list[1]);
+        return;
+    }
+    BSN_UNROLL
+    for (j = 0; j < k; j++) s[j] = BSN_T(set)(&m->c, w[j]);
+    BSN_UNROLL
+    for (i = 0; i < BSN_T_N; i++) {
+        x[i] = known ? leaf[0] : m->c.none;
+        if (known == 1 && (k == 1 || !BSN_T_RANKS)) {
+            x[i] = BSN_T(unset)(x[i], s[0], i);
+#if !BSN_T_RANKS
+        } else if (known && k <= 2) {
+            x[i] = BSN_T(blend)(s[k - 1], i, leaf[0], leaf[1]);
+            if (known == 3) x[i] = BSN_T(blend)(s[0], i, x[i], leaf[2]);
+            if (known == 4) x[i] = BSN_T(blend)(s[0], i, x[i], BSN_T(blend)(s[1], i, leaf[2], leaf[3]));
+#endif
+        } else if (known) {
+            BSN_T(v) index = m->c.none;
+            BSN_UNROLL
+            for (j = 0; j < k; j++) index = BSN_T(digit)(index, s[j], i, 1u << (k - 1 - j));
+            x[i] = BSN_T(shuffle)(leaf[4], index);
+        }
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++)
+        BSN_T(expand_list)(&m->c, x, BSN_T(slot)(&m->c, s, k, known + j, bsn_list_mask(k, lists, j, w)), &m->list[j]);
+}
+
+/* All 64 are put together before any is stored, as a list may end where they go. */
+BSN_T_INLINE void BSN_T(merge_node)(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists, unsigned chained)
+{
+    BSN_T(merging) m;
+    size_t i;
+    unsigned q;
+    BSN_T(merge_begin)(&m, node, first, lists, chained);
+    for (i = 0; i < n; i += 64) {
+        BSN_T(v) x[BSN_T_N];
+        BSN_T(merge64)(&m, x, k, lists, chained);
+        BSN_UNROLL
+        for (q = 0; q < BSN_T_N; q++) BSN_T(store)(out + i + q * BSN_T_BYTES, x[q]);
+    }
+    BSN_T(merge_end)(&m, node, lists, chained);
+}
+
+BSN_T_KERNEL void BSN_T(node_merge)(bsn_node *node, size_t first, size_t n, uint8_t *out)
+{
+    if (BSN_T_CHAINS && node->chained) {
+        BSN_T(merge_node)(node, first, n, out, 2, 1, BSN_T_CHAINS);
+        return;
+    }
+#define BSN_CALL(k, lists) BSN_T(merge_node)(node, first, n, out, k, lists, 0)
+    BSN_NODE_SWITCH(node)
+#undef BSN_CALL
+}
+
+#if BSN_T_LEAVES
+/* Planes by comparing symbols with leaves: bits are 0 where a slot says so. Behind these planes is one more: the symbols that are
+ * the second leaf of a twig. */
+BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N], const BSN_T(v) leaf[12], unsigned k, unsigned lists)
+{
+    const unsigned slots = 1u << k, first = slots - lists;
+    BSN_T(m) zero[4][BSN_T_N];
+    unsigned i, j, q;
+    BSN_UNROLL
+    for (i = 0; i < BSN_T_N; i++) {
+        BSN_UNROLL
+        for (j = 0; j < slots - (lists > 0); j++) {
+            BSN_T(m) here = BSN_T(equal_m)(x[i], leaf[j < first ? j : 2 * j - first]);
+            if (j >= first) {
+                const BSN_T(m) there = BSN_T(equal_m)(x[i], leaf[2 * j - first + 1]);
+                here = BSN_T(or_m)(here, there);
+                zero[k][i] = j == first ? there : BSN_T(or_m)(zero[k][i], there);
+            }
+            BSN_UNROLL
+            for (q = 0; q < k; q++)
+                if (!(j >> (k - 1 - q) & 1)) zero[q][i] = j == 0 ? here : BSN_T(or_m)(zero[q][i], here);
+        }
+    }
+    BSN_UNROLL
+    for (q = 0; q < k; q++) w[q] = ~BSN_T(bits)(zero[q]);
+    if (lists > 1) w[k] = BSN_T(bits)(zero[k]);
+}
+#endif
+
+/* A fork by groups of 64 codes or, `by_leaves`, of symbols, each list of which but the last one is a twig. The last group is filled
+ * up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back; or with the first leaf. */
+BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t first, size_t n, unsigned k, unsigned lists,
+                                   unsigned by_leaves)
+{
+    const unsigned twigs = by_leaves && lists ? lists - 1 : 0;
+    const size_t stride = fork->stride;
+    uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
+    uint64_t w[5] = { 0, 0, 0, 0, 0 };
+    unsigned j;
+#if BSN_T_LEAVES
+    BSN_T(v) leaf[12];
+    uint64_t byte[2] = { 0, 0 };
+    size_t used[2] = { 0, 0 };
+    BSN_UNROLL
+    for (j = 0; j < (1u << k) - lists + 2 * twigs; j++)
+        if (by_leaves) leaf[j] = BSN_T(all)(1, fork->leaf[j]);
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) {
+        used[j] = fork->used[j];
+        if (used[j] & 7) byte[j] = *fork->list[j];
+    }
+#endif
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) list[j] = fork->list[j];
+    for (; n; from += 64, plane += 8) {
+        BSN_T(v) x[BSN_T_N];
+        if (BSN_UNLIKELY(n < 64)) from = bsn_filled_up(last, 64, from, n, by_leaves ? fork->leaf[0] : 0);
+        BSN_T(peel)(x, w, from, by_leaves ? 0 : k);
+#if BSN_T_LEAVES
+        if (by_leaves) BSN_T(leaves_planes)(w, x, leaf, k, lists);
+        BSN_UNROLL
+        for (j = 0; j < twigs; j++) bsn_x86_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
+#endif
+        BSN_UNROLL
+        for (j = twigs; j < lists; j++) BSN_T(compress_list)(x, bsn_list_mask(k, lists, j, w), &list[j], k > 1);
+        if (BSN_UNLIKELY(n < 64)) {
+            for (j = 0; j < k; j++) bsn_store_some(plane + j * stride, w[j], bsn_mask_bytes(n));
+            if (lists >> k) list[0] -= 64 - n;
+            break;
+        }
+        BSN_UNROLL
+        for (j = 0; j < k; j++) bsn_store64(plane + j * stride, w[j]);
+        n -= 64;
+    }
+    BSN_UNROLL
+    for (j = 0; j < lists; j++) fork->list[j] = list[j];
+#if BSN_T_LEAVES
+    BSN_UNROLL
+    for (j = 0; j < twigs; j++) fork->used[j] = used[j];
+#endif
+}
+
+BSN_FUNCTION BSN_T_TARGET void BSN_T(nodes_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) BSN_T(fork_node)(fork, codes, first, n, k, lists, 0)
+    BSN_NODE_SWITCH(fork)
+#undef BSN_CALL
+}
+
+#if BSN_T_LEAVES
+BSN_FUNCTION BSN_T_TARGET void BSN_T(leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+{
+#define BSN_CALL(k, lists) BSN_T(fork_node)(fork, symbols, first, n, k, lists, 1)
+    BSN_LEAF_SWITCH(fork)
+#undef BSN_CALL
+}
+#endif
+
+/* Calls one of two, so that only that one's memory is on the stack. */
+BSN_T_KERNEL void BSN_T(node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+{
+#if BSN_T_LEAVES
+    if (fork->by_leaves) {
+        BSN_T(leaves_fork)(fork, codes, first, n);
+        return;
+    }
+#endif
+    BSN_T(nodes_fork)(fork, codes, first, n);
+}
+
 #undef BSN_CLASSES_CASE
 #undef BSN_CLASSES_EACH
 #undef BSN_CLASSES_SOME
@@ -4982,7 +4635,11 @@ BSN_T_KERNEL uint64_t BSN_T(log_join)(const bsn_row *p, uint8_t *elements, uint8
 #undef BSN_T_BYTES
 #undef BSN_T_MASKS
 #undef BSN_T_ACROSS
+#undef BSN_T_RANKS
+#undef BSN_T_CHAINS
+#undef BSN_T_LEAVES
 #undef BSN_T_N
+#undef BSN_T_LANES
 #undef BSN_T_SHL
 #undef BSN_T_SHR
 #undef BSN_T_MM

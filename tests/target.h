@@ -8,7 +8,7 @@ typedef uint32_t bsn_vector_dwords __attribute__((vector_size(16)));
 typedef uint64_t bsn_vector_qwords __attribute__((vector_size(16)));
 typedef bsn_vector_v bsn_vector_m; /* bytes FF and 0 */
 typedef unsigned bsn_vector_n;
-typedef struct bsn_vector_s { uint64_t bits; } bsn_vector_s;
+typedef struct bsn_vector_s { uint64_t bits; bsn_vector_v v[4]; } bsn_vector_s; /* these, too */
 typedef struct bsn_vector_k { bsn_vector_v none; } bsn_vector_k;
 
 #define LANES(width, x, op, y)                                                                        \
@@ -103,6 +103,7 @@ BSN_INLINE bsn_vector_s bsn_vector_set_of(const bsn_vector_k *c, const bsn_vecto
     bsn_vector_s s;
     (void)c;
     s.bits = bsn_vector_bits(m);
+    memcpy(s.v, m, 64);
     return s;
 }
 
@@ -194,9 +195,10 @@ BSN_INLINE void bsn_vector_compress_words(unsigned width, bsn_vector_v x, uint64
     bsn_vector_store(p, x);
     for (; m; m &= m - 1, *list += width) memcpy(*list, p + bsn_lowest_bit(m) * width, width);
 }
-BSN_INLINE void bsn_vector_compress_list(const bsn_vector_v x[4], uint64_t m, uint8_t **list)
+BSN_INLINE void bsn_vector_compress_list(const bsn_vector_v x[4], uint64_t m, uint8_t **list, int half)
 {
     unsigned i;
+    (void)half;
     for (i = 0; i < 4; i++) bsn_vector_compress_words(1, x[i], m >> 16 * i & 0xFFFF, list);
 }
 BSN_INLINE bsn_vector_v bsn_vector_tokens(const uint8_t *words)
@@ -332,12 +334,61 @@ BSN_INLINE bsn_vector_v bsn_vector_square_sum(bsn_vector_v sum, bsn_vector_v d, 
 #undef UNARY
 #undef BINARY
 
+/* ---- trees and masks ---- */
+
+BSN_INLINE bsn_vector_s bsn_vector_set(const bsn_vector_k *c, uint64_t w)
+{
+    uint8_t p[64];
+    bsn_vector_s s;
+    unsigned i;
+    (void)c;
+    s.bits = w;
+    for (i = 0; i < 64; i++) p[i] = w >> i & 1 ? 0xFF : 0;
+    memcpy(s.v, p, 64);
+    return s;
+}
+BSN_INLINE bsn_vector_s bsn_vector_slot(const bsn_vector_k *c, const bsn_vector_s s[4], unsigned k, unsigned slot, uint64_t bits)
+{
+    (void)s, (void)k, (void)slot;
+    return bsn_vector_set(c, bits);
+}
+BSN_INLINE bsn_vector_v bsn_vector_unset(bsn_vector_v x, bsn_vector_s s, unsigned i) { return x & ~s.v[i]; }
+BSN_INLINE bsn_vector_v bsn_vector_blend(bsn_vector_s s, unsigned i, bsn_vector_v x, bsn_vector_v y) { return bsn_vector_select(s.v[i], y, x); }
+BSN_INLINE bsn_vector_v bsn_vector_digit(bsn_vector_v x, bsn_vector_s s, unsigned i, unsigned value)
+{
+    return x + (s.v[i] & bsn_vector_all(1, value));
+}
+BSN_INLINE bsn_vector_v bsn_vector_shuffle(bsn_vector_v x, bsn_vector_v index)
+{
+    uint8_t p[16], from[16];
+    unsigned i;
+    bsn_vector_store(from, x);
+    bsn_vector_store(p, index);
+    for (i = 0; i < 16; i++) p[i] = from[p[i]];
+    return bsn_vector_load(p);
+}
+BSN_INLINE bsn_vector_v bsn_vector_all16(const uint8_t *p) { return bsn_vector_load(p); }
+BSN_INLINE void bsn_vector_peel(bsn_vector_v x[4], uint64_t w[4], const uint8_t *codes, unsigned k)
+{
+    uint8_t p[64];
+    unsigned i, j;
+    for (j = 0; j < k; j++) w[j] = 0;
+    for (i = 0; i < 64; i++) {
+        for (j = 0; j < k; j++) w[j] |= (uint64_t)(codes[i] >> (7 - j) & 1) << i;
+        p[i] = (uint8_t)(codes[i] << k);
+    }
+    memcpy(x, p, 64);
+}
+
 #define BSN_T_NAME bsn_vector
 #define BSN_T_TARGET
 #define BSN_T_UNROLL
 #define BSN_T_BYTES 16
 #define BSN_T_MASKS 0
 #define BSN_T_ACROSS 0
+#define BSN_T_RANKS 0
+#define BSN_T_CHAINS 0
+#define BSN_T_LEAVES 0
 #define BSN_T_SHL(width, x, n) SHIFT(width, x, <<, n)
 #define BSN_T_SHR(width, x, n) SHIFT(width, x, >>, n)
 #include BITSNAP_SIMD_FILE
@@ -346,17 +397,13 @@ BSN_INLINE bsn_vector_v bsn_vector_square_sum(bsn_vector_v sum, bsn_vector_v d, 
 #undef SHIFT
 
 /* what has no template yet, or is better not done at once, is the portable code */
-#define bsn_vector_partition bsn_scalar_partition
-#define bsn_vector_merge bsn_scalar_merge
 #define bsn_vector_bits_take bsn_scalar_bits_take
 #define bsn_vector_bits_put bsn_scalar_bits_put
 #define bsn_vector_map bsn_scalar_map
-#define bsn_vector_node_merge bsn_scalar_node_merge
-#define bsn_vector_node_fork bsn_scalar_node_fork
 #define bsn_vector_start bsn_scalar_start
 #define bsn_vector_finish bsn_scalar_finish
 #define bsn_vector_places bsn_scalar_places
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_vector_##name),
-static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_SCALAR_HAS | BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
+static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
 #define TARGET_TESTED
