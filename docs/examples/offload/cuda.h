@@ -31,26 +31,6 @@ typedef struct offload_cuda {
     u32 groups;          /* that the GPU runs at once */
 } offload_cuda;
 
-/* Is it made of words? */
-static u32 offload_has_words(const bitsnap_work *work)
-{
-    return work->role || (work->head & 255) == 6 || (work->head & 255) == 7;
-}
-
-/* Scratch memory that a group needs for these blocks: symbols of each plane or what deltas need, lists inside of lists, an arena for
- * planes that are too large for the group's own. */
-static u32 offload_scratch_of(const bitsnap_work *works, size_t count)
-{
-    u32 symbols = 1;
-    size_t i;
-    for (i = 0; i < count; i++) {
-        const u32 form = works[i].head & 255, planes = form == 3 || form == 9 ? bitsnap_width((bitsnap_dtype)works[i].dtype) : 1;
-        if (offload_has_words(&works[i])) symbols = 11;
-        else if (planes > symbols && planes <= 4) symbols = planes;
-    }
-    return symbols * MAX_ELEMENTS + 3 * MAX_ELEMENTS + LARGE_ARENA;
-}
-
 static int offload_cuda_upload(void *context, unsigned queue, uint64_t to, const void *from, size_t size)
 {
     const offload_cuda *c = (const offload_cuda *)context;

@@ -5,9 +5,6 @@
 #include "quantized.h"
 #include "hash.h"
 
-#define MAX_ELEMENTS 65536 /* of a block that is no CONST, SAME or SPARSE; more are left to the host */
-#define MAX_SPARSE (1u << 20)
-
 typedef struct Group {
     Lists lists;
     Pieces pieces;

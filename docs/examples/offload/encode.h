@@ -559,7 +559,7 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const
     u32 m, i, planned = 0;
     SYNC();
     if (THREAD == 0) {
-        c->count = c->escapes = c->nodes = g->most = 0;
+        c->count = c->escapes = c->escape_at = c->nodes = g->most = 0;
         for (i = 0; i < 256; i++) {
             c->count += g->h[i];
             g->most = g->h[i] > g->most ? g->h[i] : g->most;

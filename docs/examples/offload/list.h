@@ -11,12 +11,12 @@
 #define OFFLOAD_LIST_H
 
 #include "prelude.h"
+#include "sizes.h"
 
 #define NODES 64 /* more are left to the host */
 #define STACK 100
 #define MAX_DEPTH 5
 #define CHUNK 512 /* symbols that a warp merges at a time */
-#define LARGE_ARENA (160u << 10) /* bytes: enough for planes of 8 bits of 65536 symbols, and their ranks */
 #define FEW 128 /* words that one warp loads while the others wait */
 
 typedef struct Tree {
@@ -586,7 +586,7 @@ FN void list_read(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL
 {
     const u32 at = p->at;
     list_decode(LANES_ p, arena, arena_size, scratch, used, s, count, bits, out);
-    if (p->status != ST_DECLINED || p->scratch_size - used < LARGE_ARENA) return;
+    if (ARENA_IS_LARGE || p->status != ST_DECLINED || p->scratch_size - used < LARGE_ARENA) return;
     SYNC();
     if (THREAD == 0) p->at = at;
     list_decode_slowly(LANES_ p, scratch, used, s, count, bits, out);

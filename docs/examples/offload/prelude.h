@@ -22,12 +22,13 @@
 #ifdef __OPENCL_VERSION__ /* has no shuffles that are everywhere, nor barriers of less than a group, so a group is one warp */
 #define THREADS WARP
 #define KERNEL(groups) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
-#define FN static inline
+#define FN static
 #define PART static
 #define CONSTANT __constant
 #define GLOBAL __global
 #define LOCAL __local
-#define ARENA __global /* behind the scratch memory of the group */
+#define ARENA __global /* behind the scratch memory of the group, */
+#define ARENA_IS_LARGE 1 /* of LARGE_ARENA bytes */
 #define LANES LOCAL u32 *lanes,
 #define LANES_ lanes,
 #define GROUP_MEMORY(type) \
@@ -74,10 +75,12 @@ enum { BITSNAP_E_UNSUPPORTED = 5, BITSNAP_E_CHECK = 8, BITSNAP_E_CORRUPT = 9, BI
 enum { BITSNAP_FAST = 1, BITSNAP_DEFAULT };
 FN u32 warp_ballot(LOCAL u32 *lanes, u32 condition)
 {
-    u32 i, all = 0;
-    lanes[THREAD] = condition != 0;
+    u32 all;
+    if (THREAD == 0) lanes[0] = 0;
     SYNC();
-    for (i = 0; i < WARP; i++) all |= lanes[i] << i;
+    if (condition) ATOMIC_OR(lanes, 1u << THREAD);
+    SYNC();
+    all = lanes[0];
     SYNC();
     return all;
 }
@@ -95,6 +98,7 @@ FN u32 warp_shuffle(LOCAL u32 *lanes, u32 x, u32 lane)
 #define GLOBAL
 #define LOCAL
 #define ARENA
+#define ARENA_IS_LARGE 0
 #define LANES
 #define LANES_
 #define GROUP_MEMORY(type) \

@@ -1,0 +1,34 @@
+/* sizes.h - what hosts and devices have to agree on. MIT licence, see bitsnap.h. */
+#ifndef OFFLOAD_SIZES_H
+#define OFFLOAD_SIZES_H
+
+#define MAX_ELEMENTS 65536       /* of a block that is no CONST, SAME or SPARSE; more are left to the host */
+#define MAX_SPARSE (1u << 20)
+#define LARGE_ARENA (160u << 10) /* bytes: enough for planes of 8 bits of 65536 symbols, and their ranks */
+
+#ifndef __OPENCL_VERSION__
+#include "bitsnap.h"
+
+/* Is it made of words? */
+static inline int offload_has_words(const bitsnap_work *work)
+{
+    return work->role || (work->head & 255) == 6 || (work->head & 255) == 7;
+}
+
+/* Scratch memory that a group needs for these blocks: symbols of each plane or what deltas need, lists inside of lists, an arena for
+ * planes that are too large for the group's own. */
+static inline uint32_t offload_scratch_of(const bitsnap_work *works, size_t count)
+{
+    uint32_t symbols = 1;
+    size_t i;
+    for (i = 0; i < count; i++) {
+        const uint32_t form = works[i].head & 255, many = form == 3 || form == 9;
+        const uint32_t planes = many ? bitsnap_width((bitsnap_dtype)works[i].dtype) : 1;
+        if (offload_has_words(&works[i])) symbols = 11;
+        else if (planes > symbols && planes <= 4) symbols = planes;
+    }
+    return symbols * MAX_ELEMENTS + 3 * MAX_ELEMENTS + LARGE_ARENA;
+}
+#endif
+
+#endif
