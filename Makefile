@@ -225,7 +225,7 @@ bench-cli: $(B)/bitsnap
 #: make bench-neon  instructions for an element on AArch64, portable code and NEON, beside AVX2, into bench/results/neon.md (needs
 #:                  gcc-aarch64-linux-gnu, qemu-user-static, valgrind)
 bench-neon:
-	@bench/instructions/count.sh $(B)/instructions bench/results/neon.md
+	@COMMIT="$(COMMIT)" bench/instructions/count.sh $(B)/instructions bench/results/neon.md
 
 #: make bench-wiredtiger DATA=dir   pages of DATA/bf16-1000.safetensors by docs/examples/wiredtiger, beside zstd -1
 bench-wiredtiger:
@@ -300,5 +300,7 @@ mutants:
 clean:
 	rm -rf $(B)
 
-.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo bench-engine bench bench-build bench-plots bench-cli bench-neon bench-peers models bench-store bench-wiredtiger huge \
-        study study-build study-stages convergence quantizers mutants clean
+.PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast \
+        fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count cuda-test cuda-bench bench-engine bench \
+        bench-build bench-plots bench-cli bench-neon bench-peers models bench-store bench-wiredtiger huge study study-build \
+        study-stages convergence quantizers mutants clean

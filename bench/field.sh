@@ -16,8 +16,9 @@ if ! cmp -s build/field.txt build/venv/field; then
         build/venv/bin/python -m pip install -q -r build/field.txt >>$log 2>&1 || { tail -n 3 $log; echo 'SKIP: needs packages from PyPI'; exit 0; }
     cp build/field.txt build/venv/field
 fi
-core=$(find build/site -name '_core*.so' 2>/dev/null)
-if [ -z "$core" ] || [ -n "$(find bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/python -name '*.[chp]*' -newer "$core")" ]; then
+core=$(find build/site -name '_core*.so' 2>/dev/null | head -n 1)
+sources='bitsnap.h bitsnap_simd.h docs/examples/file docs/examples/python docs/examples/tool/system'
+if [ -z "$core" ] || [ -n "$(find $sources -name '*.[chp]*' -newer "$core")" ]; then
     echo 'compiling the package for Python, a minute' >&2
     rm -rf build/site build/package && mkdir -p build/package/docs/examples && cp bitsnap.h bitsnap_simd.h build/package &&
         cp -R docs/examples/python docs/examples/file docs/examples/tool build/package/docs/examples &&

@@ -10,7 +10,7 @@ for tool in $cross $emulator valgrind gcc; do command -v $tool >/dev/null || { e
 mkdir -p "$t"
 $cross -std=c99 -O2 -I. -static bench/instructions/run.c -o "$t/run_arm" &
 gcc -std=c99 -O2 -I. bench/instructions/run.c -o "$t/run_x86"
-wait
+wait $!
 one='-one-insn-per-tb'
 $emulator $one "$t/run_arm" scalar encode 0 >/dev/null 2>&1 || one=-singlestep
 lines() { $emulator $one -d nochain,exec -D /dev/stdout "$t/run_arm" "$1" "$2" "$3" | grep -c '^Trace'; }
@@ -21,15 +21,16 @@ new="$t/neon.md"
 {
     echo '# NEON by instructions'
     echo
-    echo "Instructions for an element, all of a frame of $elements elements counted: BF16 as weights have them; deltas of which a quarter has"
-    echo "changed; F32 quantized by 96 cells. $($cross --version | head -n 1) and the same for x86-64, -O2. By \`make bench-neon\`."
+    echo "Instructions for an element, all of a frame of $elements elements counted: BF16 as weights have them; deltas of which"
+    echo "a quarter has changed; F32 quantized by 96 cells. By \`make bench-neon\`, commit ${COMMIT:-unknown}, -O2:"
+    echo "$($cross --version | head -n 1); $(gcc --version | head -n 1)."
     echo
     echo '| | portable, AArch64 | NEON | AVX2 | portable / NEON | NEON / AVX2 |'
     echo '|---|--:|--:|--:|--:|--:|'
     for way in encode decode 'delta encode' 'delta decode' quantize dequantize; do
         arm scalar "$way" >"$t/scalar" &
         echo "$way|$(arm neon "$way")|$(x86 avx2 "$way")" >"$t/fast"
-        wait
+        wait $!
         sed "s/^/$(cat "$t/scalar")|/" "$t/fast" | awk -F'|' -v n="$elements" '{
             printf "| %s | %.2f | %.2f | %.2f | %.2f | %.2f |\n", $2, $1 / n, $3 / n, $4 / n, $1 / $3, $3 / $4 }'
     done

@@ -38,17 +38,28 @@ typedef struct extent {
 
 typedef struct pick {
     source *from;
+    size_t glob;          /* the NAME that it matches; 0: its own was asked for */
     char *text;           /* name, dtype and the part's shape, each with a 0 behind it */
     tensor whole, part;   /* as in the file, and as in the output */
     extent *extents;
     size_t dimensions;
 } pick;
 
+/* Where the index of a folder's model has a tensor that is asked for. */
+typedef struct place {
+    char *name, *file, *packed; /* of one allocation; packed: the file with .bsnap behind it */
+    int found;
+} place;
+
+enum { BY_GLOB = 1, BY_NAME }; /* how a NAME has been found, if it has */
+
 typedef struct job {
     const options *o;
     codec *codec;
     walk folder;
-    char *named, *places; /* by its index: of each NAME, whether something there is called so, and of each entry of the folder, whether that is in it */
+    char *found;          /* how each NAME has been */
+    place *places;        /* of the folder, in the order of names */
+    size_t place_count, place_capacity;
     source *sources;
     size_t source_count;
     pick *picks;
@@ -202,7 +213,7 @@ static int widen(const options *o, pick *p, fault *f)
     return 0;
 }
 
-static int add(job *j, source *s, const tensor *t)
+static int add(job *j, source *s, const tensor *t, size_t glob)
 {
     pick *p = (pick *)grown(j->picks, j->pick_count, &j->pick_capacity, sizeof *p, j->f);
     uint64_t n;
@@ -212,6 +223,7 @@ static int add(job *j, source *s, const tensor *t)
     p += j->pick_count++;
     memset(p, 0, sizeof *p);
     p->from = s;
+    p->glob = glob;
     p->whole = *t;
     for (at = 0; bitsnap_shape_next(t->shape, &at, &n);) p->dimensions++;
     p->extents = (extent *)calloc(p->dimensions + 1, sizeof *p->extents);
@@ -239,40 +251,72 @@ static int by_name(const void *a, const void *b)
     return bitsnap_slice_compare(((const pick *)a)->whole.name, ((const pick *)b)->whole.name);
 }
 
-/* In order, each once. */
+static void free_pick(pick *p)
+{
+    free(p->text);
+    free(p->extents);
+}
+
+/* In order, each once; a NAME that a tensor has is no glob. */
 static int sort(job *j)
 {
     size_t i, n = 0;
+    for (i = 0; i < j->pick_count; i++) {
+        if (j->picks[i].glob && j->found[j->picks[i].glob] == BY_NAME) free_pick(&j->picks[i]);
+        else j->picks[n++] = j->picks[i];
+    }
+    j->pick_count = n;
     qsort(j->picks, j->pick_count, sizeof *j->picks, by_name);
     for (i = 1; i < j->pick_count; i++) {
         const pick *p = &j->picks[i];
         if (!by_name(p - 1, p) && p[-1].from != p->from)
-            return fault_set(j->f, "tensor %.200s is in %.200s, too; name one of the files, or leave one out with --exclude", p->text, p[-1].from->in.name) && fault_in(j->f, p->from->in.name);
+            return fault_set(j->f, "tensor %.200s is in %.200s, too; name one of the files, or leave one out with --exclude", p->text,
+                             p[-1].from->in.name) && fault_in(j->f, p->from->in.name);
     }
     qsort(j->picks, j->pick_count, sizeof *j->picks, by_place);
-    for (i = 0; i < j->pick_count; i++) {
-        if (n && !by_place(&j->picks[n - 1], &j->picks[i])) {
-            free(j->picks[i].text);
-            free(j->picks[i].extents);
-        } else {
-            j->picks[n++] = j->picks[i];
-        }
+    for (i = n = 0; i < j->pick_count; i++) {
+        if (n && !by_place(&j->picks[n - 1], &j->picks[i])) free_pick(&j->picks[i]);
+        else j->picks[n++] = j->picks[i];
     }
     j->pick_count = n;
     return 0;
 }
 
-/* The tensor of this name; if there is none, all that match it as a glob. Its `found` is set. */
-static int look_for(job *j, source *s, const char *name, char *found)
+static int by_tensor(const void *a, const void *b) { return strcmp(((const place *)a)->name, ((const place *)b)->name); }
+
+static int is_tensor(const void *name, const void *p) { return strcmp((const char *)name, ((const place *)p)->name); }
+
+static place *place_by_index(const job *j, const char *name)
 {
+    return j->place_count ? (place *)bsearch(name, j->places, j->place_count, sizeof *j->places, is_tensor) : NULL;
+}
+
+/* Whether a tensor may be taken from an entry of the folder: the index does not give it to another. */
+static int may_be_in(const job *j, size_t entry, const char *name)
+{
+    const place *p = place_by_index(j, name);
+    return !p || !strcmp(j->folder.at[entry].name, p->file) || !strcmp(j->folder.at[entry].name, p->packed);
+}
+
+static int found_tensor(job *j, source *s, const tensor *t, const char *name, size_t glob)
+{
+    place *p = place_by_index(j, name);
+    if (p) p->found = 1;
+    return add(j, s, t, glob);
+}
+
+/* The tensor of this NAME; if there is none, all that match it as a glob. */
+static int look_for(job *j, source *s, size_t entry, size_t number)
+{
+    const char *name = j->o->files[number];
     const safetensors *all;
     tensor t;
     char *copy = NULL;
     size_t i, k;
     int failed = 0;
     if (!bitsnap_file_find(&s->file, name, strlen(name), &t)) {
-        *found = 1;
-        return add(j, s, &t);
+        j->found[number] = BY_NAME;
+        return found_tensor(j, s, &t, name, 0);
     }
     if (s->file.error.status != BITSNAP_E_MISMATCH) return fail(s, j->f);
     if (!strpbrk(name, "*?[")) return 0;
@@ -285,45 +329,62 @@ static int look_for(job *j, source *s, const char *name, char *found)
             copy = larger;
             for (k = 0; k < is.size; k++) copy[k] = is.at[k] ? is.at[k] : 1; /* U+0000 is a character, too */
             copy[is.size] = 0;
-            if (fnmatch(name, copy, 0)) continue;
-            *found = 1;
-            failed = add(j, s, &all->tensors[i]);
+            if (fnmatch(name, copy, 0) || !may_be_in(j, entry, copy)) continue;
+            if (!j->found[number]) j->found[number] = BY_GLOB;
+            failed = found_tensor(j, s, &all->tensors[i], copy, number);
         }
     }
     free(copy);
     return failed;
 }
 
-/* Whether tensors of this NAME are looked for in an entry of the folder. */
-static int is_place(const job *j, size_t entry, size_t name)
-{
-    return !j->places || !j->named[name] || j->places[name * j->folder.count + entry];
-}
-
 /* Of a folder in one of its entries. */
-static int look_in(job *j, source *s, size_t entry, char *found)
+static int look_in(job *j, source *s, size_t entry)
 {
     size_t i;
     if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* in a folder: without names */
     for (i = 1; i < j->o->file_count; i++)
-        if (is_place(j, entry, i) && look_for(j, s, j->o->files[i], &found[i])) return 1;
+        if (may_be_in(j, entry, j->o->files[i]) && look_for(j, s, entry, i)) return 1;
     return 0;
 }
 
-/* What the index says. */
+static int is_asked_for(const job *j, const char *name)
+{
+    size_t i;
+    for (i = 1; i < j->o->file_count; i++)
+        if (!strcmp(j->o->files[i], name) || (j->found[i] != BY_NAME && !fnmatch(j->o->files[i], name, 0))) return 1;
+    return 0;
+}
+
+/* Whether a file is not to be looked at. */
+static int is_left_out(const selection *s, const char *file, const char *packed)
+{
+    return selection_excludes(s, file) || selection_excludes(s, packed) || !(selection_includes(s, file) || selection_includes(s, packed));
+}
+
+/* What the index says, but of what is left out. */
 static int note_place(void *context, const char *name, const char *file)
 {
     job *j = (job *)context;
-    const size_t size = strlen(file);
-    size_t i, k;
-    for (i = 1; i < j->o->file_count; i++) {
-        if (fnmatch(j->o->files[i], name, 0) && strcmp(j->o->files[i], name)) continue;
-        j->named[i] = 1;
-        for (k = 0; k < j->folder.count; k++) {
-            const char *is = j->folder.at[k].name;
-            if (!strncmp(is, file, size) && (!is[size] || !strcmp(is + size, ".bsnap"))) j->places[i * j->folder.count + k] = 1;
-        }
-    }
+    const size_t name_size = strlen(name) + 1;
+    size_t size;
+    place *p;
+    if (!is_asked_for(j, name)) return 0;
+    while (!strncmp(file, "./", 2)) file += 2;
+    p = (place *)grown(j->places, j->place_count, &j->place_capacity, sizeof *p, j->f);
+    if (!p) return 1;
+    j->places = p;
+    p += j->place_count;
+    p->found = 0;
+    size = strlen(file);
+    p->name = (char *)malloc(name_size + 2 * size + 1 + sizeof ".bsnap");
+    if (!p->name) return fault_memory(j->f);
+    memcpy(p->name, name, name_size);
+    p->file = (char *)memcpy(p->name + name_size, file, size + 1);
+    p->packed = (char *)memcpy(p->file + size + 1, file, size);
+    memcpy(p->packed + size, ".bsnap", sizeof ".bsnap");
+    if (is_left_out(&j->o->select, p->file, p->packed)) free(p->name);
+    else j->place_count++;
     return 0;
 }
 
@@ -332,24 +393,39 @@ static int read_index(job *j)
 {
     static const char suffix[] = ".safetensors.index.json";
     const walk *w = &j->folder;
-    size_t i, size, n = 0, found = 0;
+    size_t i, size, n = 0, which = 0;
     input in;
     int failed;
     for (i = 0; i < w->count; i++) {
         size = strlen(w->at[i].name);
-        if (w->at[i].kind != FOUND_FILE || size < sizeof suffix || strcmp(w->at[i].name + size + 1 - sizeof suffix, suffix) || strchr(w->at[i].name, '/')) continue;
-        found = i;
+        if (w->at[i].kind != FOUND_FILE || size < sizeof suffix || strchr(w->at[i].name, '/')) continue;
+        if (strcmp(w->at[i].name + size + 1 - sizeof suffix, suffix)) continue;
+        which = i;
         n++;
     }
     if (n != 1) return 0;
-    j->named = (char *)calloc(j->o->file_count, 1);
-    j->places = (char *)calloc(j->o->file_count, w->count);
-    if (!j->named || !j->places) return fault_memory(j->f);
-    failed = input_open(&in, w->at[found].path, j->f) || input_note(&in, w->at[found].path, &j->codec->used, j->f) ||
-             (in.size > BITSNAP_TEXT_MAX && fault_set(j->f, "is too large for the index of a model")) || input_fill(&in, (size_t)in.size, j->f) ||
-             index_parse((const char *)input_bytes(&in), input_available(&in), note_place, j, j->f) || input_check_unchanged(&in, j->f);
+    failed = input_open(&in, w->at[which].path, j->f) || input_note(&in, w->at[which].path, &j->codec->used, j->f) ||
+             (in.size > BITSNAP_TEXT_MAX && fault_set(j->f, "is too large for the index of a model; leave it out with --exclude")) ||
+             input_fill(&in, (size_t)in.size, j->f) ||
+             (index_parse((const char *)input_bytes(&in), input_available(&in), note_place, j, j->f) &&
+              fault_add(j->f, "; leave it out with --exclude")) || input_check_unchanged(&in, j->f);
     input_close(&in);
-    return failed ? fault_in(j->f, w->at[found].path) : 0;
+    if (j->place_count) qsort(j->places, j->place_count, sizeof *j->places, by_tensor);
+    for (i = 1; i < j->place_count && !failed; i++)
+        if (!by_tensor(&j->places[i - 1], &j->places[i]))
+            failed = fault_set(j->f, "has %.200s twice; leave it out with --exclude", j->places[i].name);
+    return failed ? fault_in(j->f, w->at[which].path) : 0;
+}
+
+/* All that the index has of what is asked for is there. */
+static int check_places(job *j)
+{
+    size_t i;
+    for (i = 0; i < j->place_count; i++)
+        if (!j->places[i].found && is_asked_for(j, j->places[i].name))
+            return fault_set(j->f, "by its index %.200s is in %.200s, which is not there, or does not have it; leave that or the index out "
+                             "with --exclude", j->places[i].name, j->places[i].file) && fault_in(j->f, j->o->files[0]);
+    return 0;
 }
 
 /* Characters that two names have in common, at their beginnings and ends. */
@@ -370,8 +446,6 @@ static int refuse(job *j, source *s, size_t number)
     const tensor *nearest;
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
-    if (j->named && j->named[number])
-        return fault_set(j->f, "by its index %.200s is in a file that is not there, or does not have it", name);
     if (j->folder.count)
         return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists them", j->source_count, name);
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
@@ -390,7 +464,7 @@ static int is_tensor_file(const walk_entry *x)
 }
 
 /* Everything that is to be taken. */
-static int choose(job *j, char *found)
+static int choose(job *j)
 {
     const options *o = j->o;
     struct stat st;
@@ -403,19 +477,20 @@ static int choose(job *j, char *found)
     if (!j->sources) return fault_memory(j->f);
     for (i = 0; i < o->base_count; i++)
         if (open_source(j, o->bases[i])) return 1;
-    if (!j->folder.count && (open_source(j, o->files[0]) || look_in(j, &j->sources[j->source_count - 1], 0, found))) return 1;
+    if (!j->folder.count && (open_source(j, o->files[0]) || look_in(j, &j->sources[j->source_count - 1], 0))) return 1;
     for (i = 0; i < j->folder.count; i++) {
         const size_t before = j->pick_count;
         source *s = &j->sources[j->source_count];
         if (!is_tensor_file(&j->folder.at[i])) continue;
-        for (k = 1; k < o->file_count && !is_place(j, i, k); k++)
+        for (k = 1; k < o->file_count && !may_be_in(j, i, o->files[k]); k++)
             ;
         if (k == o->file_count) continue;
-        if (open_source(j, j->folder.at[i].path) || look_in(j, s, i, found)) return 1;
+        if (open_source(j, j->folder.at[i].path) || look_in(j, s, i)) return 1;
         if (j->pick_count == before) close_source(s);
     }
+    if (check_places(j)) return 1;
     for (i = 1; i < o->file_count; i++)
-        if (!found[i]) return refuse(j, &j->sources[o->base_count], i);
+        if (!j->found[i]) return refuse(j, &j->sources[o->base_count], i);
     if (sort(j)) return 1;
     if (j->pick_count > 1 && (o->raw || o->npy))
         return fault_set(j->f, "%zu tensors are chosen, and --%s takes one; without it they become a .safetensors file", j->pick_count, o->raw ? "raw" : "npy");
@@ -674,7 +749,6 @@ static void say(const job *j, const summary *s)
 int command_extract(const options *o, codec *c, fault *f)
 {
     const double begun = seconds_now();
-    char *found = (char *)calloc(o->file_count, 1); /* of each name, whether it has been */
     summary s;
     job j;
     size_t i;
@@ -684,8 +758,9 @@ int command_extract(const options *o, codec *c, fault *f)
     j.codec = c;
     j.f = f;
     j.out.fd = -1;
+    j.found = (char *)calloc(o->file_count, 1);
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, o->files[0], SIZE_UNKNOWN);
-    failed = !found ? fault_memory(f) : choose(&j, found) || extract(&j);
+    failed = !j.found ? fault_memory(f) : choose(&j) || extract(&j);
     progress_end(&j.progress);
     memset(&s, 0, sizeof s);
     s.input = o->files[0];
@@ -695,16 +770,13 @@ int command_extract(const options *o, codec *c, fault *f)
     for (i = 0; i < j.source_count; i++) s.bytes_in += j.sources[i].read;
     if (failed) output_discard(&j.out);
     else say(&j, &s);
-    for (i = 0; i < j.pick_count; i++) {
-        free(j.picks[i].text);
-        free(j.picks[i].extents);
-    }
+    for (i = 0; i < j.pick_count; i++) free_pick(&j.picks[i]);
+    for (i = 0; i < j.place_count; i++) free(j.places[i].name);
     for (i = j.source_count; i-- > 0;) close_source(&j.sources[i]);
     free(j.picks);
     free(j.sources);
     free(j.window);
-    free(found);
-    free(j.named);
+    free(j.found);
     free(j.places);
     lossy_free(&j.lossy);
     walk_free(&j.folder);

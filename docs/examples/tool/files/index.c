@@ -15,7 +15,8 @@ static int read_map(json_reader *r, texts *t, int (*each)(void *context, const c
 {
     if (json_expect(r, '{')) return 1;
     if (json_accept(r, '}')) return 0;
-    do if (json_read_text(r, t->tensor) || json_expect(r, ':') || json_read_text(r, t->file) || each(context, t->tensor, t->file)) return 1;
+    do
+        if (json_read_text(r, t->tensor) || json_expect(r, ':') || json_read_text(r, t->file) || each(context, t->tensor, t->file)) return 1;
     while (json_accept(r, ','));
     return json_expect(r, '}');
 }
@@ -25,9 +26,12 @@ int index_parse(const char *text, size_t size, int (*each)(void *context, const 
     json_reader r = { text, text, text + size, "index of a model", f };
     texts *t = (texts *)malloc(sizeof *t);
     int failed = t ? json_expect(&r, '{') : fault_memory(f);
-    do failed = failed || json_read_text(&r, t->tensor) || json_expect(&r, ':') ||
-                (strcmp(t->tensor, "weight_map") ? json_pass(&r) : read_map(&r, t, each, context));
-    while (!failed && json_accept(&r, ','));
+    if (!failed && !json_accept(&r, '}')) {
+        do failed = json_read_text(&r, t->tensor) || json_expect(&r, ':') ||
+                    (strcmp(t->tensor, "weight_map") ? json_pass(&r) : read_map(&r, t, each, context));
+        while (!failed && json_accept(&r, ','));
+        failed = failed || json_expect(&r, '}');
+    }
     free(t);
-    return failed || json_expect(&r, '}') || json_read_end(&r);
+    return failed || json_read_end(&r);
 }

@@ -34,6 +34,22 @@ static int matches(const char *const *globs, size_t count, const char *name)
     return 0;
 }
 
+int selection_excludes(const selection *s, const char *name)
+{
+    char *part = strdup(name);
+    int excluded = 0;
+    while (part && !excluded) {
+        char *slash = strrchr(part, '/');
+        excluded = matches(s->exclude, s->excludes, part);
+        if (!slash) break;
+        *slash = 0;
+    }
+    free(part);
+    return excluded;
+}
+
+int selection_includes(const selection *s, const char *name) { return !s->includes || matches(s->include, s->includes, name); }
+
 /* Outputs of runs that live, or were killed; directory.h and place.h name them. */
 static int is_unfinished(const char *name)
 {
@@ -45,7 +61,7 @@ static int selected(const walker *k, const char *name, int is_directory)
     const selection *s = k->select;
     if (!s) return 1;
     if (matches(s->exclude, s->excludes, name)) return 0;
-    return is_directory || !s->includes || matches(s->include, s->includes, name);
+    return is_directory || selection_includes(s, name);
 }
 
 /* ================================================================================= WALKING */

@@ -16,6 +16,10 @@ typedef struct selection {
     int follow; /* links to files stand for these */
 } selection;
 
+/* Whether a file of this name, from the folder on, is left out, or a folder that it is in; and whether it is one to be taken. */
+int selection_excludes(const selection *s, const char *name);
+int selection_includes(const selection *s, const char *name);
+
 typedef enum found_kind { FOUND_FILE, FOUND_DIRECTORY, FOUND_LINK, FOUND_OTHER } found_kind;
 
 typedef struct walk_entry {
