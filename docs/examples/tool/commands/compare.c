@@ -396,14 +396,24 @@ static const tensor *partner_of(job *j, const tensor *x, const tensor **names_b)
     return j->folder && (!t || t->partner != j->second) ? NULL : bitsnap_tensor_find(names_b, j->b.model->count, x->name);
 }
 
+/* How many tensors of these two files are partners, as the folders were when they were looked at; of files alone 0. */
+static size_t count_partners(const job *j)
+{
+    size_t i, n = 0;
+    for (i = 0; j->folder && i < j->folder->tensor_count; i++)
+        if (j->folder->tensors[i].shard == j->first && j->folder->tensors[i].partner == j->second) n++;
+    return n;
+}
+
 static int compare_tensors(job *j, const tensor **names_a, const tensor **names_b)
 {
     const safetensors *a = j->a.model, *b = j->b.model;
-    size_t i;
+    size_t i, left = count_partners(j);
     if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     for (i = 0; i < a->count; i++) {
         const tensor *x = &a->tensors[i], *y = partner_of(j, x, names_b);
         char words[160];
+        if (y && j->folder) left--;
         if (!y) {
             if (!j->folder) report_state(j, x->name, "only_in_first", "only in the first file");
         } else if (bitsnap_slice_compare(x->dtype, y->dtype)) {
@@ -417,6 +427,8 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
             return 1;
         }
     }
+    if (left)
+        return fault_set(j->f, "has changed meanwhile, or what it is compared with; try again when nobody writes there") && fail_side(&j->a, j->f);
     for (i = 0; i < b->count && !j->folder; i++)
         if (!bitsnap_tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
