@@ -668,7 +668,7 @@ typedef struct bitsnap_work {
     uint64_t base;         /* of a delta: what it was made against */
     uint64_t first;        /* number of its first element in the frame */
     uint64_t header_check; /* XXH3 of the frame's header */
-    uint32_t size;         /* decode: bytes of the block; encode: of the room */
+    uint32_t size;         /* decode: bytes of the block; encode: of the room, 0 where staging memory has none: to be declined */
     uint32_t count;        /* elements */
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
@@ -689,6 +689,8 @@ typedef struct bitsnap_done {
     uint32_t status; /* 0, or a bitsnap_status with the reject condition << 8; BITSNAP_E_UNSUPPORTED: the host has to do it */
     uint32_t size;   /* encode: bytes of the block */
 } bitsnap_done;
+
+/* Both change with BITSNAP_VERSION only: device code that is built apart from its host is to be of the same one. */
 
 /* A device. The functions put work into one of two queues, which do what they are given in order, and return at once; wait returns when
  * a queue is empty. Memory that they are given stays as it is until then. They return 0, or anything else if the device failed. */
@@ -717,19 +719,19 @@ typedef struct bitsnap_request {
     uint64_t count;         /* must be the frame's, as the dtype (BITSNAP_E_MISMATCH) */
     bitsnap_dtype dtype;
     bitsnap_dtype base_dtype;
-    uint64_t base;          /* of a delta: its base on the device; may be `elements` only in bitsnap_offload_apply. Else 0 */
+    uint64_t base;          /* of a delta: its base on the device, of `count` elements, not at `elements` but in _apply; else 0 */
     uint64_t base_id;       /* its content id if known, else 0 */
     bitsnap_error error;    /* result of this one */
 } bitsnap_request;
 
 /* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. Blocks that
  * the device declines or refuses are decoded by the host, whose error it is if there is one: a wrong status of the device cannot
- * make a bad block good or hide a good one. Other frames go on after an error, which is in request.error; the first one is
- * returned. Checks all that bitsnap_decode checks, but the content id.
+ * make a bad block good or hide a good one. Other frames go on after an error, which is in request.error, that of the first bad
+ * block if there are several; that of the first request is returned. Checks all that bitsnap_decode checks, but the content id.
  * apply: turns bases into results, in place; base and base_dtype are not looked at. A first pass tests all blocks of all frames: where
  * one is refused, nothing at all is stored. If the device fails in the second pass elements may be neither.
  * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags. BITSNAP_E_SOURCE:
- * a function of the device failed. */
+ * a function of the device failed, which is the error of all requests then that have no other: what became of them is not known. */
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
@@ -12820,6 +12822,8 @@ typedef struct bsn_device {
     int apply;
 } bsn_device;
 
+BSN_ASSERT(work_is_as_devices_have_it, sizeof(bitsnap_work) == 64 && sizeof(bitsnap_done) == 8);
+
 static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
 
 static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
@@ -12888,10 +12892,11 @@ static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_
     return BITSNAP_OK;
 }
 
-/* Notes the error of a request. */
+/* Notes the error of a request, if none is known of elements before: blocks are done out of order. */
 static void bsn_offload_note(bsn_device *d, size_t request)
 {
-    if (!d->requests[request].error.status) d->requests[request].error = d->b->error;
+    bitsnap_error *error = &d->requests[request].error;
+    if (!error->status || d->b->error.element < error->element) *error = d->b->error;
 }
 
 /* Waits for a queue; what its device did not do is done by the host. */
@@ -13046,6 +13051,8 @@ static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status, size_
 {
     size_t i;
     for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i); /* memory must not be in use any more */
+    for (i = 0; i < count && status; i++) /* what became of the others is not known */
+        if (!d->requests[i].error.status) d->requests[i].error = d->b->error;
     for (i = 0; i < count && !status; i++) {
         if (!d->requests[i].error.status) continue;
         d->b->error = d->requests[i].error;
@@ -13134,7 +13141,7 @@ typedef struct bsn_sender { /* what encoding has beside a bsn_device */
     bsn_device d;
     bitsnap_encoder *encoders; /* of each request */
     uint8_t *index;
-    size_t index_size;
+    size_t index_size, cell; /* cell: bytes of d.base, where the host makes blocks */
 } bsn_sender;
 
 typedef struct bsn_sender_room { /* bytes of the workspace */
@@ -13160,7 +13167,7 @@ static bsn_sender_room bsn_sender_needs(const bitsnap *b, const bitsnap_request 
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count)
 {
     const bsn_sender_room room = bsn_sender_needs(b, requests, count);
-    return sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
+    return sizeof(bsn_offload) + room.encoders + room.index + 2 * room.cell + room.encode + 128;
 }
 
 /* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, but where there is a content
@@ -13198,7 +13205,7 @@ static bitsnap_status bsn_sender_end(bsn_sender *x, bitsnap_request *q, bitsnap_
 }
 
 /* A block that the device has made, or not (size 0): then by the host. */
-static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, uint8_t *block, size_t room, size_t size)
+static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, const uint8_t *block, size_t size)
 {
     bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
@@ -13213,8 +13220,8 @@ static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_
     if (size && (!status || status == BITSNAP_E_CAPACITY)) return status;
     if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * info->width, n * info->width) ||
         o->wait(o->context, queue)) return bsn_device_failed(d);
-    status = bitsnap_block_encode(&d->host, block, room, &size, info, d->elements, sent->extent.first, n);
-    return status ? status : bsn_sender_append(x, q, encoder, sent, block, size);
+    status = bitsnap_block_encode(&d->host, d->base, x->cell, &size, info, d->elements, sent->extent.first, n);
+    return status ? status : bsn_sender_append(x, q, encoder, sent, d->base, size);
 }
 
 static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
@@ -13273,7 +13280,7 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         bitsnap_status status;
         if (q->error.status) continue;
         if (i >= end) end = bsn_sender_check(x, batch, i);
-        status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->work[i].size, batch->done[i].size);
+        status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->done[i].size);
         if (status && d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
         if (!status && encoder->position == encoder->count) status = bsn_sender_end(x, q, encoder);
         if (status) q->error = d->host.error;
@@ -13313,9 +13320,9 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
     for (at = 0; at < q->count; at += cell) {
         bsn_batch *batch = &d->x->batch[*queue];
         const uint64_t n = q->count - at < cell ? q->count - at : cell;
-        const size_t room = ((size_t)n * encoder->width + 28 + 15) & ~(size_t)15;
+        size_t room = ((size_t)n * encoder->width + 28 + 15) & ~(size_t)15;
         bitsnap_work *w;
-        if (room > half) return bsn_wrong(d->b, "offload");
+        if (room > half) room = 0;
         if (batch->count == BSN_BATCH || half - batch->used < room) {
             status = bsn_sender_launch(x, *queue);
             *queue ^= 1;
@@ -13356,14 +13363,16 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
     for (i = 0; i < count; i++)
         if (!requests[i].destination || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3) return bsn_wrong(b, "requests");
     room = bsn_sender_needs(b, requests, count);
-    needed = sizeof(bsn_offload) + room.encoders + room.index + room.cell + room.encode + 128;
+    needed = bitsnap_offload_encode_workspace(b, requests, count);
     if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
     bsn_device_begin(&x.d, b, o, requests, count);
     x.encoders = (bitsnap_encoder *)(void *)(x.d.x + 1);
     x.index = (uint8_t *)x.encoders + room.encoders;
     x.index_size = room.index;
     x.d.elements = x.index + room.index;
-    x.d.host.workspace = x.d.elements + room.cell;
+    x.cell = room.cell;
+    x.d.base = x.d.elements + room.cell;
+    x.d.host.workspace = x.d.base + room.cell;
     x.d.host.workspace_size = room.encode;
     x.d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);

@@ -438,6 +438,24 @@ static void encodes(void)
     fprintf(stderr, "%u of %u blocks are encoded, the others are left to the host\n", made, all);
 }
 
+/* Of more bytes than 32 bits count: the host's. */
+static void long_runs(void)
+{
+    static const u8 block[8] = { 1, 0, 64 };
+    u8 *kept;
+    bitsnap_work work;
+    bitsnap_done done;
+    memset(&work, 0, sizeof work);
+    work.source = work.target = (uintptr_t)copy_of(block, sizeof block, 0, &kept);
+    work.size = sizeof block;
+    work.count = 1u << 30;
+    work.head = 1 | 16384 << 8;
+    work.dtype = BITSNAP_F32;
+    done = run(&work, 0);
+    CHECK(done.status == ST_DECLINED, "status %u", done.status);
+    memory_free(kept);
+}
+
 int main(void)
 {
 #ifdef OFFLOAD_OPENCL
@@ -449,6 +467,7 @@ int main(void)
     test_program = "offload";
 #endif
     RUN(encodes);
+    RUN(long_runs);
     RUN(golden_frames);
     if (!SMALL) RUN(vectors);
     RUN(made_up);

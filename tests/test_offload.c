@@ -104,7 +104,7 @@ static uint32_t block_of(const bitsnap_work *w)
     bitsnap b;
     bitsnap_info info;
     size_t size = 0;
-    if (dev.kind == SILENT || (dev.kind == DECLINES && test_below(3) == 0)) return 0;
+    if (dev.kind == SILENT || (dev.kind == DECLINES && test_below(3) == 0) || !w->size) return 0;
     memset(&b, 0, sizeof b);
     memset(&info, 0, sizeof info);
     b.workspace = memory;
@@ -391,6 +391,9 @@ static void damage(void)
         s = bitsnap_offload_decode(&b, &o, requests, FRAMES);
         CHECK(expected && s, "byte %lu of frame %u: %s", (unsigned long)byte, at, bitsnap_message(&b));
         CHECK(requests[at].error.status == s, "%u", requests[at].error.status);
+        /* a bad head the device's side finds by the index, the codec in what comes behind it */
+        CHECK(s == expected && (b.error.rule == host.error.rule || b.error.rule == BITSNAP_R_INDEX_BLOCKS),
+              "byte %lu of frame %u: %s\nthe codec: %s", (unsigned long)byte, at, bitsnap_message(&b), bitsnap_message(&host));
         for (i = 0; i < FRAMES; i++) CHECK(i == at || (!requests[i].error.status && holds(i, f[i].elements)), "frame %u beside %u", i, at);
         f[at].frame[byte] = was;
     }
@@ -439,6 +442,7 @@ static void encodes(void)
             unsigned workers = 1 + (unsigned)test_below(4);
             clear();
             make(0, kind == GOOD && round == 2 ? 6 : log2s[round]); /* 6: more blocks than a launch has */
+            if (round > 2 && kind == DECLINES) o.size = 1 << (round == 3 ? 15 : 12); /* with no room for most blocks */
             if (round == 1) o.encode = NULL, b.columns = kind == GOOD ? 16 : 0;
             b.block_log2 = dev.log2;
             b.level = b.columns ? BITSNAP_BEST : (int)test_below(4);
@@ -462,7 +466,8 @@ static void encodes(void)
                 if (i == 5 && round == 4) CHECK(r[i].error.status == BITSNAP_E_CAPACITY, "%u", r[i].error.status);
                 else CHECK(!r[i].error.status && r[i].size == f[i].size && !memcmp(out[i], f[i].frame, f[i].size), "device %d, round %u, frame %u", kind, round, i);
             }
-            CHECK(kind == SILENT || round == 1 ? !dev.decoded : dev.decoded > 5, "device %d has encoded %u blocks", kind, dev.decoded);
+            CHECK(kind == SILENT || round == 1 ? !dev.decoded : dev.decoded > (o.size < STAGING ? 0 : 5),
+                  "device %d has encoded %u blocks", kind, dev.decoded);
         }
 }
 
@@ -518,7 +523,7 @@ static void fails(void)
             s = (what == 2 ? bitsnap_offload_encode : what == 1 ? bitsnap_offload_apply : bitsnap_offload_decode)(&b, &o, r, FRAMES);
             CHECK(s == (dev.until ? BITSNAP_OK : BITSNAP_E_SOURCE) && (s || until > 3), "%u after %u: %s", what, until, bitsnap_message(&b));
             CHECK(!dev.jobs[0] && !dev.jobs[1], "%u after %u: the device is still at work", what, until);
-            for (i = 0; i < FRAMES && !s; i++) CHECK(holds(i, f[i].elements), "%u after %u", what, until);
+            for (i = 0; i < FRAMES; i++) CHECK(s ? r[i].error.status == s : holds(i, f[i].elements), "%u after %u", what, until);
         }
 }
 
@@ -688,9 +693,6 @@ static void arguments(void)
     b.base.source.read = read_nothing;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "base"), "%s", bitsnap_message(&b));
     b.base.source.read = NULL;
-    o.size = 1 << 14;
-    r.count = 65536;
-    CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
     r = requests[0];
     b.workspace = NULL;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_WORKSPACE, "%s", bitsnap_message(&b));
@@ -702,7 +704,7 @@ static void arguments(void)
 int main(void)
 {
     test_program = "offload";
-    workspace_size = (size_t)16 << 20;
+    workspace_size = (size_t)24 << 20;
     workspace = (uint8_t *)malloc(workspace_size);
     device = (uint8_t *)malloc(DEVICE);
     RUN(decodes);

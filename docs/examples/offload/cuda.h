@@ -11,7 +11,6 @@
 
 #include "encode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define OFFLOAD_MEMORY (48u << 10) /* of a group: Group, and behind it the arena */
@@ -72,10 +71,12 @@ static int offload_cuda_launch(const offload_cuda *c, unsigned queue, offload_cu
     if (!groups) return 0; /* too little: the host has to do it */
     memcpy(q->works, works, count * sizeof *works);
     q->result = done;
-    q->count = count;
     if (cudaMemcpyAsync(q->device_works, q->works, count * sizeof *works, cudaMemcpyHostToDevice, q->stream)) return 1;
     kernel<<<groups, THREADS, OFFLOAD_MEMORY, q->stream>>>(q->device_works, q->device_done, (u32)count, q->scratch, scratch, OFFLOAD_MEMORY);
-    return cudaGetLastError() || cudaMemcpyAsync(q->done, q->device_done, count * sizeof *done, cudaMemcpyDeviceToHost, q->stream);
+    if (cudaGetLastError() ||
+        cudaMemcpyAsync(q->done, q->device_done, count * sizeof *done, cudaMemcpyDeviceToHost, q->stream)) return 1;
+    q->count = count;
+    return 0;
 }
 static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
 {
@@ -93,9 +94,10 @@ static int offload_cuda_encode(void *context, unsigned queue, const bitsnap_work
 static int offload_cuda_wait(void *context, unsigned queue)
 {
     offload_cuda_queue *q = &((offload_cuda *)context)->queue[queue];
-    if (cudaStreamSynchronize(q->stream)) return 1;
-    if (q->count) memcpy(q->result, q->done, q->count * sizeof *q->done);
+    const size_t count = q->count;
     q->count = 0;
+    if (cudaStreamSynchronize(q->stream)) return 1;
+    if (count) memcpy(q->result, q->done, count * sizeof *q->done);
     return 0;
 }
 
@@ -112,8 +114,9 @@ static void offload_cuda_end(offload_cuda *c)
     memset(c, 0, sizeof *c);
 }
 
-/* `staging` bytes of page-locked memory and as many of the GPU, and `scratch` bytes of the GPU; a group takes 416 KiB of these, or with
- * a base 928, quantized 1056 KiB, and an H100 runs 528 at once. Returns 0, or 1 where there is no GPU or not so much memory. */
+/* `staging` bytes of page-locked memory and as many of the GPU, and `scratch` bytes of the GPU, half of them for each queue: a
+ * group takes 416 to 608 KiB, or with a base or quantized 1056 KiB, and an H100 runs 528 or 396 at once. Returns 0, or 1 where there is
+ * no GPU or not so much memory. */
 static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t staging, size_t scratch)
 {
     int device = 0, processors = 0, groups = 0;

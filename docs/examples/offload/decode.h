@@ -169,7 +169,8 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
     g->body = begin + 4 + (work->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + (work->role ? 16 : 0);
     g->end = begin + work->size;
     g->pieces.count = 0;
-    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (work->role ? (form != 4 && form != 8) || n > MAX_SPARSE : form != 1)) ||
+    if (!g->width || n == 0 || (n > MAX_ELEMENTS && (work->role ? (form != 4 && form != 8) || n > MAX_SPARSE
+                                                                  : form != 1 || n > 0xFFFFFFF0u / g->width)) ||
         (work->target & 3) || (work->base & 3) || form > 9 || (form == 6 && !work->columns) || (form == 7 && !work->cells) ||
         ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->cells > CELLS_MOST)) ||
         (g->width == 8 && (form > 1 || work->role)) ||

@@ -12,6 +12,7 @@
 #else
 #include "bitsnap.h"
 #endif
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,11 +63,14 @@ void library_end(library *x)
 
 const char *library_message(const library *x) { return x->message; }
 
-size_t library_bound(uint64_t count, int dtype)
+/* base_dtype: of a delta, else 0. */
+size_t library_bound(uint64_t count, int dtype, int base_dtype)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.block_log2 = 16;
+    if (base_dtype) b.base.data = &b; /* which is not looked at */
+    b.base.dtype = (bitsnap_dtype)base_dtype;
     return bitsnap_bound(&b, count, (bitsnap_dtype)dtype);
 }
 
@@ -139,7 +143,10 @@ int library_do(library *x, int what, bitsnap_request *requests, size_t count, in
 #endif
     b.workspace_size = library_workspace(&b, o, what, requests, count);
     b.workspace = malloc(b.workspace_size + 1);
-    if (!b.workspace) return BITSNAP_E_WORKSPACE;
+    if (!b.workspace) {
+        snprintf(x->message, sizeof x->message, "no memory: %lu bytes of workspace", (unsigned long)b.workspace_size);
+        return BITSNAP_E_WORKSPACE;
+    }
     if (!o->size) for (i = 0; i < count && !status; i++) status = library_host(&b, what, &requests[i]);
     else if (what == LIBRARY_ENCODE) status = bitsnap_offload_encode(&b, o, requests, count);
     else if (what == LIBRARY_DECODE) status = bitsnap_offload_decode(&b, o, requests, count);

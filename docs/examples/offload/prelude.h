@@ -68,6 +68,7 @@ typedef struct bitsnap_work {
     u32 cells, columns;
 } bitsnap_work;
 typedef struct bitsnap_done { u32 status, size; } bitsnap_done;
+typedef char work_is_as_hosts_have_it[sizeof(bitsnap_work) == 64 ? 1 : -1];
 enum { BITSNAP_WORK_CHECKS = 1, BITSNAP_WORK_IGNORE = 2, BITSNAP_WORK_TEST = 4 };
 enum { BITSNAP_BOOL = 1, BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64, BITSNAP_F8_E4M3, BITSNAP_F8_E5M2, BITSNAP_F16, BITSNAP_BF16,
        BITSNAP_F32, BITSNAP_F64 };

@@ -6,6 +6,7 @@ Frames are ordinary ones. library.cu says how its library is built.
     frames = codec.encode(tensors)                      # of the device; bytes in host memory
     codec.decode(frames, tensors)                       # back to where they were
     codec.apply(deltas, tensors)                        # in place: what a frame with a base makes of them
+    codec.close()                                       # or: with Offload(...) as codec
 
     torch_offload.py LIBRARY [cuda]                     # a round trip, and a delta applied in place
 """
@@ -32,10 +33,16 @@ class Request(ctypes.Structure):
 
 
 class Offload:
-    """device: "cuda", or "cpu"; trusted: what the GPU has encoded is not decoded again before it is taken."""
+    """device: "cuda", "cuda:1" or "cpu"; trusted: what the GPU has encoded is not decoded again before it is taken."""
 
     def __init__(self, library, device="cuda", staging=64 << 20, scratch=256 << 20, workers=None, trusted=False):
-        self.device, self.workers = torch.device(device), workers or os.cpu_count()
+        self.handle = None
+        self.device, self.workers = torch.device(device), workers or os.cpu_count() or 1
+        on_gpu = self.device.type == "cuda"
+        if on_gpu:
+            if self.device.index is None:
+                self.device = torch.device("cuda", torch.cuda.current_device())
+            torch.cuda.set_device(self.device)  # the library's is the one that is current
         self.library = ctypes.CDLL(os.path.abspath(library))
         self.library.library_begin.restype = ctypes.c_void_p
         self.library.library_begin.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
@@ -43,9 +50,8 @@ class Offload:
         self.library.library_message.restype = ctypes.c_char_p
         self.library.library_message.argtypes = [ctypes.c_void_p]
         self.library.library_bound.restype = ctypes.c_size_t
-        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int]
+        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
         self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
-        on_gpu = self.device.type == "cuda"
         self.handle = self.library.library_begin(staging if on_gpu else 0, scratch, trusted)
         if not self.handle:
             raise RuntimeError("no GPU, or a library without code for one")
@@ -55,11 +61,19 @@ class Offload:
             self.library.library_end(self.handle)
         self.handle = None
 
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def _request(self, tensor, base=None):
         r = Request()
         for t in (tensor, base):
-            if t is not None and (t.device.type != self.device.type or not t.is_contiguous() or t.dtype not in DTYPES or t.data_ptr() % 4):
+            if t is not None and (t.device != self.device or not t.is_contiguous() or t.dtype not in DTYPES or t.data_ptr() % 4):
                 raise ValueError("tensors must be contiguous, on %s, and at a multiple of 4" % self.device)
+        if base is not None and base.numel() != tensor.numel():
+            raise ValueError("a base has %d elements, its tensor %d" % (base.numel(), tensor.numel()))
         r.elements, r.count, r.dtype = tensor.data_ptr(), tensor.numel(), DTYPES[tensor.dtype]
         if base is not None:
             r.base, r.base_dtype = base.data_ptr(), DTYPES[base.dtype]
@@ -67,7 +81,8 @@ class Offload:
 
     def _do(self, what, requests, level=0):
         if self.device.type == "cuda":
-            torch.cuda.synchronize()  # what writes the tensors has ended; the hook has streams of its own
+            torch.cuda.set_device(self.device)
+            torch.cuda.synchronize(self.device)  # what writes the tensors has ended; the hook has streams of its own
         array = (Request * len(requests))(*requests)
         if self.library.library_do(self.handle, what, array, len(requests), level, self.workers):
             raise RuntimeError(self.library.library_message(self.handle).decode())
@@ -77,18 +92,22 @@ class Offload:
         """A frame of each, in one-dimensional tensors of bytes; with `bases`, which only the host can, deltas."""
         if bases is not None and self.device.type == "cuda":
             raise ValueError("devices encode no deltas")
-        requests, frames = [], []
-        for tensor, base in zip(tensors, bases or [None] * len(tensors)):
+        tensors, requests, frames = list(tensors), [], []
+        bases = [None] * len(tensors) if bases is None else list(bases)  # which stay until the library is done
+        for tensor, base in zip(tensors, bases, strict=True):
             r = self._request(tensor, base)
-            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype), dtype=torch.uint8))
+            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype, r.base_dtype), dtype=torch.uint8))
             r.destination, r.size = frames[-1].data_ptr(), frames[-1].numel()
             requests.append(r)
         return [frame[:r.size].clone() for frame, r in zip(frames, self._do(ENCODE, requests, level))]
 
     def _restore(self, what, frames, tensors, bases):
-        requests = []
-        for frame, tensor, base in zip(frames, tensors, bases or [None] * len(tensors), strict=True):
+        frames, tensors, requests = list(frames), list(tensors), []
+        bases = [None] * len(tensors) if bases is None else list(bases)
+        for frame, tensor, base in zip(frames, tensors, bases, strict=True):
             r = self._request(tensor, base)
+            if frame.device.type != "cpu" or frame.dtype != torch.uint8 or not frame.is_contiguous():
+                raise ValueError("frames must be contiguous bytes in host memory")
             r.frame, r.size = frame.data_ptr(), frame.numel()
             requests.append(r)
         self._do(what, requests)
@@ -104,7 +123,8 @@ class Offload:
 def main(library, device):
     generator = torch.Generator().manual_seed(1)
     host = [(torch.randn(n, generator=generator) * 0.02).to(dtype)
-            for n, dtype in [(200000, torch.bfloat16), (70000, torch.float32), (65536, torch.float16), (0, torch.bfloat16), (1000, torch.int64)]]
+            for n, dtype in [(200000, torch.bfloat16), (70000, torch.float32), (65536, torch.float16), (0, torch.bfloat16),
+                             (1000, torch.int64), (1, torch.float32)]]
     codec, cpu = Offload(library, device), Offload(library, "cpu")
     same = lambda a, b: all(torch.equal(x.cpu().view(torch.uint8), y.cpu().view(torch.uint8)) for x, y in zip(a, b))
     tensors = [t.to(codec.device) for t in host]
@@ -125,6 +145,14 @@ def main(library, device):
         assert "base" in str(e), e
     else:
         raise AssertionError("a delta is applied to another base")
+    for call in (lambda: codec.decode(frames, tensors, [t[:-1] for t in tensors]), lambda: cpu.encode(host, [t[:0] for t in host]),
+                 lambda: codec.decode([f[::2] for f in frames], tensors),
+                 lambda: codec.decode([f.to(torch.int16) for f in frames], tensors), lambda: codec.decode(frames[1:], tensors)):
+        try:
+            call()
+        except ValueError:
+            continue
+        raise AssertionError("what does not fit together is taken")
     print("%d bytes of %d; deltas %d" % (sum(map(len, frames)), sum(t.numel() * t.element_size() for t in host), sum(map(len, deltas))))
     with open(os.environ.get("FRAME", os.devnull), "wb") as f:
         f.write(frames[0].numpy().tobytes())
