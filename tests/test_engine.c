@@ -1052,44 +1052,77 @@ static void damage_file(const char *name, unsigned step)
     close(fd);
 }
 
+/* A step of a rank goes to disk. */
+static void write_member(const member *m, uint64_t step)
+{
+    disk_writer w;
+    engine_reader *reader;
+    engine_error error;
+    uint64_t sequence = 0, at;
+    memset(&w, 0, sizeof w);
+    w.directory = place, w.name = m->name, w.keep = 8;
+    CHECK(!engine_reader_open(&reader, place, w.name, 0, &error) && !engine_reader_next(reader, 1, &sequence, &at, &error) && at == step &&
+          !disk_write(&w, reader, step, &error), "%s, step %u: %s", m->name, (unsigned)step, error.message);
+    engine_reader_release(reader);
+    engine_reader_close(reader);
+}
+
 /* Steps 1 to 3 of three ranks on disk, nothing in memory. */
 static void files_of_members(void)
 {
-    disk_manifest files[3];
-    disk_writer w;
     unsigned i;
     uint64_t step;
-    memset(files, 0, sizeof files);
-    memset(&w, 0, sizeof w);
-    w.directory = place, w.keep = 8;
     begin_members(3, 24 << 20);
     for (i = 0; i < 3; i++) members[i].o.disk = place;
     for (step = 1; step <= 3; step++) {
         all_members(3, step, step);
-        for (i = 0; i < 3; i++) {
-            engine_reader *reader;
-            engine_error error;
-            uint64_t sequence = 0, at;
-            w.name = members[i].name;
-            CHECK(!engine_reader_open(&reader, place, w.name, 0, &error) && !engine_reader_next(reader, 1, &sequence, &at, &error) && at == step &&
-                  !disk_write(&w, &files[i], reader, step, &error), "rank %u, step %u: %s", i, (unsigned)step, error.message);
-            engine_reader_release(reader);
-            engine_reader_close(reader);
-        }
+        for (i = 0; i < 3; i++) write_member(&members[i], step);
     }
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
     burn_letters();
     *heard = 0;
 }
 
-/* A file of the newest step is damaged: the step before is whole, and taken by all; also by one that was not among them. */
+/* What is listed of a rank: the newest step, and how many. */
+static void check_listed(unsigned rank, unsigned count, uint64_t newest_one)
+{
+    disk_manifest m;
+    engine_error error;
+    CHECK(!disk_read_manifest(&m, place, members[rank].name, &error) && m.count == count && m.newest == newest_one, "rank %u: %u files, up to step %u, %s", rank,
+          m.count, (unsigned)m.newest, error.message);
+}
+
+static void forget_memory(void)
+{
+    unsigned i;
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
+    burn_letters();
+    *heard = 0;
+}
+
+static int refuse(void *data, uint64_t first, uint64_t count, const void *from)
+{
+    (void)data, (void)first, (void)count, (void)from;
+    return 1;
+}
+
+/* A file of the newest step is damaged: the step before is whole, and taken by all; also by one that was not among them. Later ones are not listed
+ * any more. Where nothing is whole that is not to begin anew. */
 static void damaged_files(void)
 {
     static const int disk[3] = { ENGINE_FROM_DISK, ENGINE_FROM_DISK, ENGINE_FROM_DISK };
     member alone;
     char path[512];
     unsigned i, step;
+    uint64_t at;
+    engine_error error;
     files_of_members();
+    CHECK(disk_recover_all(place, "nobody", 3, 3, members[0].s.tensors, TENSORS, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+    members[1].s.tensors[0].store = refuse; /* the files are whole: they are not given up */
+    all_members(3, 0, 0);
+    CHECK(members[1].error.status == ENGINE_E_SYSTEM && members[0].error.status == ENGINE_E_DAMAGED && !strstr(heard, "left out"), "%s; %s", members[1].error.message, heard);
+    members[1].s.tensors[0].store = NULL;
+    forget_memory();
     damage_file("rank.0", 3);
     memset(&alone, 0, sizeof alone);
     strcpy(alone.name, "rank.9");
@@ -1106,18 +1139,39 @@ static void damaged_files(void)
     all_members(3, 0, 0);
     check_members(3, 2, disk);
     CHECK(strstr(heard, "rank.1-0000000003.bsnap") && strstr(heard, "step 3 is left out: "), "%s", heard);
-    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
-    burn_letters();
-    for (step = 1; step <= 3; step++) damage_file("rank.0", step);
-    all_members(3, 0, 0); /* nothing is whole: which is not to begin anew */
-    for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_DAMAGED && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
-    be_member(&alone);
-    CHECK(alone.error.status == ENGINE_E_DAMAGED, "one alone: %d, %s", (int)alone.error.status, alone.error.message);
-    end_member(&alone, ENGINE_REMOVE);
+    for (i = 0; i < 3; i++) check_listed(i, 2, 2);
+    all_members(3, 3, 3); /* the agent of rank 0 does not get to this one */
+    for (i = 1; i < 3; i++) write_member(&members[i], 3);
+    forget_memory();
+    all_members(3, 0, 0);
+    check_members(3, 2, disk);
+    for (i = 0; i < 3; i++) check_listed(i, 2, 2);
+    all_members(3, 4, 4);
+    write_member(&members[0], 4);
+    check_listed(0, 3, 4);
+    forget_memory();
+    for (step = 0; step < 2; step++) { /* nothing is whole: damaged files; then files that are cut */
+        for (i = 1; i <= 4; i++) {
+            if (i == 3) continue;
+            if (!step) damage_file("rank.0", i);
+            snprintf(path, sizeof path, "%s/rank.0-%010u.bsnap", place, i);
+            CHECK(!step || !truncate(path, 100), "%s", path);
+        }
+        all_members(3, 0, 0);
+        for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_DAMAGED && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
+        be_member(&alone);
+        CHECK(alone.error.status == ENGINE_E_DAMAGED, "one alone: %d, %s", (int)alone.error.status, alone.error.message);
+        end_member(&alone, ENGINE_REMOVE);
+        CHECK(disk_recover(place, "rank.0", UINT64_MAX, 3, &at, alone.s.tensors, TENSORS, NULL, NULL, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+    }
+    snprintf(path, sizeof path, "%s/rank.0.manifest", place);
+    CHECK(!truncate(path, 100), "%s", path);
+    all_members(3, 0, 0);
+    for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_DAMAGED, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
     state_free(&alone.s);
     end_members(3);
     for (i = 0; i < 3; i++) {
-        for (step = 0; step <= 3; step++) {
+        for (step = 0; step <= 4; step++) {
             snprintf(path, sizeof path, step ? "%s/rank.%u-%010u.bsnap" : "%s/rank.%u.manifest", place, i, step);
             unlink(path);
         }
@@ -1306,7 +1360,7 @@ static void from_devices(void)
         CHECK(same(&now, &then), "it came to memory as something else");
         device_fails = 1;
         CHECK(engine_snapshot(e, 4, far_now, TENSORS, &error) == ENGINE_E_SYSTEM && strstr(error.message, "fetched"), "%s", error.message);
-        CHECK(engine_recover(e, &step, far_then, TENSORS, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+        CHECK(engine_recover(e, &step, far_then, TENSORS, &error) == ENGINE_E_SYSTEM, "%s", error.message);
         device_fails = 0;
         engine_close(e, ENGINE_REMOVE);
     }
