@@ -253,7 +253,7 @@ BSN_INLINE void bsn_source_ahead(bsn_source *s)
 }
 
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (all have been tried: 2^-19.3). So n cells have
+ * all z there are, in every rounding mode, with and without fused operations (test_kernels.c tries them all). So n cells have
  * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
  * nearer is asked for again, by thresholds. ---- */
 
@@ -268,7 +268,7 @@ BSN_INLINE void bsn_source_ahead(bsn_source *s)
 
 /* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
  * a square, shifted, is below 2^55, and a lane gets at most 2^9 of them. Few are of a lower octave.
- * Twice the number of octaves. */
+ * Returns twice the number of octaves. */
 BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
 {
     return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
@@ -297,8 +297,8 @@ BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *wo
     return (unsigned)exact;
 }
 
-/* Groups of `step`, a bit each, in which are elements that are no zeros, but have their words: left to the end, as a call takes all
- * registers. Returns how many stand exactly. */
+/* Groups of `step`, a bit each, that hold elements other than zeros whose words are still missing: left to the end, as a call takes
+ * all registers. Returns how many stand exactly. */
 BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, uint64_t groups,
                                        unsigned step)
 {
@@ -321,35 +321,40 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *
  * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which includes itself for each
  * target. They use the target's vocabulary: the functions that BSN_T names, bsn_avx2_add for BSN_T(add). `width` is a constant
- * everywhere, 1, 2, 4 or 8, the bytes of an element; 8 only where it is named, and with BSN_T_MASKS. A target comes with
+ * everywhere, 1, 2, 4 or 8, the bytes of an element; 8 only where all widths are named, and with BSN_T_MASKS. A target comes with
  *
  *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register: 16, 32 or 64
- *     BSN_T_MASKS, BSN_T_ACROSS, BSN_T_UNROLL 1: masks have registers of their own; join_across is there; BSN_UNROLL, or nothing where
- *                                             code would become too large
- *     BSN_T_RANKS, BSN_T_CHAINS, BSN_T_LEAVES 1: mix merges two lists by ranks in one, and leaves are chosen by shuffles alone; deposit is
- *                                             there, for BSN_CHAINS; BSN_LEAVES_TWIGS, by equal_m, or_m and bsn_x86_put_twig
- *                                             With BSN_T_MASKS there is a merge of masks apart
+ *     BSN_T_MASKS                             1: masks have registers of their own, and merge has a form of its own
+ *     BSN_T_ACROSS                            1: join_across is there
+ *     BSN_T_UNROLL                            BSN_UNROLL, or nothing where code would become too large
+ *     BSN_T_RANKS                             1: leaves are chosen by shuffle, two lists come to their places by mix at once, and
+ *                                             expand_list finds 0 there; 0: leaves are chosen by blend, and it replaces what is there
+ *     BSN_T_CHAINS                            1: deposit is there, for BSN_CHAINS
+ *     BSN_T_LEAVES                            1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig is there
+ *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these most words are there
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
- *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, which is 0, ..
- *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is below 0;
- *                                             zero: is all of it?
+ *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, 0, ..
+ *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is
+ *                                             below 0; zero: is every bit 0?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
  *     min                                     of lanes of 2 and 4 bytes
  *     select put                              bits of x or y; the same where those of y are 0
  *     where                                   lanes of 8 of y, 0 where those of x are
  *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
  *     all_of andnot_m reach ones              masks: all; y without x; x >= y; how many
- *     differ add_ones                         a mask of elements that are not equal; to lanes of 8, how many bits are set there
+ *     differ add_ones                         of all widths: a mask of elements that are not equal; to lanes of 8, how many bits
+ *                                             are set there
  *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32 bits; two and two exchanged
  *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
  *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
  *                                             are larger; their lowest bytes; a register of elements from bytes
- *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0 there
+ *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0
+ *                                             there; of elements, and of a list without BSN_T_RANKS, in place of what is there
  *     compress_list compress_words            those of a set to a list, where 64 bytes may be written; `half`: seldom more than 32
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
- *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base on,
- *                                             of n, a multiple of 256 up to 64 times that
+ *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base
+ *                                             on, of n, a multiple of 256 up to 64 times that
  *
  * and, for cells (see QUANTIZE),
  *
@@ -362,20 +367,21 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, 255 where they are larger
  *     mul mul_high mul_w product              low halves and high ones, of lanes of 2; low ones of 4; of lanes of 4 below 2^15
  *     between max                             |x - y| and the larger, of lanes of 4
- *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of words, t if `small`
+ *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of words, t if `few`
  *     append                                  elements shifted up, the highest bits of others below
+ *     end                                     what other code may want of the machine before it is called
  *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
  *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are and_m or_m keep next and_w or_w
  *                                             keep_w to_w append; mul_w and div_f are for others
- *     set slot unset                          a set of bits, and of a node's slot; x where it is not set, with 0, or without BSN_T_RANKS
- *                                             anything, elsewhere: expand_list replaces it
+ *     set slot unset                          a set of bits, and of a node's slot; x where it is not set, elsewhere 0, or, without
+ *                                             BSN_T_RANKS, anything
  *     blend digit shuffle all16               x or, where register i of a set says so, y; one more binary digit of numbers; bytes below
  *                                             16 as places in each 16 of x; the same 16 bytes in all lanes of 16
  *     peel                                    the first k bits of 64 codes, and these shifted by k
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
- * what they do in their own way, then a table. tests/target.h is one with nothing of its own, for any machine; BSN_MORE_TARGETS is
- * the name of a file with sections like that. */
+ * what they do in their own way, then a table; machines are little-endian. tests/target.h is one with nothing of its own, which tests
+ * use on x86-64 and AArch64; BSN_MORE_TARGETS is the name of a file with sections like that. */
 
 #ifndef BITSNAP_SIMD_FILE
 #define BITSNAP_SIMD_FILE "bitsnap_simd.h"
@@ -812,10 +818,10 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_of_tables(__m256i out[3], const bsn_avx2_t *t,
             out[j] = _mm256_xor_si256(out[j], _mm256_shuffle_epi8(bsn_avx2_sixteen(BSN_LOAD128((*t)[j] + k)), index));
     }
 }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const bsn_avx2_t *t, const uint32_t *table, __m256i index, int small)
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_entries(const bsn_avx2_t *t, const uint32_t *table, __m256i index, int few)
 {
     uint32_t k[8];
-    (void)t, (void)small;
+    (void)t, (void)few;
     BSN_STORE256(k, index);
     return _mm256_setr_epi32((int)table[k[0]], (int)table[k[1]], (int)table[k[2]], (int)table[k[3]], (int)table[k[4]],
                              (int)table[k[5]], (int)table[k[6]], (int)table[k[7]]);
@@ -1553,11 +1559,11 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_of_tables(__m512i out[3], const bsn_avx512
     for (j = 0; j < 3; j++) out[j] = _mm512_permutex2var_epi8(t->table[j][0], index, t->table[j][1]);
 }
 /* Of a table of 128, each lane's lowest byte in all of its own. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entries(const bsn_avx512_t *t, const uint32_t *table, __m512i index, int small)
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_entries(const bsn_avx512_t *t, const uint32_t *table, __m512i index, int few)
 {
     uint32_t k[16];
     __m512i x[3];
-    if (small) {
+    if (few) {
         const __m512i lowest = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12));
         bsn_avx512_of_tables(x, t, _mm512_shuffle_epi8(index, lowest), 128);
         x[0] = _mm512_mask_mov_epi8(x[0], UINT64_C(0x2222222222222222), x[1]);
@@ -2400,6 +2406,7 @@ typedef struct bsn_neon_k { uint8x16_t none; } bsn_neon_k;
 #define BSN_NEON_SHIFT(width, x, op, n)                                                               \
     ((width) == 2 ? (uint8x16_t)((uint16x8_t)(x)op n) : (width) == 4 ? (uint8x16_t)((uint32x4_t)(x)op n) : (uint8x16_t)((uint64x2_t)(x)op n))
 
+BSN_INLINE void bsn_neon_end(void) { }
 BSN_INLINE bsn_neon_k bsn_neon_begin(void) { const bsn_neon_k k = { vdupq_n_u8(0) }; return k; }
 BSN_INLINE uint8x16_t bsn_neon_load(const uint8_t *p) { return vld1q_u8(p); }
 BSN_INLINE void bsn_neon_store(uint8_t *p, uint8x16_t x) { vst1q_u8(p, x); }
@@ -2485,7 +2492,7 @@ BSN_INLINE size_t bsn_neon_before(uint64_t ones, unsigned j) { return j ? ones >
 BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return vcreate_u8(table[m]); }
 
 /* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is outside stays
- * so, as 16 * 8 fits a byte.) */
+ * so: 0x70 becomes 0xE0 or 0xC0.) */
 BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
 {
     const uint8x16_t x = vcombine_u8(places, vcreate_u8(0));
@@ -2682,12 +2689,12 @@ BSN_INLINE void bsn_neon_of_tables(uint8x16_t out[3], const bsn_neon_t *t, uint8
     BSN_UNROLL
     for (j = 0; j < 3; j++) out[j] = vqtbx4q_u8(out[j], bsn_neon_table((*t)[j] + 64), index);
 }
-BSN_INLINE uint8x16_t bsn_neon_entries(const bsn_neon_t *t, const uint32_t *table, uint8x16_t index, int small)
+BSN_INLINE uint8x16_t bsn_neon_entries(const bsn_neon_t *t, const uint32_t *table, uint8x16_t index, int few)
 {
     const uint64x2_t k = (uint64x2_t)index;
     const uint64_t a = vgetq_lane_u64(k, 0), b = vgetq_lane_u64(k, 1);
     uint32x4_t x = vdupq_n_u32(table[(uint32_t)a]);
-    (void)t, (void)small;
+    (void)t, (void)few;
     x = vld1q_lane_u32(table + (a >> 32), x, 1);
     x = vld1q_lane_u32(table + (uint32_t)b, x, 2);
     return (uint8x16_t)vld1q_lane_u32(table + (b >> 32), x, 3);
@@ -3085,6 +3092,7 @@ BSN_T_INLINE void BSN_T(unpack)(BSN_T(v) v[4], BSN_T(v) a, BSN_T(v) b, BSN_T(v) 
     v[2] = BSN_MM(unpacklo_epi16)(high, above_high);
     v[3] = BSN_MM(unpackhi_epi16)(high, above_high);
 }
+BSN_T_INLINE void BSN_T(end)(void) { _mm256_zeroupper(); } /* gcc 12 forgets it, and SSE is up to 4 times as slow then */
 BSN_T_INLINE __m128i BSN_T(number)(unsigned n) { return _mm_cvtsi32_si128((int)n); }
 BSN_T_INLINE BSN_T(v) BSN_T(shl)(unsigned width, BSN_T(v) x, __m128i n)
 {
@@ -3547,8 +3555,8 @@ BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsig
     for (k = 0; k + 1 < count; k++) border[k] = BSN_T(all)(1, k < pad ? 0 : t->border[k - pad] << 1 >> (8 * width - 8));
 }
 
-/* BSN_CALL(width, count, pad) with constants, where counts are rare with more classes, the first `pad` of which no element reaches;
- * and what is rarer is left to the portable code. */
+/* BSN_CALL(width, count, pad), width and count being constants; where counts are rare with more classes, the first `pad` of which
+ * no element reaches; and what is rarer is left to the portable code. */
 #define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count, 0); break;
 #define BSN_CLASSES_EACH(width)                                                                       \
     BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
@@ -3664,7 +3672,8 @@ BSN_T_INLINE void BSN_T(add_width)(bsn_classes *t, uint8_t *out, const uint8_t *
             }
             BSN_T_UNROLL
             for (k = 0; k < count; k++)
-                if (width > 1 && count > 1 && !(narrow >> k & 1)) w = BSN_T(expand_words)(width, w, set[k].bits >> i & (~UINT64_C(0) >> (64 - lanes)), &next[k]);
+                if (width > 1 && count > 1 && !(narrow >> k & 1))
+                    w = BSN_T(expand_words)(width, w, set[k].bits >> i & (~UINT64_C(0) >> (64 - lanes)), &next[k]);
             BSN_T(store)(out + i * width, BSN_T(unzigzag_add)(width, BSN_T(load)(elements + i * width), w));
         }
     }
@@ -4127,7 +4136,10 @@ BSN_T_FUNCTION size_t BSN_T(log_portions)(const bsn_row *p, bsn_errors *e, uint3
         const uint64_t odd = (p->log->finds ? e ? BSN_T(found_words) : BSN_T(found_codes)
                                             : e ? BSN_T(more_words) : BSN_T(more_codes))(&row, e, words + i, distance,
                                                                                          elements + 4 * i, m);
-        if (odd) exact += bsn_log_words_left(&row, e, words + i, elements + 4 * i, odd, BSN_T_BYTES);
+        if (odd) {
+            BSN_T(end)();
+            exact += bsn_log_words_left(&row, e, words + i, elements + 4 * i, odd, BSN_T_BYTES);
+        }
         if (e) BSN_T(errors)(e, p->log, distance, elements + 4 * i, m);
     }
     return exact;
@@ -4161,7 +4173,7 @@ BSN_T_KERNEL size_t BSN_T(log_words)(const bsn_row *p, bsn_errors *e, uint32_t *
 
 /* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of which
  * roundings take less than 2^-13. What is no normal number is left to the scalar code, but for zeros. */
-BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, int small)
+BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, int few)
 {
     const bsn_log *x = p->log;
     const bsn_row row = *p; /* no store changes it */
@@ -4183,11 +4195,12 @@ BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8
         const BSN_T(w) usual = BSN_T(and_w)(kept, BSN_T(reach_w)(count, BSN_T(sub)(4, q, first)));
         q = BSN_T(keep_w)(usual, q);
         octave = BSN_T(of_f)(BSN_T(fma_f)(BSN_T(to_f)(q), part, half));
-        y = BSN_T(entries)(&table, x->normal, BSN_T(sub)(4, q, BSN_T(product)(octave, cells)), small);
+        y = BSN_T(entries)(&table, x->normal, BSN_T(sub)(4, q, BSN_T(product)(octave, cells)), few);
         y = BSN_T(keep_w)(usual, BSN_T(add)(4, y, BSN_T_SHL(4, BSN_T(sub)(4, octave, below), 23)));
         BSN_T(store)(elements + 4 * i, BSN_T(or)(y, BSN_T_SHL(4, BSN_T(and)(word, signs), 31)));
         if (BSN_UNLIKELY(BSN_T(bits_w)(usual) != (1u << lanes) - 1)) {
             unsigned rare = BSN_T(bits_w)(BSN_T(or_w)(usual, BSN_T(equal_w)(u, BSN_T(all)(8, 0)))) ^ ((1u << lanes) - 1);
+            BSN_T(end)();
             for (; rare; rare &= rare - 1) {
                 const size_t k = i + bsn_lowest_bit(rare);
                 rest = bsn_rest_of(&row, k);
@@ -4195,7 +4208,9 @@ BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8
             }
         }
     }
+    if (i == n) return good;
     rest = bsn_rest_of(&row, i);
+    BSN_T(end)();
     return bsn_scalar_log_numbers(&rest, elements + 4 * i, words + 4 * i, n - i, apart) & good;
 }
 
@@ -4544,7 +4559,8 @@ BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N],
 #endif
 
 /* A fork by groups of 64 codes or, `by_leaves`, of symbols, each list of which but the last one is a twig. The last group is filled
- * up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, that takes it back; or with the first leaf. */
+ * up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, from which it is taken again; or with the
+ * first leaf. */
 BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t first, size_t n, unsigned k, unsigned lists,
                                    unsigned by_leaves)
 {

@@ -30,6 +30,7 @@ BSN_INLINE bsn_vector_v bsn_vector_all(unsigned width, uint64_t x)
     for (i = 0; i < 16; i++) p[i] = (uint8_t)(x >> (8 * (i % width)));
     return bsn_vector_load(p);
 }
+BSN_INLINE void bsn_vector_end(void) { }
 BSN_INLINE bsn_vector_k bsn_vector_begin(void)
 {
     bsn_vector_k k;
@@ -313,11 +314,11 @@ BSN_INLINE void bsn_vector_of_tables(bsn_vector_v out[3], const bsn_vector_t *t,
         out[j] = bsn_vector_load(p);
     }
 }
-BSN_INLINE bsn_vector_v bsn_vector_entries(const bsn_vector_t *t, const uint32_t *table, bsn_vector_v index, int small)
+BSN_INLINE bsn_vector_v bsn_vector_entries(const bsn_vector_t *t, const uint32_t *table, bsn_vector_v index, int few)
 {
     bsn_vector_parts x;
     unsigned i;
-    (void)t, (void)small;
+    (void)t, (void)few;
     x.v = index;
     for (i = 0; i < 4; i++) x.u32[i] = table[x.u32[i]];
     return x.v;
