@@ -17,7 +17,7 @@
 
 static unsigned failures, processors;
 static u32 memory_size = 48 << 10;
-static const u32 scratch_size = 928 << 10;
+static const u32 scratch_size = 1056 << 10;
 
 struct Tensors { std::vector<u8> bytes; const char *name; size_t begin; };
 

@@ -264,7 +264,7 @@ static int run(const char *format, ...)
     va_start(arguments, format);
     n += (size_t)vsnprintf(command + n, sizeof command - n, format, arguments);
     va_end(arguments);
-    (void)snprintf(command + n, sizeof command - n, " >out 2>&1");
+    (void)snprintf(command + n, sizeof command - n, " >out 2>&1 || { s=$?; sed 's/^/# /' out; exit $s; }");
     return system(command);
 }
 

@@ -424,7 +424,7 @@ static int check_places(job *j)
     for (i = 0; i < j->place_count; i++)
         if (!j->places[i].found && is_asked_for(j, j->places[i].name))
             return fault_set(j->f, "by its index %.200s is in %.200s, which is not there, or does not have it; leave that or the index out "
-                             "with --exclude", j->places[i].name, j->places[i].file) && fault_in(j->f, j->o->files[0]);
+                             "with --exclude, or follow links with -L", j->places[i].name, j->places[i].file) && fault_in(j->f, j->o->files[0]);
     return 0;
 }
 
