@@ -16,14 +16,6 @@ static int is_small(const bitsnap_info *info)
     return info->count <= MOST / (info->width == 1 ? 1 : 8) && info->block_log2 <= 18;
 }
 
-static uint8_t *elements(size_t bytes, unsigned kind)
-{
-    uint8_t *p = fuzz_room(bytes);
-    size_t i;
-    for (i = 0; i < bytes; i++) p[i] = (uint8_t)(kind == 0 ? 0 : kind == 1 ? i * 37 >> 3 : i % 2 ? 0x3C + (i * i >> 5 & 3) : i * 11);
-    return p;
-}
-
 typedef struct frame {
     uint8_t *bytes;
     size_t size;
@@ -45,7 +37,7 @@ static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, b
         if (size && f.base && f.count * f.width <= MOST) {
             const bitsnap_dtype dtype = (bitsnap_dtype)room[f.base + 3];
             if (!base->data && bitsnap_width(dtype)) {
-                base->data = elements((size_t)f.count * bitsnap_width(dtype), kind);
+                base->data = fuzz_pattern((size_t)f.count * bitsnap_width(dtype), kind);
                 base->count = f.count;
                 base->dtype = dtype;
             }
@@ -199,7 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         second = take(data + HEAD + first, size - HEAD - first, repair && known, kind, &between, &known_both);
     }
     if (!base.data || base.count != x.info.count || base.dtype != x.info.base_dtype) {
-        base.data = elements((size_t)x.info.count * bitsnap_width(x.info.base_dtype), kind);
+        base.data = fuzz_pattern((size_t)x.info.count * bitsnap_width(x.info.base_dtype), kind);
         base.dtype = x.info.base_dtype;
     }
     memset(&b, 0, sizeof b);
@@ -269,7 +261,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     bitsnap b;
     if (number >= 108) return 0;
     fuzz_drop(0);
-    base = elements(bytes, kind);
+    base = fuzz_pattern(bytes, kind);
     result = fuzz_copy(base, bytes);
     if (few) result[number * 7 % bytes]++, result[bytes - width * (number % 9 + 1)]++;
     for (i = 0; i < bytes && cells; i++) result[i] = (uint8_t)(result[i] + 1 + (i >> 16));

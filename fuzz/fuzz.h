@@ -105,6 +105,15 @@ FUZZ_UNUSED static uint8_t *fuzz_fill(size_t size, int byte)
     return p;
 }
 
+/* Elements: zeros, a slope, or numbers of 2 bytes whose upper ones are alike. */
+FUZZ_UNUSED static uint8_t *fuzz_pattern(size_t size, unsigned kind)
+{
+    uint8_t *p = fuzz_room(size);
+    size_t i;
+    for (i = 0; i < size; i++) p[i] = (uint8_t)(kind == 0 ? 0 : kind == 1 ? i * 37 >> 3 : i % 2 ? 0x3C + (i * i >> 5 & 3) : i * 11);
+    return p;
+}
+
 /* A workspace of so many bytes. From the heap it is kept for the next inputs, as megabytes are slow to get there. */
 FUZZ_UNUSED static void fuzz_workspace(bitsnap *b, size_t size)
 {

@@ -256,14 +256,6 @@ static bitsnap_offload device(const uint8_t *data)
 
 /* ---- tensors ---- */
 
-static uint8_t *pattern(size_t bytes, unsigned kind)
-{
-    uint8_t *p = fuzz_room(bytes);
-    size_t i;
-    for (i = 0; i < bytes; i++) p[i] = (uint8_t)(kind == 0 ? 0 : kind == 1 ? i * 37 >> 3 : i % 2 ? 0x3C + (i * i >> 5 & 3) : i * 11);
-    return p;
-}
-
 typedef struct tensor {
     uint8_t *frame, *base, *expected;
     size_t size, bytes;
@@ -274,7 +266,7 @@ typedef struct tensor {
 /* Elements that are a little different from the base of this kind. */
 static uint8_t *changed(size_t bytes, unsigned kind)
 {
-    uint8_t *p = pattern(bytes, kind);
+    uint8_t *p = fuzz_pattern(bytes, kind);
     size_t i;
     for (i = 0; i < bytes; i += 62) p[i] ^= 1;
     return p;
@@ -292,7 +284,7 @@ static size_t good_frame(unsigned number, int delta, unsigned kind, const uint8_
     b = fuzz_codec(16);
     b.block_log2 = delta ? 16 : 6 + 2 * number;
     if (delta) {
-        b.base.data = pattern(2 * n, kind);
+        b.base.data = fuzz_pattern(2 * n, kind);
         b.base.count = n;
         b.base.dtype = BITSNAP_BF16;
     }
@@ -340,7 +332,7 @@ static void restore(const uint8_t *data, const uint8_t *frame, size_t size)
         b = fuzz_codec(info->block_log2);
         b.flags = ignore ? BITSNAP_IGNORE_CHECKS : 0;
         if (info->has_base) {
-            b.base.data = t[i].base = pattern((size_t)info->count * bitsnap_width(info->base_dtype), kind);
+            b.base.data = t[i].base = fuzz_pattern((size_t)info->count * bitsnap_width(info->base_dtype), kind);
             b.base.count = info->count;
             b.base.dtype = info->base_dtype;
         }
@@ -397,7 +389,7 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
     b.flags = (data[0] & 8 ? BITSNAP_NO_CHECKS : 0) | (data[0] & 64 ? BITSNAP_CONTENT_ID : 0);
     for (i = 0; i < tensors; i++) {
         const size_t count = i == mine ? size / width : 300u * i;
-        const uint8_t *from = i == mine ? elements : pattern(count * width, kind);
+        const uint8_t *from = i == mine ? elements : fuzz_pattern(count * width, kind);
         size_t bound;
         requests[i] = request_of(i, count, dtype);
         dev.memory[i].memory = fuzz_copy(from, count * width);
@@ -455,7 +447,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (size && f.base && f.count * f.width <= MOST && bitsnap_width((bitsnap_dtype)room[f.base + 3])) {
             base.dtype = (bitsnap_dtype)room[f.base + 3];
             base.count = f.count;
-            base.data = pattern((size_t)f.count * bitsnap_width(base.dtype), data[1] >> 6);
+            base.data = fuzz_pattern((size_t)f.count * bitsnap_width(base.dtype), data[1] >> 6);
         }
         if (size && (!f.base || base.data)) (void)fuzz_seal(&f, room, &base);
         rest = room;

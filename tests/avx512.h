@@ -56,12 +56,6 @@ typedef union lanes {
 
 /* ---- loading, storing, setting ---- */
 
-#undef _mm512_abs_epi32
-#define _mm512_abs_epi32 e_abs_epi32
-#undef _mm512_cmpgt_epi32_mask
-#define _mm512_cmpgt_epi32_mask e_cmpgt_epi32_mask
-#undef _mm512_max_epu32
-#define _mm512_max_epu32 e_max_epu32
 #undef _mm512_setzero_si512
 #define _mm512_setzero_si512() ((__m512i){ 0, 0, 0, 0, 0, 0, 0, 0 })
 
@@ -78,12 +72,6 @@ EMULATED void e_stream(void *p, __m512i a) { if ((uintptr_t)p & 63) abort(); mem
     EMULATED void e_mask_storeu_epi##bits(void *p, mask k, __m512i a)                                 \
     { lanes x = { a }; EACH(count) if (k >> i & 1) memcpy((uint8_t *)p + i * (bits / 8), &x.lane[i], bits / 8); }
 LOADS_AND_STORES(8, u8, __mmask64, 64)
-EMULATED __m128i e_maskz_loadu16(__mmask16 k, const void *p)
-{
-    uint8_t r[16] = { 0 };
-    EACH(16) if (k >> i & 1) r[i] = ((const uint8_t *)p)[i];
-    return _mm_loadu_si128((const __m128i *)(const void *)r);
-}
 
 #define SETS(bits, lane, mask, count)                                                                 \
     EMULATED __m512i e_set1_epi##bits(int64_t n) { lanes r; EACH(count) r.i##bits[i] = (int##bits##_t)n; return r.v; } \
@@ -143,11 +131,6 @@ MASKED(add_epi64, __mmask8, u64, 8)
 MASKED(sub_epi32, __mmask16, u32, 16)
 MASKED(sub_epi64, __mmask8, u64, 8)
 
-#define REDUCE(name, type, lane, count, result)                                                       \
-    EMULATED type e_reduce_##name(__m512i a)                                                          \
-    { lanes x = { a }; type r = x.lane[0]; EACH(count) { const type n = x.lane[i]; r = result; } return r; }
-REDUCE(or_epi32, int32_t, i32, 16, r | n)
-EMULATED int64_t e_reduce_add_epi64(__m512i a) { lanes x = { a }; uint64_t r = 0; EACH(8) r += x.u64[i]; return (int64_t)r; }
 
 /* ---- bits ---- */
 
@@ -343,6 +326,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 
 #undef _kandn_mask64
 #define _kandn_mask64(k, m) (~(k) & (m))
+#undef _mm512_abs_epi32
+#define _mm512_abs_epi32 e_abs_epi32
 #undef _mm512_add_epi16
 #define _mm512_add_epi16 e_add_epi16
 #undef _mm512_add_epi32
@@ -381,6 +366,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_cmpge_epu32_mask e_cmpge_epu32_mask
 #undef _mm512_cmpge_epu8_mask
 #define _mm512_cmpge_epu8_mask e_cmpge_epu8_mask
+#undef _mm512_cmpgt_epi32_mask
+#define _mm512_cmpgt_epi32_mask e_cmpgt_epi32_mask
 #undef _mm512_cmpgt_epu32_mask
 #define _mm512_cmpgt_epu32_mask e_cmpgt_epu32_mask
 #undef _mm512_cmpgt_epu8_mask
@@ -479,6 +466,8 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_maskz_permutexvar_epi8 e_maskz_permutexvar_epi8
 #undef _mm512_maskz_set1_epi64
 #define _mm512_maskz_set1_epi64 e_maskz_set1_epi64
+#undef _mm512_max_epu32
+#define _mm512_max_epu32 e_max_epu32
 #undef _mm512_min_epu16
 #define _mm512_min_epu16 e_min_epu16
 #undef _mm512_min_epu32
@@ -509,10 +498,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_popcnt_epi64 e_popcnt_epi64
 #undef _mm512_popcnt_epi8
 #define _mm512_popcnt_epi8 e_popcnt_epi8
-#undef _mm512_reduce_add_epi64
-#define _mm512_reduce_add_epi64 e_reduce_add_epi64
-#undef _mm512_reduce_or_epi32
-#define _mm512_reduce_or_epi32 e_reduce_or_epi32
 #undef _mm512_set1_epi16
 #define _mm512_set1_epi16 e_set1_epi16
 #undef _mm512_set1_epi32
@@ -605,7 +590,5 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_unpacklo_epi8 e_unpacklo_epi8
 #undef _mm512_xor_si512
 #define _mm512_xor_si512 e_xor_si512
-#undef _mm_maskz_loadu_epi8
-#define _mm_maskz_loadu_epi8 e_maskz_loadu16
 
 #endif

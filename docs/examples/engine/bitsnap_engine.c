@@ -515,11 +515,6 @@ static void worker_free(worker *w)
     memset(w, 0, sizeof *w);
 }
 
-static const char no_room[] = "no memory to decode it", not_fetched[] = "its master cannot be fetched", not_stored[] = "its elements cannot be stored";
-
-/* Whether what is wrong is not the snapshot. */
-static int may_pass(const char *wrong) { return wrong == no_room || wrong == not_fetched || wrong == not_stored; }
-
 /* Elements of a tensor, wherever it is: in *room if not in memory. Null: they cannot be had. */
 static const uint8_t *bring(const engine_tensor *t, uint64_t first, uint64_t count, uint8_t **room, uint64_t *room_size)
 {
@@ -534,7 +529,7 @@ static const char *decode(worker *w, uint64_t size, void *elements, uint64_t cou
     bitsnap_info info;
     if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
     if (info.count != count || info.dtype != dtype || info.workspace_size > 64u * PIECE) return "a frame of other elements";
-    if (reserve_workspace(&w->b, info.workspace_size)) return no_room;
+    if (reserve_workspace(&w->b, info.workspace_size)) return "no memory to decode it";
     return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
 }
 
@@ -552,7 +547,7 @@ static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, vo
     }
     memset(&w->b.base, 0, sizeof w->b.base);
     if (reserve(&w->frame, &w->frame_size, frame_most(p->count, width)) || reserve(&w->elements, &w->elements_size, p->count * width))
-        return no_room;
+        return "no memory to read it";
     if (p->anchor.size) {
         wrong = read_frame(v, &p->anchor, w->frame);
         if (!wrong) wrong = decode(w, p->anchor.size, w->elements, p->count, dtype);
@@ -1322,9 +1317,9 @@ static int same_tensors(const contents *a, const contents *b)
            !memcmp(a->names, b->names, (size_t)a->header->names_size);
 }
 
-/* Keeps the reader from a slot, unless it has it: then 1. Each of the two says what it is about to do before it looks at
+/* Takes the seal away, unless the reader wants it: then 1. Each of the two says what it is about to do before it looks at
  * what the other does. */
-static int claim(const segment *s, unsigned slot)
+static int unseal(const segment *s, unsigned slot)
 {
     segment_slot *x = slot_of(s, slot);
     __atomic_store_n(&x->claim, 1, __ATOMIC_SEQ_CST);
@@ -1332,22 +1327,8 @@ static int claim(const segment *s, unsigned slot)
         __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
         return 1;
     }
-    return 0;
-}
-
-static void end_claim(const segment *s, unsigned slot) { __atomic_store_n(&slot_of(s, slot)->claim, 0, __ATOMIC_SEQ_CST); }
-
-static void remove_seal(const segment *s, unsigned slot) /* of a slot that is claimed */
-{
-    __atomic_store_n(&slot_of(s, slot)->seal.check, 0, __ATOMIC_SEQ_CST);
-    end_claim(s, slot);
-}
-
-/* Takes the seal away, unless the reader wants it: then 1. */
-static int unseal(const segment *s, unsigned slot)
-{
-    if (claim(s, slot)) return 1;
-    remove_seal(s, slot);
+    __atomic_store_n(&x->seal.check, 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&x->claim, 0, __ATOMIC_SEQ_CST);
     return 0;
 }
 
@@ -2333,11 +2314,11 @@ static const char *restore_piece(const restoring *r, uint64_t i, worker *w)
     const engine_tensor *to = r->to[p->tensor];
     const uint8_t *master = t->master ? bring(r->to[t->master - 1], p->first, p->count, &w->master, &w->master_size) : NULL;
     const char *wrong;
-    if (t->master && !master) return not_fetched;
+    if (t->master && !master) return "its master cannot be fetched";
     if (!to->store) return decode_piece(r->v, i, w, elements_at(to, p->first), master);
-    if (reserve(&w->live, &w->live_size, p->count * bitsnap_width(to->dtype))) return no_room;
+    if (reserve(&w->live, &w->live_size, p->count * bitsnap_width(to->dtype))) return "no memory to decode it";
     wrong = decode_piece(r->v, i, w, w->live, master);
-    return wrong ? wrong : to->store(to->data, p->first, p->count, w->live) ? not_stored : NULL;
+    return wrong ? wrong : to->store(to->data, p->first, p->count, w->live) ? "its elements cannot be stored" : NULL;
 }
 
 static void restore_pieces(void *context, unsigned number)
@@ -2400,8 +2381,7 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
         }
         pthread_mutex_destroy(&r.mutex);
         if (r.wrong)
-            (void)engine_fail(error, may_pass(r.wrong) ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step,
-                              r.to[r.wrong_tensor]->name, r.wrong);
+            (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
         else (void)engine_good(error);
     }
     free((void *)r.to);
@@ -2440,67 +2420,30 @@ static void run_of(const engine *e, char run[256])
 /* A rank alone: from its files, or those of all ranks of a run that had several. */
 static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
-    engine_error other, none;
+    engine_error other;
     char run[256];
-    uint64_t ranks, below = UINT64_MAX;
-    (void)engine_good(&none);
+    uint64_t ranks;
     if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
     e->cost.source = ENGINE_FROM_DISK;
     if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
         run_of(e, run);
-        while (!disk_find_all(e->o.disk, run, below, step, &ranks, &none) && ranks > 1 &&
-               disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other) == ENGINE_E_DAMAGED) {
-            say(e, "%s", other.message);
-            below = *step;
-        }
+        if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
+        else other.status = ENGINE_E_NONE;
     }
-    if (other.status == ENGINE_E_NONE && none.status) other = none; /* something is there, but cannot be read */
     if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
-    return error->status;
-}
-
-/* Claims a slot. The agent is asked to let go; 1: it does not. */
-static int wait_for_claim(const engine *e, unsigned slot, uint64_t since)
-{
-    const struct timespec pause = { 0, 1000000 };
-    while (claim(&e->s, slot)) {
-        if (seconds_since(since) > e->o.partner_patience / 2) return 1; /* the other ranks wait, too */
-        __atomic_store_n(&slot_of(&e->s, slot)->wanted, 1, __ATOMIC_SEQ_CST);
-        nanosleep(&pause, NULL);
-    }
-    return 0;
-}
-
-/* Files of steps above this one are not listed any more. The agent writes nothing meanwhile. */
-static engine_status forget_files(engine *e, uint64_t step, engine_error *error)
-{
-    const uint64_t start = nanoseconds();
-    disk_manifest m;
-    unsigned i = 0;
-    (void)engine_good(error);
-    if (!e->o.disk) return ENGINE_OK;
-    if (disk_read_manifest(&m, e->o.disk, e->o.name, error)) /* where that can never be read nothing is listed */
-        return error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED ? engine_good(error) : error->status;
-    if (m.newest <= step) return ENGINE_OK;
-    while (i < OWN_SLOTS && !wait_for_claim(e, i, start)) i++;
-    if (i < OWN_SLOTS) (void)engine_fail(error, ENGINE_E_BUSY, "somebody reads slot %u, and does not let go: files above step %llu are still listed", i, (unsigned long long)step);
-    else (void)disk_forget(e->o.disk, e->o.name, step, error);
-    while (i-- > 0) end_claim(&e->s, i);
     return error->status;
 }
 
 /* ---- with others: from the newest step that all ranks can have ---- */
 
-#define UNREAD UINT64_MAX
 enum { NOT_THERE = 3, OFFERS = 2 * OWN_SLOTS + DISK_ENTRIES };
 
 /* The steps that a rank has, each plus 1: its own, those of the rank before, those of its files. */
 typedef struct offer {
     uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
-    uint64_t unread;                     /* 1: there is something that cannot be read */
 } offer;
 
-static void make_offer(engine *e, uint64_t below, offer *x)
+static void make_offer(engine *e, offer *x)
 {
     const engine_transport *t = e->o.transport;
     disk_manifest m;
@@ -2514,16 +2457,13 @@ static void make_offer(engine *e, uint64_t below, offer *x)
         if (!wrong) wrong = verify(&v);
         if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
         else if (!wrong && (v.seal.parity ? v.seal.rank == t->rank && v.seal.parity == e->o.group : v.seal.rank == rank && (i < OWN_SLOTS || !e->o.group))) x->steps[i] = v.seal.step + 1;
-        if (wrong && *wrong) x->unread = 1, say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
+        if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
         snapshot_free(&v);
     }
-    memset(&m, 0, sizeof m);
-    if (e->o.disk && disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) x->unread = 1, say(e, "%s", error.message);
-    if (m.missing) x->unread = 1, say(e, "%.100s: %u files of %.50s that are listed are gone, or cut short", e->o.disk, m.missing, e->o.name);
+    if (!e->o.disk) return;
+    if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
     for (i = 0; i < m.count; i++)
         if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
-    for (i = 0; i < OFFERS; i++)
-        if (x->steps[i] > below) x->steps[i] = 0;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2549,17 +2489,15 @@ static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t 
     return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead, or UNREAD: there is none, but
- * something that cannot be read; then where each rank has it from. */
-static void make_plan(const offer *all, const engine *e, uint64_t below, uint64_t *plan)
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead; then where each rank has
+ * it from. */
+static void make_plan(const offer *all, const engine *e, uint64_t *plan)
 {
     const unsigned ranks = e->o.transport->ranks;
     unsigned r, i, k;
-    int unread = 0;
     memset(plan, 0, (2 + (size_t)ranks) * sizeof *plan);
     for (r = 0; r < ranks; r++) {
         if (all[r].other_ranks) plan[1] = all[r].other_ranks;
-        unread |= all[r].unread != 0;
         for (i = 0; i < OFFERS; i++) {
             if (all[r].steps[i] <= plan[0]) continue;
             for (k = 0; k < ranks && source_of(all, k, e, all[r].steps[i] - 1) != NOT_THERE; k++) continue;
@@ -2572,20 +2510,17 @@ static void make_plan(const offer *all, const engine *e, uint64_t below, uint64_
         uint64_t step, others;
         engine_error error;
         run_of(e, run);
-        if (!disk_find_all(e->o.disk, run, below, &step, &others, &error)) {
-            plan[0] = step + 1;
-            plan[1] = others;
-            for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
-        }
-        unread |= error.status && error.status != ENGINE_E_NONE;
+        if (disk_find_all(e->o.disk, run, &step, &others, &error)) return;
+        plan[0] = step + 1;
+        plan[1] = others;
+        for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
     } else if (plan[0]) {
         plan[1] = 0;
     }
-    if (!plan[0] && unread) plan[1] = UNREAD;
 }
 
-/* The plan for a step below this one, the same on all ranks. 1: somebody does not answer. */
-static int agree_on_plan(engine *e, uint64_t below, uint64_t *plan)
+/* The plan, the same on all ranks. 1: somebody does not answer. */
+static int agree_on_plan(engine *e, uint64_t *plan)
 {
     const engine_transport *t = e->o.transport;
     const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
@@ -2593,10 +2528,10 @@ static int agree_on_plan(engine *e, uint64_t below, uint64_t *plan)
     unsigned i;
     int failed = !all;
     if (failed) e->mover->broken = 1;
-    else make_offer(e, below, all);
+    else make_offer(e, all);
     if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
-    if (!t->rank && !failed) make_plan(all, e, below, plan);
+    if (!t->rank && !failed) make_plan(all, e, plan);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
     if (!failed) free(all);
     return failed;
@@ -2613,20 +2548,13 @@ static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v
     return 0;
 }
 
-/* Later steps are of a future that does not come any more: if they stayed, a later recovery could mix the two. In memory older ones go, too. The
- * agent lets go of what is later before the files are looked at: so it cannot list it afterwards. */
-static engine_status forget_others(engine *e, uint64_t step, engine_error *error)
+/* Other steps are of a future that does not come any more: if they stayed, a later recovery could mix the two. */
+static void forget_others(engine *e, uint64_t step)
 {
-    const uint64_t start = nanoseconds();
     slot_seal seal;
     unsigned i;
-    for (i = 0; i < ENGINE_SLOTS; i++) {
-        if (!read_seal(&e->s, i, &seal) || (seal.step == step && seal.ranks == e->o.transport->ranks)) continue;
-        if (seal.step < step) (void)unseal(&e->s, i);
-        else if (!wait_for_claim(e, i, start)) remove_seal(&e->s, i);
-        else return engine_fail(error, ENGINE_E_BUSY, "somebody reads step %llu, and does not let go", (unsigned long long)seal.step);
-    }
-    return forget_files(e, step, error);
+    for (i = 0; i < ENGINE_SLOTS; i++)
+        if (read_seal(&e->s, i, &seal) && (seal.step != step || seal.ranks != e->o.transport->ranks)) (void)unseal(&e->s, i);
 }
 
 /* What one of the group has lost, if one has. */
@@ -2646,8 +2574,7 @@ static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapsho
     return failed;
 }
 
-/* From the newest step below this one that all ranks can have. `again`: it was damaged somewhere, all know so, and may go on with an older one. */
-static engine_status recover_step(engine *e, uint64_t below, int *again, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const engine_transport *t = e->o.transport;
     const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
@@ -2655,17 +2582,13 @@ static engine_status recover_step(engine *e, uint64_t below, int *again, uint64_
     uint64_t start = nanoseconds();
     snapshot own, theirs, came;
     int agreed = -1;
-    *again = 0;
     memset(&own, 0, sizeof own);
     memset(&theirs, 0, sizeof theirs);
     snapshot_free(&e->mover->kept);
     if (!plan) return no_memory(error);
-    if (agree_on_plan(e, below, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
     if (!plan[0]) {
-        if (below != UINT64_MAX) (void)engine_fail(error, ENGINE_E_DAMAGED, "there is no step that all ranks have whole");
-        else if (plan[1] == UNREAD)
-            (void)engine_fail(error, ENGINE_E_DAMAGED, "there is no step that all ranks have, but something that cannot be read, as they have said; without it they begin anew");
-        else if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
         else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
         free(plan);
         return error->status;
@@ -2689,20 +2612,16 @@ static engine_status recover_step(engine *e, uint64_t below, int *again, uint64_
             (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
         e->cost.decode_seconds = seconds_since(start);
-        if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_DAMAGED; /* it is gone since it was offered */
-        *step = plan[0] - 1;
-        agreed = all_agree(e, *step, !error->status);
-        if (agreed == 1) (void)forget_others(e, *step, error), agreed = all_agree(e, *step, !error->status);
+        agreed = all_agree(e, plan[0] - 1, !error->status);
     }
     if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
     else if (!agreed && !error->status) (void)engine_fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
     if (error->status) {
-        *again = !agreed && all_agree(e, *step, error->status == ENGINE_E_DAMAGED) == 1;
         snapshot_free(&own);
         snapshot_free(&theirs);
-        if (agreed >= 0) free(plan);
         return error->status;
     }
+    forget_others(e, *step);
     if (own.map) set_counted(&e->s, &own);
     if (theirs.map) set_counted(&e->s, &theirs);
     if (own.seal.sequence > e->sequence) e->sequence = own.seal.sequence;
@@ -2715,21 +2634,9 @@ static engine_status recover_step(engine *e, uint64_t below, int *again, uint64_
     return engine_good(error);
 }
 
-static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
-{
-    uint64_t below = UINT64_MAX;
-    int again;
-    while (recover_step(e, below, &again, step, tensors, count, error) && again) {
-        say(e, "step %llu is left out: %s", (unsigned long long)*step, error->message);
-        below = *step;
-    }
-    return error->status;
-}
-
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
-    engine_error later;
     size_t i;
     *step = 0;
     if (e->mover && mover_end(e, e->o.partner_patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
@@ -2740,7 +2647,6 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
     else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
         (void)recover_from_disk(e, step, tensors, count, error);
-    if (!error->status && !e->o.transport && forget_files(e, *step, &later)) say(e, "%s", later.message);
     if (error->status) *step = 0;
     e->cost.seconds = seconds_since(start);
     return error->status;

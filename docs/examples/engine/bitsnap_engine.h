@@ -19,7 +19,7 @@
  * The contract of every function below:
  *   - One thread at a time uses an engine; the engine's own threads work within a call, and none of them afterwards.
  *   - A snapshot is there whole or not at all, and the newest whole one stays until the next is whole: whatever is killed, whenever.
- *   - Memory is taken when the engine is opened, all of it, so a /dev/shm that fills up later does no harm. What a call needs besides
+ *   - Memory is taken when the engine is opened, all of it: afterwards a full /dev/shm is nobody's trouble. What a call needs besides
  *     is private: about 4 MiB a thread, and 100 bytes for each 2^18 elements.
  *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
  *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
@@ -39,7 +39,7 @@ extern "C" {
 typedef enum engine_status {
     ENGINE_OK = 0,
     ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
-    ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment, a file that cannot be opened; or a callback of a tensor does */
+    ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
     ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
     ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay */
     ENGINE_E_NONE = 5,     /* there is no snapshot */
@@ -172,8 +172,7 @@ engine_status engine_wait(engine *e, double patience, engine_error *error);
 
 /* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
  * newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is none,
- * but files of all ranks of another number of them, each tensor from the file that has it. Later files are not listed any more. ENGINE_E_NONE: there
- * is nothing; ENGINE_E_DAMAGED: there is something, but no step is whole. Names, dtypes and counts must be
+ * but files of all ranks of another number of them, each tensor from the file that has it. Names, dtypes and counts must be
  * those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 

@@ -146,6 +146,7 @@ typedef struct agent {
     options o;
     const char *name;
     engine_reader *r;
+    disk_manifest m;
     uint64_t sequence, skipped, disk_step;
 } agent;
 
@@ -197,7 +198,7 @@ static int write_newest(agent *a)
         a->skipped += a->sequence - before - 1;
         tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
     }
-    if (a->o.store ? disk_store_write(&w, a->r, step, &error) : disk_write(&w, a->r, step, &error)) {
+    if (a->o.store ? disk_store_write(&w, a->r, step, &error) : disk_write(&w, &a->m, a->r, step, &error)) {
         a->skipped++;
         tell(a, "step %" PRIu64 " is not on disk: %s", step,
              error.status != ENGINE_E_BUSY ? error.message
@@ -274,7 +275,6 @@ static int go_to_background(void)
 static int run_agent(const options *o, const char *name)
 {
     static agent a;
-    disk_manifest m;
     engine_error error;
     struct sigaction action;
     a.o = *o;
@@ -284,12 +284,11 @@ static int run_agent(const options *o, const char *name)
         return 1;
     }
     if (o->store) engine_use_stores();
-    m.count = 0;
-    if (o->disk && disk_read_manifest(&m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
+    if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
         fprintf(stderr, "engine: %s; move %s away, so that a new one can be begun\n", error.message, o->store ? "the whole store" : "it");
         return 1;
     }
-    if (m.count) a.disk_step = m.entries[m.count - 1].step;
+    if (a.m.count) a.disk_step = a.m.entries[a.m.count - 1].step;
     if (!o->foreground && go_to_background()) {
         fprintf(stderr, "engine: cannot go to the background: %s\n", strerror(errno));
         return 1;

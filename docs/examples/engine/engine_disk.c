@@ -76,37 +76,26 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size)
     return NULL;
 }
 
-static engine_status read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error)
+engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error)
 {
     char path[DISK_PATH], text[DISK_ENTRIES * 512];
     const char *wrong;
     unsigned i, n;
     size_t size;
-    int failed;
     FILE *f;
     memset(m, 0, sizeof *m);
+    if (disk_other_form && disk_other_form->list(m, directory, name, error) != ENGINE_E_NONE) return error->status;
     if (path_of(path, directory, name, ".manifest", 0, error)) return error->status;
     f = fopen(path, "rb");
     if (!f) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     size = fread(text, 1, sizeof text, f);
-    failed = ferror(f);
+    wrong = ferror(f) ? "it cannot be read" : size == sizeof text ? "it is too long" : disk_parse(m, text, size);
     fclose(f);
-    if (failed) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: it cannot be read", path);
-    wrong = size == sizeof text ? "it is too long" : disk_parse(m, text, size);
     if (wrong) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong);
     for (i = n = 0; i < m->count; i++)
         if (!path_of(path, directory, name, FILE_END, m->entries[i].step, error) && disk_is_there(path, m->entries[i].size)) m->entries[n++] = m->entries[i];
-    m->newest = m->count ? m->entries[m->count - 1].step : 0;
-    m->missing = m->count - n;
     m->count = n;
     return engine_good(error);
-}
-
-engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error)
-{
-    memset(m, 0, sizeof *m);
-    if (disk_other_form && disk_other_form->list(m, directory, name, error) != ENGINE_E_NONE) return error->status;
-    return read_manifest(m, directory, name, error);
 }
 
 /* The new name of a file that is complete, on the disk before and after. */
@@ -140,24 +129,7 @@ static engine_status write_manifest(const disk_writer *w, const disk_manifest *m
     return error->status;
 }
 
-engine_status disk_forget(const char *directory, const char *name, uint64_t step, engine_error *error)
-{
-    disk_manifest m;
-    disk_writer w;
-    if (disk_other_form && disk_other_form->forget(directory, name, step, error) != ENGINE_E_NONE) return error->status;
-    if (read_manifest(&m, directory, name, error)) return error->status;
-    while (m.count && m.entries[m.count - 1].step > step) m.count--;
-    memset(&w, 0, sizeof w);
-    w.directory = directory, w.name = name;
-    return write_manifest(&w, &m, error);
-}
-
 /* ================================================================================= READING */
-
-engine_status disk_status_of(const bitsnap_file *f)
-{
-    return f->error.status == BITSNAP_E_WORKSPACE || f->error.status == BITSNAP_E_SOURCE ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED;
-}
 
 int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
 {
@@ -183,14 +155,13 @@ static engine_status store_tensor(bitsnap_file *f, const char *path, const bitsn
     void *some = malloc((size_t)SOME * bitsnap_width(x->dtype));
     uint64_t first, n;
     const char *wrong = some ? NULL : "no memory to read it";
-    engine_status status = ENGINE_E_SYSTEM;
     for (first = 0; first < x->count && !wrong; first += n) {
         n = x->count - first < SOME ? x->count - first : SOME;
-        if (bitsnap_file_read(f, t, some, first, n)) wrong = f->error.message, status = disk_status_of(f);
+        if (bitsnap_file_read(f, t, some, first, n)) wrong = f->error.message;
         else if (x->store(x->data, first, n, some)) wrong = "its elements cannot be stored";
     }
     free(some);
-    return wrong ? engine_fail(error, status, "%.100s: %.60s: %s", path, x->name, wrong) : engine_good(error);
+    return wrong ? engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, wrong) : engine_good(error);
 }
 
 /* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
@@ -198,11 +169,11 @@ static engine_status read_tensor_of(bitsnap_file *f, const char *path, const eng
 {
     bitsnap_tensor t;
     if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
-        return engine_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : disk_status_of(f), "%.100s: %.60s: %s", path, x->name, f->error.message);
+        return engine_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
     if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
         return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
     if (x->store) return store_tensor(f, path, &t, x, error);
-    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return engine_fail(error, disk_status_of(f), "%.100s: %.60s: %s", path, x->name, f->error.message);
+    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
     return engine_good(error);
 }
 
@@ -210,7 +181,7 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
 {
     const bitsnap_safetensors *all;
     size_t i;
-    if (bitsnap_file_tensors(f, &all)) return engine_fail(error, disk_status_of(f), "%.150s: %s", path, f->error.message);
+    if (bitsnap_file_tensors(f, &all)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
     if (all->count != count)
         return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
     for (i = 0; i < count; i++)
@@ -246,11 +217,10 @@ static engine_status open_listed(open_file *x, const char *directory, const char
         return error->status;
     }
     x->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (x->fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+    if (x->fd < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
     source.read = disk_read_at, source.context = &x->fd, source.size = e->size;
-    memset(&x->f, 0, sizeof x->f);
-    if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
-    else if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)engine_fail(error, disk_status_of(&x->f), "%.150s: %s", path, x->f.error.message);
+    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
+    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
     else return engine_good(error);
     close_file(x);
     return error->status;
@@ -281,28 +251,23 @@ static const char *name_of_rank(char name[256], const char *run, uint64_t rank)
     return name;
 }
 
-engine_status disk_find_all(const char *directory, const char *run, uint64_t below, uint64_t *step, uint64_t *ranks, engine_error *error)
+engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error)
 {
     disk_manifest m, other;
     char name[256];
-    unsigned i, missing;
+    unsigned i;
     if (disk_read_manifest(&m, directory, name_of_rank(name, run, 0), error)) return error->status;
-    missing = m.missing;
     for (i = m.count; i-- > 0;) {
         uint64_t rank = 1;
-        if (m.entries[i].step >= below) continue;
         while (rank < m.entries[i].ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) &&
                find_entry(&other, m.entries[i].step, m.entries[i].ranks))
             rank++;
-        if (rank < m.entries[i].ranks) {
-            missing += other.missing + (error->status && error->status != ENGINE_E_NONE);
-            continue;
-        }
+        if (rank < m.entries[i].ranks) continue;
         *step = m.entries[i].step;
         *ranks = m.entries[i].ranks;
         return engine_good(error);
     }
-    return engine_fail(error, missing ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
+    return engine_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
 }
 
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
@@ -318,7 +283,7 @@ engine_status disk_recover_all(const char *directory, const char *run, uint64_t 
         disk_manifest m;
         const disk_entry *e;
         open_file x;
-        if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error) && error->status != ENGINE_E_NONE) break;
+        if (disk_read_manifest(&m, directory, name_of_rank(name, run, rank), error)) break;
         e = find_entry(&m, step, ranks);
         if (!e) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.50s: step %" PRIu64 " is not listed any more", name, step);
         if (!e || open_listed(&x, directory, name, e, path, error)) break;
@@ -349,7 +314,7 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
         if (say) say(say_context, error->message);
     }
     *step = 0;
-    return tried || m.missing ? engine_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
+    return tried ? engine_fail(error, ENGINE_E_DAMAGED, "%.150s: no file of %.50s in it is whole", directory, name)
                    : engine_fail(error, ENGINE_E_NONE, "%.150s: there is no file of %.50s in it", directory, name);
 }
 
@@ -488,27 +453,28 @@ engine_status disk_close_sink(disk_sink *s, const char *temporary, const char *p
     return error->status;
 }
 
-engine_status disk_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
+engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error)
 {
     char path[DISK_PATH], temporary[DISK_PATH];
-    disk_manifest m, before;
+    disk_manifest before = *m;
     unsigned i, old;
     disk_sink s;
-    if (read_manifest(&m, w->directory, w->name, error) && error->status != ENGINE_E_NONE) return error->status; /* the trainer changes it, too */
-    before = m;
     if (path_of(path, w->directory, w->name, FILE_END, step, error) || path_of(temporary, w->directory, w->name, ".tmp", 0, error) || disk_open_sink(&s, w, temporary, error))
         return error->status;
     (void)write_file(&s, r, step, error);
     if (disk_close_sink(&s, temporary, path, w->directory, step, error)) return error->status;
     /* of a trainer that went back later steps are of a run that is no more: they stay, but are not listed */
-    while (m.count && m.entries[m.count - 1].step >= step) m.count--;
-    old = m.count + 1 > w->keep ? m.count + 1 - w->keep : 0;
-    memmove(m.entries, m.entries + old, (m.count - old) * sizeof *m.entries);
-    m.count -= old;
-    m.entries[m.count].step = step;
-    m.entries[m.count].ranks = engine_reader_ranks(r);
-    m.entries[m.count++].size = s.written;
-    if (write_manifest(w, &m, error)) return error->status;
+    while (m->count && m->entries[m->count - 1].step >= step) m->count--;
+    old = m->count + 1 > w->keep ? m->count + 1 - w->keep : 0;
+    memmove(m->entries, m->entries + old, (m->count - old) * sizeof *m->entries);
+    m->count -= old;
+    m->entries[m->count].step = step;
+    m->entries[m->count].ranks = engine_reader_ranks(r);
+    m->entries[m->count++].size = s.written;
+    if (write_manifest(w, m, error)) {
+        *m = before;
+        return error->status;
+    }
     for (i = 0; i < before.count; i++) {
         const uint64_t x = before.entries[i].step;
         if (i < old && x < step && !path_of(path, w->directory, w->name, FILE_END, x, error)) unlink(path);

@@ -21,9 +21,8 @@ typedef struct disk_entry {
 } disk_entry;
 
 typedef struct disk_manifest {
-    unsigned count, missing; /* missing: files that are listed, but not there, or cut short */
-    uint64_t newest;         /* step that is listed, whether its file is there or not; 0: none */
-    disk_entry entries[DISK_ENTRIES]; /* oldest first, of files that are there */
+    unsigned count;
+    disk_entry entries[DISK_ENTRIES]; /* oldest first */
 } disk_manifest;
 
 /* What is wrong with the text of a manifest, or null. */
@@ -32,18 +31,13 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size);
 /* ENGINE_E_NONE: there is no manifest. ENGINE_E_DAMAGED: it is none. */
 engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error);
 
-/* Takes all steps above this one out of the list: of files only the names, of a store the objects, too. The agent must not write meanwhile. */
-engine_status disk_forget(const char *directory, const char *name, uint64_t step, engine_error *error);
-
-/* Both of these: ENGINE_E_DAMAGED: there is something, but nothing whole. ENGINE_E_SYSTEM: memory, descriptors, the disk, a callback of a tensor: the
- * files may be whole.
- * Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
+/* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
 engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t ranks, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
-/* The newest step, of those below a number, of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the
- * tensors from them, whichever has them. */
-engine_status disk_find_all(const char *directory, const char *run, uint64_t below, uint64_t *step, uint64_t *ranks, engine_error *error);
+/* The newest step of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the tensors from them, whichever
+ * has them. */
+engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error);
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
 
@@ -51,15 +45,11 @@ int disk_is_there(const char *path, uint64_t size); /* a file of that size */
 
 struct bitsnap_file;
 
-/* Of a file that cannot be read: ENGINE_E_DAMAGED, or ENGINE_E_SYSTEM. */
-engine_status disk_status_of(const struct bitsnap_file *f);
-
 /* Snapshots in another form, where a directory has them: engine_store.h. */
 typedef struct disk_form {
     engine_status (*list)(disk_manifest *m, const char *directory, const char *name, engine_error *error); /* ENGINE_E_NONE: it has none of these */
     engine_status (*open)(void **opened, struct bitsnap_file **file, const char *directory, const char *name, uint64_t step, engine_error *error);
     void (*close)(void *opened);
-    engine_status (*forget)(const char *directory, const char *name, uint64_t step, engine_error *error); /* ENGINE_E_NONE as in list */
 } disk_form;
 
 extern const disk_form *disk_other_form; /* null: there is none */
@@ -93,6 +83,6 @@ int disk_is_quantized(engine_reader *r, const engine_tensor *tensors, size_t cou
 int disk_read_at(void *fd, uint64_t offset, void *to, size_t size);
 
 /* Writes the snapshot that the reader holds. ENGINE_E_BUSY: it was given up. After an error there is no new file. */
-engine_status disk_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error);
+engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error);
 
 #endif

@@ -67,7 +67,7 @@ static engine_status read_manifest(store *s, engine_error *error)
     if (!f) return errno == ENOENT ? engine_fail(error, ENGINE_E_NONE, "%.180s: there is none", path) : refused(path, error);
     if (fstat(fileno(f), &st) || st.st_size > MANIFEST_MOST) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it is too long", path);
     else if (!(text = (char *)malloc((size_t)st.st_size + 1))) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ferror(f) ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.180s: it cannot be read", path);
+    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it cannot be read", path);
     else if (manifest_parse(&s->m, text, size, &why)) (void)wrong(path, &why, error);
     else (void)engine_good(error);
     fclose(f);
@@ -108,14 +108,12 @@ static engine_status list_store(disk_manifest *m, const char *directory, const c
     store s;
     size_t i;
     if (!store_open(&s, directory, name, 0, error)) {
-        if (s.m.step_count) m->newest = s.m.steps[s.m.step_count - 1].number;
         for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count; i++) {
             disk_entry *e = &m->entries[m->count];
             const store_object *x = object_of(&s, &s.m.steps[i], &e->ranks);
             if (!x || !x->tensors) continue;
             object_name(x, object);
             if (disk_is_there(object_path(&s, object, path), x->bytes)) e->step = s.m.steps[i].number, e->size = x->bytes, m->count++;
-            else m->missing++;
         }
     }
     store_close(&s);
@@ -152,11 +150,11 @@ static engine_status open_chain(chain *c, const store *s, const store_object *x,
         bitsnap_file *base = i ? &c->files[i - 1] : NULL;
         object_name(all[i], c->names[i]);
         c->fds[i] = open(object_path(s, c->names[i], path), O_RDONLY | O_CLOEXEC);
-        if (c->fds[i] < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+        if (c->fds[i] < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
         c->count++;
         source.read = disk_read_at, source.context = &c->fds[i], source.size = fstat(c->fds[i], &st) ? 0 : (uint64_t)st.st_size;
         memset(&c->files[i], 0, sizeof c->files[i]);
-        if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return engine_fail(error, disk_status_of(&c->files[i]), "%.150s: %s", path, c->files[i].error.message);
+        if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, c->files[i].error.message);
         c->files[i].name = c->names[i];
     }
     return engine_good(error);
@@ -179,6 +177,10 @@ static engine_status open_step(void **opened, bitsnap_file **file, const char *d
     if (error->status) close_chain(c);
     return error->status;
 }
+
+static const disk_form store_form = { list_store, open_step, close_chain };
+
+void engine_use_stores(void) { disk_other_form = &store_form; }
 
 /* ================================================================================= WRITING */
 
@@ -390,25 +392,6 @@ static engine_status go_back(store *s, const disk_writer *w, uint64_t step, engi
     drop_objects(&s->m);
     return error->status;
 }
-
-static engine_status forget_steps(const char *directory, const char *name, uint64_t step, engine_error *error)
-{
-    store s;
-    disk_writer w;
-    const engine_status status = store_open(&s, directory, name, 0, error); /* none is to be made */
-    store_close(&s);
-    if (status) return status;
-    memset(&w, 0, sizeof w);
-    w.directory = directory, w.name = name;
-    if (!store_open(&s, directory, name, 1, error) && !go_back(&s, &w, step + 1, error)) (void)save(&w, &s, step, error);
-    if (error->status == ENGINE_E_NONE) (void)engine_good(error); /* all were newer: it is beside a new one */
-    store_close(&s);
-    return error->status;
-}
-
-static const disk_form store_form = { list_store, open_step, close_chain, forget_steps };
-
-void engine_use_stores(void) { disk_other_form = &store_form; }
 
 engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
 {

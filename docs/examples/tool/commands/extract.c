@@ -319,7 +319,7 @@ static int look_for(job *j, source *s, size_t entry, size_t number)
         return found_tensor(j, s, &t, name, 0);
     }
     if (s->file.error.status != BITSNAP_E_MISMATCH) return fail(s, j->f);
-    if (!strpbrk(name, "*?[")) return 0;
+    if (j->found[number] == BY_NAME || !strpbrk(name, "*?[")) return 0;
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
     for (i = 0; i < all->count && !failed; i++) {
         const text_slice is = all->tensors[i].name;
@@ -446,6 +446,8 @@ static int refuse(job *j, source *s, size_t number)
     const tensor *nearest;
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
+    if (j->folder.count && !j->source_count)
+        return fault_set(j->f, "has no .safetensors or .bsnap file in it that is wanted; links are followed with -L");
     if (j->folder.count)
         return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists them", j->source_count, name);
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
@@ -455,12 +457,6 @@ static int refuse(job *j, source *s, size_t number)
         if (likeness(all->tensors[i].name, name) > likeness(nearest->name, name)) nearest = &all->tensors[i];
     return fault_set(j->f, "none of its %zu tensors is called %.200s; the nearest name is %.*s, and bitsnap info lists them all", all->count, name,
                      nearest->name.size < 200 ? (int)nearest->name.size : 200, nearest->name.at);
-}
-
-static int is_tensor_file(const walk_entry *x)
-{
-    const char *dot = strrchr(x->name, '.');
-    return x->kind == FOUND_FILE && dot && (!strcmp(dot, ".safetensors") || !strcmp(dot, ".bsnap"));
 }
 
 /* Everything that is to be taken. */
@@ -481,7 +477,7 @@ static int choose(job *j)
     for (i = 0; i < j->folder.count; i++) {
         const size_t before = j->pick_count;
         source *s = &j->sources[j->source_count];
-        if (!is_tensor_file(&j->folder.at[i])) continue;
+        if (!walk_is_tensor_file(&j->folder.at[i])) continue;
         for (k = 1; k < o->file_count && !may_be_in(j, i, o->files[k]); k++)
             ;
         if (k == o->file_count) continue;

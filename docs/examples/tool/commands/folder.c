@@ -39,16 +39,10 @@ typedef struct job {
     fault *f;
 } job;
 
-static int ends(const char *name, const char *suffix)
-{
-    const size_t size = strlen(name), more = strlen(suffix);
-    return size > more && !strcmp(name + size - more, suffix) && name[size - more - 1] != '/';
-}
-
-static int is_packed(const char *name) { return ends(name, ".bsnap"); }
+static int is_packed(const char *name) { return name_ends(name, ".bsnap"); }
 
 /* Whether the command is for files of this name. */
-static int is_for(const options *o, const char *name) { return ends(name, o->command == COMPRESS || o->command == BENCHMARK ? ".safetensors" : ".bsnap"); }
+static int is_for(const options *o, const char *name) { return name_ends(name, o->command == COMPRESS || o->command == BENCHMARK ? ".safetensors" : ".bsnap"); }
 
 /* ================================================================================= WHAT IS TO BE DONE */
 

@@ -74,18 +74,18 @@ static void print_log(const options *o, const manifest *m)
     size_t i;
     const int wide = o->bytes ? 20 : 9; /* of amounts: with --bytes 14 digits and " bytes" */
     if (!o->quiet)
-        (void)printf("%7s %-20s %-5s %7s %5s %*s %*s %7s %s\n", "step", "time", "kind", "base", "files", wide, "size", wide, "bytes", "ratio", "chain");
+        (void)printf("%6s %-20s %-5s %6s %5s %*s %*s %6s %s\n", "step", "time", "kind", "base", "files", wide, "size", wide, "bytes", "ratio", "chain");
     for (i = 0; i < m->step_count; i++) {
         const store_step *s = &m->steps[i];
         const step_sums x = add_up(m, i);
         size += x.size;
         if (o->quiet) continue;
-        (void)printf("%7" PRIu64 " %-20s %-5s ", s->number, s->time, kind_of(&x));
-        if (x.has_base) (void)printf("%7" PRIu64, x.base);
-        else (void)printf("%7s", "-");
+        (void)printf("%6" PRIu64 " %-20s %-5s ", s->number, s->time, kind_of(&x));
+        if (x.has_base) (void)printf("%6" PRIu64, x.base);
+        else (void)printf("%6s", "-");
         (void)printf(" %5zu %*s %*s", x.files, wide, amount(o, a, x.size), wide, amount(o, b, x.bytes));
-        if (x.bytes) (void)printf(" %7.2f", ratio_of(x.size, x.bytes));
-        else (void)printf(" %7s", "-");
+        if (x.bytes) (void)printf(" %6.2f", ratio_of(x.size, x.bytes));
+        else (void)printf(" %6s", "-");
         (void)printf(" %5zu\n", x.chain);
     }
     (void)printf("steps: %zu, %s -> %s, ratio %.4f\n", m->step_count, amount(o, a, size), amount(o, b, manifest_bytes(m)), ratio_of(size, manifest_bytes(m)));

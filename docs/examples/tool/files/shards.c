@@ -136,18 +136,6 @@ static int index_tensors(shards *s, fault *f)
     return 0;
 }
 
-static int ends(const char *name, const char *suffix)
-{
-    const size_t size = strlen(name), more = strlen(suffix);
-    return size > more && !strcmp(name + size - more, suffix);
-}
-
-/* The next file of the walk, if it is one of tensors; `x` is where it goes. */
-static int is_tensor_file(const walk_entry *x)
-{
-    return x->kind == FOUND_FILE && (ends(x->name, ".safetensors") || ends(x->name, ".bsnap"));
-}
-
 int shards_open(shards *s, codec *c, const char *path, const selection *select, fault *f)
 {
     size_t i;
@@ -157,13 +145,13 @@ int shards_open(shards *s, codec *c, const char *path, const selection *select, 
     if (!s->files) return fault_memory(f);
     for (i = 0; i < s->folder.count; i++) {
         const walk_entry *x = &s->folder.at[i];
-        if (!is_tensor_file(x)) continue;
+        if (!walk_is_tensor_file(x)) continue;
         s->files[s->count].path = x->path;
         s->files[s->count].name = x->name;
         if (read_header(s, &s->files[s->count++], c, f)) return 1;
     }
     if (s->count) return index_tensors(s, f);
-    (void)fault_set(f, "has no .safetensors or .bsnap file in it that is wanted");
+    (void)fault_set(f, "has no .safetensors or .bsnap file in it that is wanted; links are followed with -L");
     return fault_in(f, path);
 }
 
@@ -179,12 +167,13 @@ int shards_is_alone(const shards *s, const shard_tensor *t)
            (t + 1 == s->tensors + s->tensor_count || bitsnap_slice_compare(t[1].name, t->name));
 }
 
-/* The first of the file's names in the folder that is this one, packed or not. */
+/* The file that is called so; if there is none, packed where it is not, or the other way round. */
 static size_t same_file(const shards *s, const char *name)
 {
-    size_t i;
-    for (i = 0; i < s->count && !is_called(s->files[i].name, name) && !is_called(name, s->files[i].name); i++)
-        ;
+    size_t i = shards_called(s, name);
+    if (i == s->count)
+        for (i = 0; i < s->count && !is_called(name, s->files[i].name); i++)
+            ;
     return i;
 }
 
@@ -279,7 +268,7 @@ static int is_there_unpacked(const shards *s, const char *name)
 {
     const size_t size = strlen(name);
     size_t i;
-    if (!ends(name, ".bsnap")) return 0;
+    if (!name_ends(name, ".bsnap")) return 0;
     for (i = s->count; i-- > 0 && !strncmp(s->files[i].name, name, size - 6);)
         if (!s->files[i].name[size - 6]) return 1;
     return 0;
@@ -298,7 +287,7 @@ int shards_open_bases(shards *s, codec *c, const char *path, const shards *befor
     for (i = 0; i < s->folder.count; i++) {
         const walk_entry *x = &s->folder.at[i];
         shard *to = &s->files[s->count];
-        if (!is_tensor_file(x) || is_there_unpacked(s, x->name)) continue;
+        if (!walk_is_tensor_file(x) || is_there_unpacked(s, x->name)) continue;
         to->path = x->path;
         to->name = x->name;
         for (k = 0; k < i && !to->is_twin; k++) to->is_twin = s->folder.at[k].kind == FOUND_FILE && stamp_is_file(&s->folder.at[k].stamp, &x->stamp);

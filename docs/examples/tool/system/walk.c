@@ -34,6 +34,17 @@ static int matches(const char *const *globs, size_t count, const char *name)
     return 0;
 }
 
+int name_ends(const char *name, const char *suffix)
+{
+    const size_t size = strlen(name), more = strlen(suffix);
+    return size > more && !strcmp(name + size - more, suffix) && name[size - more - 1] != '/';
+}
+
+int walk_is_tensor_file(const walk_entry *x)
+{
+    return x->kind == FOUND_FILE && (name_ends(x->name, ".safetensors") || name_ends(x->name, ".bsnap"));
+}
+
 int selection_excludes(const selection *s, const char *name)
 {
     char *part = strdup(name);

@@ -45,6 +45,10 @@ typedef struct walk {
 int walk_folder(walk *w, const char *path, const selection *s, fault *f);
 void walk_free(walk *w);
 
+/* Whether a name ends so, with something before it in its last part; and whether an entry is a file of tensors. */
+int name_ends(const char *name, const char *suffix);
+int walk_is_tensor_file(const walk_entry *x);
+
 /* Whether both have the same names, and each is as it was; else the fault says what is not. */
 int walk_check_same(const walk *before, const walk *now, fault *f);
 
