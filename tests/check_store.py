@@ -237,7 +237,7 @@ os.rmdir(b"in/\xff\xfe")
 for line, says in [
     ("snapshot run", "snapshot wants a store and the folder"), ("restore run 1", "restore wants the name of a new folder"), ("restore run -o x", "restore wants a store and a step"),
     ("log", "log wants a store"), ("prune run", "prune wants to know what stays"), ("snapshot run in --step x", "--step wants a number from 0"), ("verify -", "is a folder, not '-'"),
-    ("snapshot run in --max-chain 0", "--max-chain wants a number from 1 to 256"), ("prune run --keep-last 0", "--keep-last wants"), ("snapshot run in -b x", "--base is of no use to snapshot"),
+    ("snapshot run in --max-chain 0", "--max-chain wants a number from 1 to 256"), ("prune run --keep-last 0", "--keep-last wants"), ("prune run --remove 1,", "--remove wants"), ("prune run --remove latest", "--remove wants"), ("snapshot run in -b x", "--base is of no use to snapshot"),
 ]:
     run(2, line, says)
 expect(tree("run") == before and not os.path.exists("new") and not os.path.exists("x"), "something has changed")
@@ -258,7 +258,8 @@ clean()
 result("what is refused, and says why; one run changes a store at a time, and says which")
 
 # ------------------------------------------------------------------ prune
-for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]), ("--keep-every 200", [0, 200, 400]), ("--keep-every 300 --keep-last 1", [0, 300, 500]), ("--keep-last 6", list(want))):
+for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]), ("--keep-every 200", [0, 200, 400]), ("--keep-every 300 --keep-last 1", [0, 300, 500]), ("--keep-last 6", list(want)),
+                   ("--remove 0,200", [100, 300, 400, 500]), ("--remove 400,500 --keep-last 3", [300])):
     begin("six")
     before = tree("run")
     run(0, f"prune run {keep} --dry-run")
@@ -268,14 +269,17 @@ for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]),
     restored({s: want[s] for s in left})
     clean()
     run(0, "verify -q run")
-    run(0, f"prune run {keep}")  # once more: nothing
-    restored({s: want[s] for s in left})
+    if "remove" not in keep:
+        run(0, f"prune run {keep}")  # once more: nothing
+        restored({s: want[s] for s in left})
 begin("six")
 run(0, "prune run --keep-every 300 -q")
 expect([s["kind"] for s in log()] == ["whole", "delta"], log())
 mode = {os.stat(f"run/objects/{n}").st_mode & 0o777 for n in names_of() if n.endswith(".bsnap")}
 expect(mode == {os.stat("in/model-00001-of-00003.safetensors").st_mode & 0o777}, mode)
-result("prune: by the newest, by multiples, by both; what stays comes back, chains are joined, nothing is left behind")
+for remove, says in (("7", "run: has no step 7; bitsnap log"), ("0,300,6", "has no step 6;"), ("0,300", "would have no step left")):
+    run(1, f"prune run --remove {remove}", says)
+result("prune: by the newest, by multiples, by both, by name; what stays comes back, chains are joined, nothing is left behind")
 
 # ------------------------------------------------------------------ damage
 r = random.Random(1)
@@ -330,6 +334,33 @@ expect(got.returncode == 0 and got.stderr.count("is damaged, and no base any mor
 run(0, "restore -f run 600 -o out")
 expect(tree("out") == want_nine, "a step on damaged bases is another")
 result("a snapshot makes whole again what is damaged, and does without a base that is")
+
+ids = {step["step"]: {e["id"] for e in step["entries"] if "id" in e} for step in manifest("six")["steps"]}
+third = next(n for n in sorted(names_of("six")) if n.endswith(".bsnap") and n[:16] in ids[300])
+begin("six")
+data = bytearray(read(f"run/objects/{third}"))
+data[len(data) // 2] ^= 1
+write(f"run/objects/{third}", data)
+before = tree("run")
+shutil.copytree("run", "hurt")
+for line, step in (("prune run --keep-every 200", 400), ("prune run --keep-last 1", 500), ("prune run --remove 300", 400)):
+    run(1, line, f"bitsnap: run/objects/{third}: .*; step {step}, which is to stay, needs it, so nothing is removed: bitsnap verify says what is lost")
+    expect(tree("run") == before, f"{line} has changed something")
+run(0, "prune run --keep-every 300 --dry-run")
+lost = re.search("cannot be restored: ([0-9, ]*); a snapshot of .* prune --remove gives them up", p.run("verify run").stderr)
+expect(lost and lost[1] == "300, 400, 500", f"what is lost: {lost}")
+run(0, "prune run --remove 300,400,500")
+restored({s: want[s] for s in (0, 100, 200)})
+run(0, "verify -q run")
+clean()
+begin("hurt")
+checkpoint(3)
+run(0, "snapshot run in --step 600", "is damaged, and written anew")
+run(0, "prune run --keep-every 200")
+restored({0: want[0], 200: want[200], 400: want[400], 600: want[300]})
+run(0, "verify -q run")
+clean()
+result("prune removes nothing where what stays needs what is damaged, and says which; it does when that is given up, or is whole again")
 
 contents = {s: sorted(v[1] for v in t.values() if isinstance(v, tuple)) for s, t in want.items()}
 accepted = 0

@@ -3,6 +3,7 @@
 it changes, nothing else is written onto it, and several files are counted and summed up. Without a terminal there is none of it."""
 import fcntl
 import json
+import math
 import os
 import pty
 import select
@@ -27,6 +28,10 @@ def report(good, what, more=""):
 
 def width_of(text):
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def unwrapped(lines):
+    return "\n".join(lines).replace("\n   ", "").split("\n")
 
 
 class Screen:
@@ -151,7 +156,8 @@ with tempfile.TemporaryDirectory() as t:
             bad.append("no time that is left")
         report(not bad, f"the progress line follows the window ({len(lines)} lines)", "; ".join(bad[:4]))
         wanted = [verdict] if verdict == "equal" else ["w: 6291456 of 6291456 elements differ", verdict]
-        good = len(s.lines) == len(wanted) and all(l.startswith(w) for l, w in zip(s.lines, wanted)) and s.lines[-1] == verdict and not s.line
+        whole = unwrapped(s.lines)
+        good = len(whole) == len(wanted) and all(l.startswith(w) for l, w in zip(whole, wanted)) and whole[-1] == verdict and not s.line
         report(good and status == (verdict != "equal"), f"the verdict '{verdict}' has a line of its own", repr(s.lines))
 
     # whatever ends a command wipes the line first
@@ -187,6 +193,32 @@ with tempfile.TemporaryDirectory() as t:
             (names[1] if left > 75 else "..." + names[1][3 - left:]) in rows[2] and rows[1].startswith("layer ")
         report(good, f"a table is as wide as a window of {columns} columns, if that is enough", repr(rows))
 
+    # lines of many parts, and the table of benchmark
+    def piped(*arguments):
+        return subprocess.run([tool, *arguments], cwd=t, capture_output=True, text=True)
+    moments = [f"optimizer.state.model.decoder.layers.1.{role}.self_attention.weight" for role in ("exp_avg", "exp_avg_sq")]
+    for name, others in (("first", 0), ("second", 40)):
+        text = json.dumps({n: {"dtype": "F32", "shape": [5000], "data_offsets": [20000 * i, 20000 * i + 20000]} for i, n in enumerate(moments)}).encode()
+        values = [0.0 if i % 100 == 7 else math.inf if i % 100 == 9 else 1e-5 * (i % 999 + 1) for i in range(10000 - others)]
+        with open(os.path.join(t, name + ".safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(text)) + text + struct.pack("<10000f", *values, *[2e-5] * others))
+    subprocess.check_call([tool, "compress", "-q", "-f", "--adam", "small", "second.safetensors"], cwd=t)
+    for columns in (80, 100, 300):
+        bad, several = [], 0
+        for one, other in (("first", "second"), ("second", "first"), ("second", "second")):
+            given = ["compare", one + ".safetensors", other + ".safetensors.bsnap" if other == "second" else other + ".safetensors"]
+            s, status = watch(given, columns, t)
+            several += len(s.lines) > 4
+            if max(map(width_of, s.lines)) >= columns or unwrapped(s.lines) != piped(*given).stdout.splitlines() or status != (one != other):
+                bad.append(f"{given}: {status} {s.lines}")
+        report(not bad and (several > 0) == (columns < 200), f"compare's lines fit a window of {columns} columns, and say all", "; ".join(bad))
+    long_table = "a" * 100 + "table.safetensors"
+    os.link(os.path.join(t, "table.safetensors"), os.path.join(t, long_table))
+    for columns in (40, 80, 100, 300):
+        s, status = watch(["benchmark", "table.safetensors", long_table], columns, t)
+        report(not status and len(s.lines) == 3 and len({width_of(l) for l in s.lines}) == 1 and width_of(s.lines[0]) <= max(min(columns - 1, 100), 72) and "..." in s.lines[2]
+               and "of memcpy" in s.lines[0], f"benchmark's table fits a window of {columns} columns", repr(s.lines))
+
     # several files
     names = [f"f{i}.safetensors" for i in range(1, 6)]
     for name in names:
@@ -214,8 +246,6 @@ with tempfile.TemporaryDirectory() as t:
         good = not status and not any("%" in l for l, _ in s.progress) and (quiet != "-q" or not s.lines) and (quiet != "--json" or len(s.lines) == 5)
         report(good, f"{quiet} shows no progress, and what it should", repr(s.lines[:3]))
 
-    def piped(*arguments):
-        return subprocess.run([tool, *arguments], cwd=t, capture_output=True, text=True)
     report(piped("compress", "-f", *names).stderr == "", "without a terminal nothing is said")
     report(piped("compress", "-f", "--json", "-v", *names).stderr == "", "nor with --json")
     said = piped("compress", "-f", "-v", *names).stderr.split("\n")

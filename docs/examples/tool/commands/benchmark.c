@@ -17,6 +17,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define SECONDS 1.0      /* to spend on a file, at least */
 #define REPETITIONS_MIN 5
@@ -178,8 +179,17 @@ static uint64_t file_size(const job *j)
     return size;
 }
 
+/* Of the table's first column: on a terminal that is narrow names lose their beginning. */
+static size_t name_width(void)
+{
+    const size_t least = 12, most = 40, others = 60, columns = terminal_columns(STDOUT_FILENO);
+    return !columns || columns > most + others ? most : columns > least + others ? columns - others : least;
+}
+
 static void report(const job *j, const char *path)
 {
+    const size_t width = name_width();
+    size_t columns;
     const uint64_t whole = j->o->dtype ? j->bytes : 8 + (uint64_t)j->header.size + j->bytes;
     const uint64_t packed = file_size(j);
     const double gigabytes = (double)j->bytes / 1e9;
@@ -202,17 +212,19 @@ static void report(const job *j, const char *path)
         (void)putc('\n', stdout);
         return;
     }
-    (void)print_text(stdout, path, strlen(path));
-    if (strlen(path) < 40) (void)printf("%*s", (int)(40 - strlen(path)), "");
-    (void)printf(" %12llu %12llu %8.4f %8.4f %9.2f %9.2f %9.2f\n", (unsigned long long)whole, (unsigned long long)packed,
-                 (double)whole / (double)packed, bound_ratio, gigabytes / j->encode, gigabytes / j->decode, j->copy / j->decode);
+    columns = terminal_columns(STDOUT_FILENO) ? print_end(stdout, path, strlen(path), width)
+                                              : print_text(stdout, path, strlen(path));
+    (void)printf("%*s %12llu %9.4f %8.4f %8.2f %8.2f %9.2f\n", columns < width ? (int)(width - columns) : 0, "",
+                 (unsigned long long)whole, (double)whole / (double)packed, bound_ratio, gigabytes / j->encode,
+                 gigabytes / j->decode, j->copy / j->decode);
     (void)fflush(stdout);
 }
 
 void benchmark_title(const options *o)
 {
     if (!o->json)
-        (void)printf("%-40s %12s %12s %8s %8s %9s %9s %9s\n", "file", "bytes", "compressed", "ratio", "order-0", "in GB/s", "out GB/s", "of memcpy");
+        (void)printf("%-*s %12s %9s %8s %8s %8s %9s\n", (int)name_width(), "file", "bytes", "ratio", "order-0", "in GB/s",
+                     "out GB/s", "of memcpy");
 }
 
 int command_benchmark(const options *o, codec *c, const char *path, fault *f)

@@ -53,6 +53,7 @@ typedef struct job {
     adam_choice *choices;  /* of the first file's tensors: --adam */
     const shards *folder;  /* the first file's, where both are of folders: only partners are compared; or null */
     size_t first, second;  /* their numbers in their folders */
+    size_t partners;       /* how many tensors of the one have theirs in the other, as these were when the folders were opened */
     const char *file;      /* of a folder: where the tensor is that is told of; */
     int alone;             /* no other file of the folder has one of its name */
     int equal;
@@ -212,14 +213,17 @@ static int spool(side *s, fault *f)
 
 /* ================================================================================= OUTPUT */
 
-static void print_name(const job *j, text_slice name)
+/* Returns how many columns that takes. */
+static size_t print_name(const job *j, text_slice name)
 {
+    size_t columns = 1;
     if (j->file && !j->alone) {
-        (void)print_text(stdout, j->file, strlen(j->file));
+        columns += print_text(stdout, j->file, strlen(j->file)) + 2;
         (void)fputs(": ", stdout);
     }
-    if (name.at) (void)print_text(stdout, name.at, name.size);
-    else (void)fputs("(raw)", stdout);
+    columns += name.at ? print_text(stdout, name.at, name.size) : print_text(stdout, "(raw)", 5);
+    (void)putchar(':');
+    return columns;
 }
 
 static void json_tensor_begin(job *j, text_slice name, const char *status)
@@ -244,8 +248,8 @@ static void report_state(job *j, text_slice name, const char *status, const char
         json_tensor_begin(j, name, status);
         json_end(&j->out, '}');
     } else if (!j->o->quiet) {
-        print_name(j, name);
-        (void)fputs(": ", stdout);
+        (void)print_name(j, name);
+        (void)putchar(' ');
         (void)print_text(stdout, words, strlen(words)); /* dtypes are the file's own */
         (void)putchar('\n');
     }
@@ -255,6 +259,8 @@ static void report_state(job *j, text_slice name, const char *status, const char
 static void report_difference(job *j, text_slice name, const difference *d, double bound)
 {
     const int within = bound > 0 && difference_is_within(d, bound);
+    char text[320];
+    size_t n, columns;
     if (d->differing) j->equal = 0;
     if (d->differing && !within) j->within = 0;
     if (j->o->json) {
@@ -281,19 +287,22 @@ static void report_difference(job *j, text_slice name, const difference *d, doub
     }
     if (j->o->quiet || (!d->differing && !j->o->verbose)) return;
     line_wipe();
-    print_name(j, name);
+    columns = print_name(j, name);
     if (!d->differing) {
-        (void)printf(": equal, %llu elements\n", (unsigned long long)d->count);
+        (void)printf(" equal, %llu elements\n", (unsigned long long)d->count);
         return;
     }
-    (void)printf(": %llu of %llu elements differ", (unsigned long long)d->differing, (unsigned long long)d->count);
+    n = (size_t)snprintf(text, sizeof text, " %llu of %llu elements differ", (unsigned long long)d->differing,
+                         (unsigned long long)d->count);
     if (d->is_float) {
-        (void)printf(", max abs %.4g, MRE %.4g, MSE %.4g, max rel %.4g", d->absolute_max, difference_mre(d),
-                     difference_mse(d), d->relative_max);
-        if (d->finite > d->related) (void)printf(", from zero: %llu", (unsigned long long)(d->finite - d->related));
-        if (d->not_finite) (void)printf(", not finite: %llu", (unsigned long long)d->not_finite);
+        const unsigned long long from_zero = d->finite - d->related, not_finite = d->not_finite;
+        n += (size_t)snprintf(text + n, sizeof text - n, ", max abs %.4g, MRE %.4g, MSE %.4g, max rel %.4g", d->absolute_max,
+                              difference_mre(d), difference_mse(d), d->relative_max);
+        if (from_zero) n += (size_t)snprintf(text + n, sizeof text - n, ", from zero: %llu", from_zero);
+        if (not_finite) n += (size_t)snprintf(text + n, sizeof text - n, ", not finite: %llu", not_finite);
     }
-    if (bound > 0) (void)printf(", %s the bound of %.4g", within ? "within" : "NOT within", bound);
+    if (bound > 0) (void)snprintf(text + n, sizeof text - n, ", %s the bound of %.4g", within ? "within" : "NOT within", bound);
+    print_wrapped(stdout, columns, text);
     (void)putchar('\n');
 }
 
@@ -303,15 +312,23 @@ static void report_certificates(const side *s)
     lossy_names names = { NULL, NULL };
     lossy_sums sums;
     adam_choice *roles = s->raw ? NULL : adam_roles(s->model, s->in.name);
+    char *text = NULL;
+    size_t size, columns;
+    FILE *to = open_memstream(&text, &size);
     if (roles) {
         names.model = s->model;
         names.roles = roles;
     }
     sums = lossy_add_up(&s->lossy, &names);
-    (void)print_text(stdout, s->in.name, strlen(s->in.name));
-    (void)fputs(": certified: ", stdout);
-    lossy_print_line(stdout, &sums, &names);
+    columns = print_text(stdout, s->in.name, strlen(s->in.name)) + 1;
+    (void)putchar(':');
+    if (to) {
+        (void)fputs(" certified: ", to);
+        lossy_print_line(to, &sums, &names);
+        if (!fclose(to)) print_wrapped(stdout, columns, text);
+    }
     (void)putchar('\n');
+    free(text);
     free(roles);
 }
 
@@ -396,19 +413,10 @@ static const tensor *partner_of(job *j, const tensor *x, const tensor **names_b)
     return j->folder && (!t || t->partner != j->second) ? NULL : bitsnap_tensor_find(names_b, j->b.model->count, x->name);
 }
 
-/* How many tensors of these two files are partners, as the folders were when they were looked at; of files alone 0. */
-static size_t count_partners(const job *j)
-{
-    size_t i, n = 0;
-    for (i = 0; j->folder && i < j->folder->tensor_count; i++)
-        if (j->folder->tensors[i].shard == j->first && j->folder->tensors[i].partner == j->second) n++;
-    return n;
-}
-
 static int compare_tensors(job *j, const tensor **names_a, const tensor **names_b)
 {
     const safetensors *a = j->a.model, *b = j->b.model;
-    size_t i, left = count_partners(j);
+    size_t i, left = j->partners;
     if (!can_seek(&j->b) && !same_order(a, names_b, b->count) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     for (i = 0; i < a->count; i++) {
         const tensor *x = &a->tensors[i], *y = partner_of(j, x, names_b);
@@ -588,15 +596,15 @@ static int note_shards(const job *j, const shards *s)
     return 0;
 }
 
-/* Marks the files of `b` that have partners of this one's tensors. */
-static void find_partners(const shards *a, size_t number, unsigned char *partner, size_t count)
+/* How many partners of this one's tensors each of the other folder's files has. */
+static void find_partners(const shards *a, size_t number, size_t *partners, size_t count)
 {
     const shard *x = &a->files[number];
     size_t i;
-    memset(partner, 0, count);
+    memset(partners, 0, count * sizeof *partners);
     for (i = 0; i < x->model.count; i++) {
         const shard_tensor *t = shards_find(a, x->model.tensors[i].name, number);
-        if (t && t->partner != NO_SHARD) partner[t->partner] = 1;
+        if (t && t->partner != NO_SHARD) partners[t->partner]++;
     }
 }
 
@@ -612,19 +620,19 @@ static void report_missing(job *j, const shards *in, const char *status, const c
 
 static int compare_shards(job *j, const shards *a, const shards *b)
 {
-    unsigned char *partner = (unsigned char *)malloc(b->count);
-    size_t i, k;
-    int failed = !partner && fault_memory(j->f);
+    size_t i, k, *partners = (size_t *)malloc(b->count * sizeof *partners);
+    int failed = !partners && fault_memory(j->f);
     for (i = 0; i < a->count && !failed; i++) {
-        find_partners(a, i, partner, b->count);
+        find_partners(a, i, partners, b->count);
         progress_files(i + 1, a->count);
         j->first = i;
         for (k = 0; k < b->count && !failed; k++) {
             j->second = k;
-            if (partner[k]) failed = compare_files(j, NULL, a->files[i].path, b->files[k].path);
+            j->partners = partners[k];
+            if (j->partners) failed = compare_files(j, NULL, a->files[i].path, b->files[k].path);
         }
     }
-    free(partner);
+    free(partners);
     return failed;
 }
 

@@ -436,10 +436,48 @@ int command_snapshot(const options *o, codec *c, const char *path, const char *f
 
 /* ================================================================================= PRUNE */
 
+/* Whether a step goes, whatever else would keep it: "100,200" are numbers of such. */
+static int is_named(const char *at, uint64_t number)
+{
+    char *end;
+    for (; at; at = *end ? end + 1 : NULL)
+        if (strtoull(at, &end, 10) == number) return 1;
+    return 0;
+}
+
 static int is_kept(const job *j, size_t i)
 {
     const manifest *m = &j->store.m;
+    if (is_named(j->o->remove, m->steps[i].number)) return 0;
+    if (!j->o->keep_last && !j->o->keep_every) return 1;
     return m->step_count - i <= j->o->keep_last || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
+}
+
+/* Every step that is named is there. */
+static int check_named(const job *j)
+{
+    const manifest *m = &j->store.m;
+    const char *at = j->o->remove;
+    char *end;
+    for (; at; at = *end ? end + 1 : NULL) {
+        const uint64_t number = strtoull(at, &end, 10);
+        const size_t i = manifest_find(m, number);
+        if (i == m->step_count || m->steps[i].number != number)
+            return fault_set(j->f, "has no step %" PRIu64 "; bitsnap log lists them", number);
+    }
+    return 0;
+}
+
+/* What cannot be read keeps everything as it is, as steps that go may be all that there is of it. */
+static int refuse(const job *j, const store_object *x)
+{
+    const manifest *m = &j->store.m;
+    char text[256];
+    size_t i = 0;
+    while (i + 1 < m->step_count && !(is_kept(j, i) && step_has(&m->steps[i], x->id))) i++;
+    (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it, so nothing is removed: "
+                   "bitsnap verify says what is lost, and --remove gives it up", m->steps[i].number);
+    return fault_add(j->f, text);
 }
 
 /* An object whose chain has others in it that will go: against the next that stays, or whole. */
@@ -454,7 +492,7 @@ static int join(const job *j, store_object *x)
     while (from && (from == x || !from->used)) from = from->has_base ? manifest_object(&j->store.m, from->base) : NULL;
     if (!x->has_base || (from && from->id == x->base)) return 0;
     if (from) next = *from;
-    failed = store_restore(&j->store, j->codec, x, &b, j->f);
+    failed = store_restore(&j->store, j->codec, x, &b, j->f) && refuse(j, x);
     path = failed ? NULL : store_object_path(&j->store, x, j->f);
     failed = !path || (stat(path, &st) && fault_errno(j->f, "cannot be examined") && fail(j, path));
     if (!failed) { /* the object is as the file was, whose content it has */
@@ -511,7 +549,10 @@ static int prune(job *j)
     manifest *m = &j->store.m;
     const uint64_t before = manifest_bytes(m);
     size_t i, kept = 0;
+    if (check_named(j)) return 1;
     for (i = 0; i < m->step_count; i++) kept += is_kept(j, i) != 0;
+    if (!kept && m->step_count && j->o->remove)
+        return fault_set(j->f, "would have no step left; who wants none removes the folder");
     if (!kept && m->step_count) return fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
     if (j->o->dry_run || kept == m->step_count) {
         report_prune(j, before);

@@ -22,14 +22,6 @@ typedef struct step_sums {
     uint64_t base;                        /* the newest step before it that has a base of it */
 } step_sums;
 
-static int has_content(const store_step *s, uint64_t id)
-{
-    size_t i;
-    for (i = 0; i < s->count; i++)
-        if (s->entries[i].kind == ENTRY_FILE && s->entries[i].id == id) return 1;
-    return 0;
-}
-
 /* Objects that have been counted are marked. */
 static step_sums add_up(const manifest *m, size_t number)
 {
@@ -51,7 +43,7 @@ static step_sums add_up(const manifest *m, size_t number)
         if (!o->has_base) continue;
         sums.deltas++;
         for (k = number; k-- && !(sums.has_base && m->steps[k].number <= sums.base);)
-            if (has_content(&m->steps[k], o->base)) {
+            if (step_has(&m->steps[k], o->base)) {
                 sums.has_base = 1;
                 sums.base = m->steps[k].number;
                 break;
@@ -156,7 +148,7 @@ static int find_step(const manifest *m, const char *text, const store_step **s, 
         return 0;
     }
     if (!digits || text[digits]) return fault_set(f, "restore wants the number of a step, or latest, not '%.100s'", text);
-    if (digits > 16 || i == m->step_count || m->steps[i].number != number) return fault_set(f, "has no step %.100s; bitsnap log lists them", text);
+    if (digits > STEP_DIGITS || i == m->step_count || m->steps[i].number != number) return fault_set(f, "has no step %.100s; bitsnap log lists them", text);
     *s = &m->steps[i];
     return 0;
 }
@@ -385,8 +377,10 @@ static int report_verify(verification *v, fault *f)
         (void)putc('\n', stdout);
     }
     if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs", v->bad, m->object_count);
-    if (v->bad) return fault_set(f, "%zu of %zu objects damaged; %zu of %zu steps cannot be restored: %s%s", v->bad, m->object_count, lost, m->step_count, text,
-                                 at < sizeof text - 32 ? "" : " ...");
+    if (v->bad)
+        return fault_set(f, "%zu of %zu objects damaged; %zu of %zu steps cannot be restored: %s%s; a snapshot of what they held "
+                         "makes them whole, bitsnap prune --remove gives them up", v->bad, m->object_count, lost, m->step_count,
+                         text, at < sizeof text - 32 ? "" : " ...");
     if (v->o->json || v->o->quiet) return 0;
     (void)print_text(stdout, v->store.path, strlen(v->store.path));
     (void)printf(": ok, steps: %zu, objects: %zu\n", m->step_count, m->object_count);

@@ -396,8 +396,8 @@ static const char benchmark_text[] =
     "FILE is a .safetensors file, or with --dtype raw elements. It is read into memory\n"
     "as a whole; then its elements are copied, compressed and decompressed, again and\n"
     "again for a second, and the fastest of each is shown: GB of elements per second\n"
-    "in and out, and out as a fraction of memcpy. \"compressed\" is the .bsnap file,\n"
-    "\"order-0\" the ratio of the order-0 bound (see bitsnap info --help).\n"
+    "in and out, and out as a fraction of memcpy. \"ratio\" is that of the .bsnap file,\n"
+    "\"order-0\" that of the order-0 bound (see bitsnap info --help).\n"
     "\n"
     "  -l, --level LEVEL    fast, default or best\n"
     "      --dtype NAME     FILE holds raw elements\n";
@@ -527,10 +527,14 @@ static const char prune_text[] =
     "\n"
     "What stays is what any of the options names. A delta to what goes becomes one to\n"
     "what was before that, or whole: every other step can be restored as before, and\n"
-    "while it runs, too.\n"
+    "while it runs, too. Where what stays would have to be made of what is damaged, or\n"
+    "cannot be read, nothing is removed.\n"
     "\n"
     "      --keep-last N    the N newest steps stay\n"
     "      --keep-every N   steps whose number is a multiple of N stay\n"
+    "      --remove N,N     these steps go, whatever would keep them; without the other\n"
+    "                       options all else stays. This is the way to give up steps that\n"
+    "                       bitsnap verify says are lost\n"
     "      --dry-run        only says what would be removed\n"
     "  -l, --level LEVEL    of deltas that are made: fast, default or best\n";
 
@@ -538,7 +542,8 @@ static const char prune_examples[] =
     "\n"
     "Examples\n"
     "  bitsnap prune run.store --keep-last 5 --keep-every 1000 --dry-run\n"
-    "  bitsnap prune run.store --keep-last 5 --keep-every 1000\n";
+    "  bitsnap prune run.store --keep-last 5 --keep-every 1000\n"
+    "  bitsnap prune run.store --remove 1000\n";
 
 static const char store_temp_text[] =
     "      --temp DIR       where temporary files go, which need up to three times the\n"

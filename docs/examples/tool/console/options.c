@@ -74,6 +74,7 @@ static const option_entry entries[] = {
     { 'm', "max-chain", 1, SNAPSHOT },
     { 'k', "keep-last", 1, PRUNE },
     { 'e', "keep-every", 1, PRUNE },
+    { 'd', "remove", 1, PRUNE },
     { 'Z', "bytes", 0, ALL },
     { 'K', "skip-existing", 0, WRITE },
     { 'F', "files-from", 1, FOLDERS },
@@ -132,6 +133,20 @@ static int set_number(uint64_t *to, const char *name, const char *argument, uint
 {
     if (!parse_size(argument, to) && *to >= least && *to <= most && strspn(argument, "0123456789") == strlen(argument)) return 0;
     return fault_set(f, "--%s wants a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
+}
+
+/* Numbers of steps with commas between them. */
+static int set_remove(options *o, const char *argument, fault *f)
+{
+    const char *at = argument;
+    size_t digits;
+    o->remove = argument;
+    while ((digits = strspn(at, "0123456789")) != 0 && digits <= STEP_DIGITS) {
+        if (!at[digits]) return 0;
+        if (at[digits] != ',') break;
+        at += digits + 1;
+    }
+    return fault_set(f, "--remove wants numbers of steps, such as 100 or 100,200, not '%s'", argument);
 }
 
 /* a:b,c:d, each end of which may be left out. */
@@ -206,6 +221,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
         return set_number(&o->step, "step", argument, 0, STEP_MAX, f);
     case 'm': return set_number(&o->max_chain, "max-chain", argument, 1, CHAIN_MAX, f);
     case 'k': return set_number(&o->keep_last, "keep-last", argument, 1, STEP_MAX, f);
+    case 'd': return set_remove(o, argument, f);
     case 'e': return set_number(&o->keep_every, "keep-every", argument, 1, STEP_MAX, f);
     case 'E':
         if (!*argument) return fault_set(f, "--temp wants the name of a directory");
@@ -300,7 +316,8 @@ static int check_store(const options *o, fault *f)
     if (o->command == RESTORE && o->file_count != 2) return fault_set(f, "restore wants a store and a step of it: restore STORE STEP -o FOLDER");
     if (o->command == RESTORE && (!o->output || !*o->output || !strcmp(o->output, "-"))) return fault_set(f, "restore wants the name of a new folder: -o FOLDER");
     if (!o->file_count) return fault_set(f, "%s wants a store of snapshots", command_name(o->command));
-    if (o->command == PRUNE && !o->keep_last && !o->keep_every) return fault_set(f, "prune wants to know what stays: --keep-last N, --keep-every N, or both");
+    if (o->command == PRUNE && !o->keep_last && !o->keep_every && !o->remove)
+        return fault_set(f, "prune wants to know what stays, --keep-last N, --keep-every N or both, or what goes, --remove N");
     for (i = 0; i < o->file_count; i++)
         if (!*o->files[i] || !strcmp(o->files[i], "-")) return fault_set(f, "a store of snapshots is a folder, not '%s'", o->files[i]);
     return 0;

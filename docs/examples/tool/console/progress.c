@@ -63,6 +63,22 @@ size_t print_end(FILE *to, const char *name, size_t size, size_t room)
     return print_text(to, name, (size_t)(end - name)) + (cut ? 3 : 0);
 }
 
+void print_wrapped(FILE *to, size_t at, const char *text)
+{
+    const size_t columns = terminal_columns(fileno(to));
+    while (*text) {
+        size_t n = strcspn(text, ",;");
+        n += text[n] != 0;
+        if (columns && at + n > columns && *text == ' ') {
+            (void)fputs("\n   ", to); /* and that space */
+            at = 3;
+        }
+        (void)fwrite(text, 1, n, to);
+        at += n;
+        text += n;
+    }
+}
+
 /* Adds a part behind the name if that keeps so many columns; the text is as long as so many parts need. */
 static void add_part(char *text, const char *part, size_t columns, size_t name)
 {

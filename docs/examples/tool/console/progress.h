@@ -31,6 +31,10 @@ size_t terminal_columns(int fd);
  * start. */
 size_t print_end(FILE *to, const char *name, size_t size, size_t room);
 
+/* Prints the rest of a line of which so many columns are written. On a terminal that is too narrow it becomes several lines, each
+ * but the last with a comma or semicolon at its end, and set in but for the first. */
+void print_wrapped(FILE *to, size_t at, const char *text);
+
 /* The file whose line comes next, from 1, and how many there are. */
 void progress_files(size_t number, size_t count);
 

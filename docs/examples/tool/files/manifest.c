@@ -354,6 +354,14 @@ store_entry *step_entry(const store_step *s, const char *path)
     return NULL;
 }
 
+int step_has(const store_step *s, uint64_t id)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++)
+        if (s->entries[i].kind == ENTRY_FILE && s->entries[i].id == id) return 1;
+    return 0;
+}
+
 void object_name(const store_object *x, char name[OBJECT_NAME])
 {
     if (!x->tensors) (void)snprintf(name, OBJECT_NAME, "%016" PRIx64, x->id);

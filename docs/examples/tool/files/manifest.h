@@ -13,6 +13,7 @@
 #define OBJECT_NAME 48             /* bytes that the name of an object takes, at most */
 #define CHAIN_MAX 256u             /* objects that one may take to be restored */
 #define STEP_MAX 9007199254740991u /* what every reader of JSON takes as it is */
+#define STEP_DIGITS 16
 
 /* A file's content, under its content id: the XXH3 of its bytes. */
 typedef struct store_object {
@@ -65,6 +66,7 @@ int manifest_add_step(manifest *m, store_step *s, fault *f);               /* ta
 store_entry *step_add(store_step *s, entry_kind kind, const char *path, unsigned mode, fault *f);
 void step_sort(store_step *s);
 store_entry *step_entry(const store_step *s, const char *path);            /* null: there is none */
+int step_has(const store_step *s, uint64_t id);                            /* whether a file has that content */
 
 /* What it takes to restore an object: itself last, before it what it is a delta to. Returns how many. */
 size_t manifest_chain(const manifest *m, const store_object *x, const store_object *chain[CHAIN_MAX]);
