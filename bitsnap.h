@@ -668,7 +668,7 @@ typedef struct bitsnap_work {
     uint64_t base;         /* of a delta: what it was made against */
     uint64_t first;        /* number of its first element in the frame */
     uint64_t header_check; /* XXH3 of the frame's header */
-    uint32_t size;         /* decode: bytes of the block; encode: of the room, 0 where staging memory has none: to be declined */
+    uint32_t size;         /* decode: bytes of the block; encode: of the room, 0: to be declined */
     uint32_t count;        /* elements */
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
@@ -702,10 +702,12 @@ typedef struct bitsnap_offload {
     /* works[i] gives done[i]. What the device cannot do is the host's. A target is written only if the status is 0, and, where
      * there is no base, perhaps if it is not; nothing else is. */
     int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
-    int (*encode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count); /* or null */
+    /* Likewise, or null. A work of size 0 has no room, as staging memory is too small for it: its target may be anything. It is to be
+     * declined; the host does it, whatever done says. */
+    int (*encode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
     int (*wait)(void *context, unsigned queue);
-    uint64_t device; /* staging memory of the device, half of it for each queue, */
-    size_t size;     /* some MiB. Blocks that do not fit a half are the host's */
+    uint64_t device; /* staging memory of the device, at a multiple of 16, half of it for each queue, */
+    size_t size;     /* some MiB, at least 32 bytes. Blocks that do not fit a half are the host's */
     void *host;      /* as much of the host, page-locked if that is faster, or null: frames are uploaded from where they are */
     int trusted;     /* encode: 1: what the device has made is not decoded before it is joined */
 } bitsnap_offload;
@@ -719,19 +721,24 @@ typedef struct bitsnap_request {
     uint64_t count;         /* must be the frame's, as the dtype (BITSNAP_E_MISMATCH) */
     bitsnap_dtype dtype;
     bitsnap_dtype base_dtype;
-    uint64_t base;          /* of a delta: its base on the device, of `count` elements, not at `elements` but in _apply; else 0 */
+    uint64_t base;          /* decode, of a delta: its base on the device, `count` elements that are not those at `elements`; else 0 */
     uint64_t base_id;       /* its content id if known, else 0 */
     bitsnap_error error;    /* result of this one */
 } bitsnap_request;
 
-/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. Blocks that
- * the device declines or refuses are decoded by the host, whose error it is if there is one: a wrong status of the device cannot
- * make a bad block good or hide a good one. Other frames go on after an error, which is in request.error, that of the first bad
- * block if there are several; that of the first request is returned. Checks all that bitsnap_decode checks, but the content id.
- * apply: turns bases into results, in place; base and base_dtype are not looked at. A first pass tests all blocks of all frames: where
- * one is refused, nothing at all is stored. If the device fails in the second pass elements may be neither.
- * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags. BITSNAP_E_SOURCE:
- * a function of the device failed, which is the error of all requests then that have no other: what became of them is not known. */
+/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. What the
+ * device declines or refuses the host decodes, whose error it is if there is one: only what the device calls good is believed.
+ * Other frames go on after an error, which is in request.error, that of the first bad block if there are several; that of the
+ * first request is returned. Checks all that bitsnap_decode checks, but the content id. Requests are done side by side: none
+ * may write what another one reads or writes.
+ * apply: turns bases at `elements` into results, in place; base, base_dtype and base_id are not looked at, and checks are always
+ * verified. A first pass tests all blocks of all frames: where one is refused, nothing at all is stored. An error in the second
+ * one (the device failed, or a frame has changed) may leave some blocks stored and others not. Refuses the frames that
+ * bitsnap_apply refuses, and results as bases: unlike that, it cannot be repeated.
+ * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags.
+ * What keeps a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests; a function of the device
+ * that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as what became of them is not known. A single
+ * request has BITSNAP_E_SOURCE if its frame has changed since the call measured it, and has larger blocks now. */
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
@@ -742,7 +749,7 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
  * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all, on
  * b->workers threads; with BITSNAP_CONTENT_ID on one. That they hold the right elements is the device's word. With o->trusted
  * it is also its word that they can be decoded: only their sizes are looked at, and a frame may be bad, which bitsnap_test tells.
- * Not with a base or a quantizer. o->host must be there. b->workspace: bitsnap_offload_encode_workspace() bytes. */
+ * Not with a base, of b or of a request, or a quantizer. o->host must be there. b->workspace: bitsnap_offload_encode_workspace() bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #endif
@@ -10404,10 +10411,13 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
     const uint64_t position = at->cell << c->block_log2;
     unsigned rule;
     if (!at->left) {
+        const uint64_t cell = at->cell, offset = at->offset;
         bitsnap_status status;
-        if (at->cell != at->page_end || at->offset != at->offset_end || at->cell >= f->cells)
-            return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, position);
-        status = bsn_cursor_seek(b, at, f, &o->input, nodes, at->cell);
+        if (cell != at->page_end || offset != at->offset_end || cell >= f->cells)
+            return bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
+        status = bsn_cursor_seek(b, at, f, &o->input, nodes, cell);
+        if (!status && (at->cell != cell || at->offset != offset)) /* what is above the page has been changed */
+            status = bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
         if (status) return status;
     }
     if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
@@ -10454,24 +10464,24 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bs
     }
 }
 
-/* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for BSN_CHUNK elements. */
-static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root, uint8_t *chunk,
+/* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for `some` elements, a power of two. */
+static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root, uint8_t *chunk, size_t some,
                                  const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
 {
     uint64_t hash = 0, m;
     int known = 0;
     size_t i;
-    for (i = 0; i < BSN_CHUNK; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
+    for (i = 0; i < some; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
     for (; n; position += m, n -= m) {
         const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
-        m = whole ? BSN_LEAF : bsn_min(BSN_CHUNK - (size_t)(position % BSN_CHUNK), (size_t)(n < BSN_CHUNK ? n : BSN_CHUNK));
+        m = whole ? BSN_LEAF : bsn_min(some - (size_t)(position % some), (size_t)(n < some ? n : some));
         if (!whole) {
             bsn_content_add(kernels, leaf, root, chunk, position, m, count, width);
             continue;
         }
         if (!known) {
             bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
-            for (i = 0; i < BSN_LEAF; i += BSN_CHUNK) bsn_leaf_feed(kernels, leaf, chunk, BSN_CHUNK, width);
+            for (i = 0; i < BSN_LEAF; i += some) bsn_leaf_feed(kernels, leaf, chunk, some, width);
             hash = bsn_pieces_end(leaf);
             known = 1;
         }
@@ -11186,8 +11196,8 @@ static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *
     } else if (elements) {
         bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->count, s->width);
     } else if (element) {
-        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements, element, s->position, job->n,
-                             s->count, s->width);
+        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
+                             bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2), element, s->position, job->n, s->count, s->width);
     }
 }
 
@@ -12803,22 +12813,26 @@ typedef struct bsn_batch { /* of one queue */
 typedef struct bsn_offload {
     bitsnap_index index;
     bsn_batch batch[2];
-    bsn_pieces chain;
 } bsn_offload;
 
-typedef struct bsn_offload_room { /* bytes of the workspace: of a block's elements and of its base, and to decode one */
-    size_t cell, base, decode;
+typedef struct bsn_offload_room { /* bytes of the workspace */
+    size_t cell;  /* of a block's elements */
+    size_t base;  /* of those of its base; encoding: of a block that the host makes */
+    size_t index; /* encoding: of a frame's */
+    size_t work;  /* to decode or encode a block */
 } bsn_offload_room;
 
 typedef struct bsn_device {
     bitsnap *b;
     const bitsnap_offload *o;
     bitsnap_request *requests;
+    size_t count;
     bsn_offload *x;
-    uint8_t *elements, *base; /* of a block that the host decodes */
     bsn_offload_room room;
-    bitsnap host;             /* its options */
-    uint8_t flags;            /* of works */
+    uint8_t *elements, *base, *index; /* as `room` says */
+    bitsnap host;                     /* the options of the host, with what is left of the workspace */
+    size_t half;                      /* of the staging memory: what a queue has */
+    uint8_t flags;                    /* of works */
     int apply;
 } bsn_device;
 
@@ -12828,45 +12842,152 @@ static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : 
 
 static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
 {
-    bsn_offload_room room = { 0, 0, 0 };
+    bsn_offload_room room = { 0, 0, 0, 0 };
     room.cell = bsn_block_size((unsigned)info->dtype, info->block_log2) + 64;
     if (info->has_base) room.base = bsn_block_size((unsigned)info->base_dtype, info->block_log2) + 64;
-    room.decode = info->workspace_size;
+    room.work = info->workspace_size;
     return room;
 }
 
-static bsn_offload_room bsn_offload_needs(const bitsnap_request *requests, size_t count)
+static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_request *q)
 {
-    bsn_offload_room room = { 0, 0, 0 }, one;
+    bsn_offload_room room = { 0, 0, 0, 0 };
+#ifndef BITSNAP_NO_ENCODE
+    uint64_t work;
+    bsn_coder s;
+    if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
+    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
+    room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.block_log2);
+    work = bsn_needed(b, &s, 1) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
+    room.work = work <= SIZE_MAX ? (size_t)work : 0;
+#else
+    (void)b, (void)q;
+#endif
+    return room;
+}
+
+/* b: to encode with, or null. */
+static bsn_offload_room bsn_offload_needs(const bitsnap *b, const bitsnap_request *requests, size_t count)
+{
+    bsn_offload_room room = { 0, 0, 0, 0 }, one;
     bitsnap_info info;
     size_t i;
     for (i = 0; i < count; i++) {
-        if (bitsnap_read_info(&info, requests[i].frame, requests[i].size)) continue; /* which its own turn will find */
-        one = bsn_offload_needs_of(&info);
+        if (b) one = bsn_sender_needs_of(b, &requests[i]);
+        else if (bitsnap_read_info(&info, requests[i].frame, requests[i].size)) continue; /* which its own turn will find */
+        else one = bsn_offload_needs_of(&info);
         bsn_grow(&room.cell, one.cell);
         bsn_grow(&room.base, one.base);
-        bsn_grow(&room.decode, one.decode);
+        bsn_grow(&room.index, one.index);
+        bsn_grow(&room.work, one.work);
     }
     return room;
 }
 
+static size_t bsn_offload_size(const bsn_offload_room *room)
+{
+    const uint64_t size = sizeof(bsn_offload) + 64 + (uint64_t)room->cell + room->base + room->index + room->work;
+    return size <= SIZE_MAX ? (size_t)size : 0;
+}
+
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count)
 {
-    const bsn_offload_room room = bsn_offload_needs(requests, count);
-    return sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
+    const bsn_offload_room room = bsn_offload_needs(NULL, requests, count);
+    return bsn_offload_size(&room);
+}
+
+static int bsn_offload_fits(const bitsnap_offload *o)
+{
+    return o && (!o->struct_size || o->struct_size == sizeof *o) && o->upload && o->download && o->decode && o->wait && o->device &&
+           !(o->device & 15) && o->size >= 32;
+}
+
+/* A call begins: both queues are empty, and no request has an error; or all have that with which it ends. */
+static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
+                                       int apply, int encode)
+{
+    size_t i, needed;
+    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests"
+                                         : b && encode && bsn_has_base(b) ? "base"
+                                         : b && encode && (b->quantizer.cells || b->quantizer.clusters) ? "quantizer"
+                                         : b && (b->level < 0 || b->level > BITSNAP_BEST) ? "level"
+                                         : b && b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL);
+    for (i = 0; i < count && !status; i++) {
+        const bitsnap_request *q = &requests[i];
+        if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements) ||
+            (encode ? !q->destination || q->base : !q->frame || (!apply && q->base & 3)))
+            status = bsn_wrong(b, "requests");
+    }
+    memset(d, 0, sizeof *d);
+    if (!status) {
+        d->room = bsn_offload_needs(encode ? b : NULL, requests, count);
+        needed = bsn_offload_size(&d->room);
+        if (!b->workspace || !needed || b->workspace_size < needed) status = bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    }
+    for (i = 0; i < count && requests; i++) {
+        memset(&requests[i].error, 0, sizeof requests[i].error);
+        requests[i].error.status = status;
+    }
+    if (status) return status;
+    d->b = b;
+    d->o = o;
+    d->requests = requests;
+    d->count = count;
+    d->apply = apply;
+    d->half = o->size / 32 * 16;
+    d->x = (bsn_offload *)(void *)bsn_align(b->workspace);
+    for (i = 0; i < 2; i++) {
+        d->x->batch[i].count = 0;
+        d->x->batch[i].used = d->x->batch[i].sent_size = 0;
+    }
+    d->elements = (uint8_t *)(d->x + 1);
+    d->base = d->elements + d->room.cell;
+    d->index = d->base + d->room.base;
+    d->host = *b;
+    d->host.progress = NULL;
+    d->host.workspace = d->index + d->room.index;
+    d->host.workspace_size = d->room.work;
+    memset(&d->host.base, 0, sizeof d->host.base);
+    if (apply || encode) d->host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
+    if (!encode) d->host.run = NULL; /* which decodes one block at a time */
+    d->flags = (uint8_t)(apply ? BITSNAP_WORK_TEST : d->host.flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0);
+    return BITSNAP_OK;
+}
+
+/* What ended the work; or the error of the first request that has one. */
+static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status)
+{
+    size_t i;
+    for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i); /* memory must not be in use any more */
+    for (i = 0; i < d->count && status; i++) /* what became of the others is not known */
+        if (!d->requests[i].error.status) d->requests[i].error = d->b->error;
+    for (i = 0; i < d->count && !status; i++) {
+        if (!d->requests[i].error.status) continue;
+        d->b->error = d->requests[i].error;
+        return d->b->error.status;
+    }
+    return status;
 }
 
 static bitsnap_status bsn_device_failed(bsn_device *d) { return bsn_reject(d->b, BITSNAP_R_SOURCE, 0, 0); }
 
-/* The host decodes a block that the device did not; to its place on the device, unless it is only tested. */
+/* Notes the host's error of a request, found at that element, if none is known of elements before: blocks are done out of order. */
+static void bsn_offload_note(bsn_device *d, size_t request, uint64_t at)
+{
+    bitsnap_error *error = &d->requests[request].error, *found = &d->host.error;
+    if (found->element < at) found->element = at; /* those of the index need not say it */
+    if (!error->status || found->element < error->element) *error = *found;
+}
+
+/* The host decodes a block that the device did not; to its place on the device, unless it is only tested. Fails if the device does. */
 static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_sent *sent)
 {
     const bitsnap_offload *o = d->o;
     const bitsnap_request *q = &d->requests[sent->request];
     const bitsnap_extent *x = &sent->extent;
     const bitsnap_info *info = &sent->info;
+    const uint64_t cell = UINT64_C(1) << info->block_log2;
     uint64_t at, some;
-    d->host.base.data = NULL;
     if (info->has_base) {
         const unsigned base_width = bsn_dtypes[info->base_dtype].width;
         const uint64_t base = d->apply ? q->elements : q->base;
@@ -12875,15 +12996,14 @@ static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_
         d->host.base.data = d->base;
         d->host.base.count = info->count;
         d->host.base.dtype = info->base_dtype;
-        d->host.base.id = q->base_id;
         d->host.base.first = x->first;
         d->host.base.held = x->count;
     }
     for (at = 0; at < x->count; at += some) { /* a run of constant cells may be long */
-        some = bsn_min(x->count - at, UINT64_C(1) << info->block_log2);
+        some = x->count - at < cell ? x->count - at : cell;
         if (bitsnap_block_decode(&d->host, d->elements, x->first + at, some, info, x, (const uint8_t *)q->frame + x->offset)) {
-            d->b->error = d->host.error;
-            return d->b->error.status;
+            bsn_offload_note(d, sent->request, x->first);
+            return BITSNAP_OK;
         }
         if (d->flags & BITSNAP_WORK_TEST) return BITSNAP_OK;
         if (o->upload(o->context, queue, q->elements + (x->first + at) * info->width, d->elements, (size_t)some * info->width) ||
@@ -12892,25 +13012,14 @@ static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_
     return BITSNAP_OK;
 }
 
-/* Notes the error of a request, if none is known of elements before: blocks are done out of order. */
-static void bsn_offload_note(bsn_device *d, size_t request)
-{
-    bitsnap_error *error = &d->requests[request].error;
-    if (!error->status || d->b->error.element < error->element) *error = d->b->error;
-}
-
 /* Waits for a queue; what its device did not do is done by the host. */
 static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
 {
     bsn_batch *batch = &d->x->batch[queue];
     unsigned i;
     if (batch->count && d->o->wait(d->o->context, queue)) return bsn_device_failed(d);
-    for (i = 0; i < batch->count; i++) {
-        if (!batch->done[i].status) continue;
-        if (!bsn_offload_host(d, queue, &batch->sent[i])) continue;
-        if (d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
-        bsn_offload_note(d, batch->sent[i].request);
-    }
+    for (i = 0; i < batch->count; i++)
+        if (batch->done[i].status && bsn_offload_host(d, queue, &batch->sent[i])) return d->b->error.status;
     batch->count = 0;
     batch->used = batch->sent_size = 0;
     return BITSNAP_OK;
@@ -12921,7 +13030,7 @@ static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const ui
 {
     const bitsnap_offload *o = d->o;
     bsn_batch *batch = &d->x->batch[queue];
-    const size_t at = queue * (o->size / 2) + batch->sent_size, size = batch->used - batch->sent_size;
+    const size_t at = queue * d->half + batch->sent_size, size = batch->used - batch->sent_size;
     const uint8_t *from = end - size;
     batch->sent_size = batch->used;
     if (!size) return BITSNAP_OK;
@@ -12945,61 +13054,65 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     const bitsnap_offload *o = d->o;
     bitsnap_request *q = &d->requests[request];
     bitsnap *host = &d->host;
-    const size_t half = o->size / 2;
+    const bitsnap_kernels *kernels = bsn_kernels_of(host);
     const uint8_t *frame = (const uint8_t *)q->frame;
-    unsigned base_width = 0, check = 0;
-    bsn_offload_room room;
-    const bsn_opened *opened;
-    bitsnap_source source;
+    bsn_access *x = (bsn_access *)(void *)&d->x->index;
+    const bsn_opened *opened = &x->opened;
     bsn_sent sent;
     bitsnap_info *info = &sent.info;
-    uint64_t at, behind = 0;
+    bitsnap_extent *extent = &sent.extent;
+    bsn_offload_room room;
+    bitsnap_source source;
+    bsn_pieces chain;
+    bsn_context grammar;
+    bsn_cursor at;
+    bsn_look look;
+    uint64_t behind = 0;
+    unsigned check, footer, rule;
     bitsnap_status status;
     memset(&sent, 0, sizeof sent);
     memset(&source, 0, sizeof source);
+    sent.request = request;
     source.data = frame;
     source.size = q->size;
-    memset(&host->base, 0, sizeof host->base);
     status = bitsnap_index_open(host, &d->x->index, info, &source);
     if (!status && (info->dtype != q->dtype || info->count != q->count)) status = bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
-    if (!status && d->apply && (!info->has_base || info->base_dtype != info->dtype)) status = bsn_wrong(host, "requests");
+    if (!status && d->apply && info->base_dtype != info->dtype)
+        status = info->has_base ? bsn_fail(host, BITSNAP_E_UNSUPPORTED, 0, 0) : bsn_wrong(host, "requests");
     if (!status && !d->apply && info->has_base && info->count &&
         (!q->base || q->base_dtype != info->base_dtype || (q->base_id && q->base_id != info->base_id)))
         status = bsn_reject(host, BITSNAP_R_BASE, 0, 0);
-    if (!status) { /* the source has been changed since it was measured? */
-        room = bsn_offload_needs_of(info);
-        if (room.cell > d->room.cell || room.base > d->room.base || room.decode > d->room.decode)
-            status = bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
-    }
+    room = bsn_offload_needs_of(info); /* the source has been changed since it was measured? */
+    if (!status && (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work))
+        status = bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
+    if (!status) status = bsn_cursor_seek(host, &at, &opened->footer, &opened->input, &x->nodes, 0);
     if (status) {
-        d->b->error = host->error;
-        bsn_offload_note(d, request);
+        bsn_offload_note(d, request, 0);
         return BITSNAP_OK;
     }
-    if (info->has_base) base_width = bsn_dtypes[info->base_dtype].width;
-    if (info->checks && !(d->flags & BITSNAP_WORK_IGNORE)) check = 1;
-    bsn_pieces_begin(&d->x->chain, 0);
-    bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, info->header_check);
-    for (at = 0; at < info->count && !q->error.status; at += sent.extent.count) {
+    bsn_grammar_of(&grammar, &opened->header);
+    footer = bsn_has_footer(opened->header.blocks, opened->header.flags) != 0;
+    check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
+    bsn_pieces_begin(&chain, 0);
+    bsn_series_add(kernels, &chain, info->header_check);
+    for (; extent->first < info->count && !q->error.status; extent->first += look.elements) {
         bsn_batch *batch = &d->x->batch[*queue];
         bitsnap_work *w;
-        size_t body;
-        if (bitsnap_index_find(host, &d->x->index, at, &sent.extent)) {
-            d->b->error = host->error;
-            bsn_offload_note(d, request);
+        if (bsn_cursor_next(host, &at, opened, &x->nodes, &grammar, &look)) {
+            bsn_offload_note(d, request, extent->first);
             break;
         }
-        sent.request = request;
-        if (check) bsn_series_add(bsn_kernels_of(d->b), &d->x->chain, bsn_load64(frame + sent.extent.offset + BSN_HEAD_SIZE));
-        body = (size_t)sent.extent.size;
-        if (body > half || sent.extent.count > 0xFFFFFFFF) {
+        extent->offset = at.offset - look.whole;
+        extent->size = look.whole;
+        extent->count = look.elements;
+        extent->form = look.form;
+        if (check) bsn_series_add(kernels, &chain, bsn_load64(frame + extent->offset + BSN_HEAD_SIZE));
+        if (look.whole > d->half || look.elements > 0xFFFFFFFF) {
             status = bsn_offload_host(d, *queue, &sent);
-            if (status && d->b->error.rule == BITSNAP_R_SOURCE) return status;
-            if (status) bsn_offload_note(d, request);
-            status = BITSNAP_OK;
+            if (status) return status;
             continue;
         }
-        if (batch->count == BSN_BATCH || half - batch->used < body) {
+        if (batch->count == BSN_BATCH || d->half - batch->used < look.whole) {
             status = bsn_offload_upload(d, *queue, frame + behind);
             if (!status) status = bsn_offload_launch(d, *queue);
             *queue ^= 1;
@@ -13007,122 +13120,58 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
             if (status) return status;
             batch = &d->x->batch[*queue];
         }
-        if (sent.extent.offset != behind) status = bsn_offload_upload(d, *queue, frame + behind);
+        if (extent->offset != behind) status = bsn_offload_upload(d, *queue, frame + behind);
         if (status) return status;
         w = &batch->work[batch->count];
         memset(w, 0, sizeof *w);
-        w->source = o->device + *queue * half + batch->used;
-        w->target = q->elements + sent.extent.first * info->width;
-        if (base_width) w->base = (d->apply ? q->elements : q->base) + sent.extent.first * base_width;
-        w->first = sent.extent.first;
+        w->source = o->device + *queue * d->half + batch->used;
+        w->target = q->elements + extent->first * info->width;
+        if (info->has_base) w->base = (d->apply ? q->elements : q->base) + extent->first * bsn_dtypes[info->base_dtype].width;
+        w->first = extent->first;
         w->header_check = info->header_check;
-        w->size = (uint32_t)body;
-        w->count = (uint32_t)sent.extent.count;
-        body -= bsn_prefix_of(info->checks, info->has_base);
-        w->head = sent.extent.form | (sent.extent.form == BSN_FORM_CONST ?
-                  (uint32_t)((sent.extent.count + (UINT64_C(1) << info->block_log2) - 1) >> info->block_log2) : (uint32_t)body) << 8;
+        w->size = (uint32_t)look.whole;
+        w->count = (uint32_t)look.elements;
+        w->head = look.head;
         w->dtype = (uint8_t)info->dtype;
         w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
-        w->role = (uint8_t)(info->has_base ? info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST : BSN_ROLE_NONE);
+        w->role = (uint8_t)opened->header.role;
         w->cells = info->cells;
-        w->columns = (uint32_t)bsn_min(info->columns, 0xFFFFFFFF);
-        batch->used += w->size;
-        behind = sent.extent.offset + w->size;
+        w->columns = info->columns < 0xFFFFFFFF ? (uint32_t)info->columns : 0xFFFFFFFF;
         batch->sent[batch->count++] = sent;
+        batch->used += look.whole;
+        behind = at.offset;
     }
     status = bsn_offload_upload(d, *queue, frame + behind);
-    if (status) return status;
-    opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
-    if (!q->error.status && !bsn_has_footer(opened->header.blocks, opened->header.flags) && !(host->flags & BITSNAP_ALLOW_TRAILING) &&
-        q->size != (info->count ? sent.extent.offset + sent.extent.size : info->header_size)) {
-        (void)bsn_reject(d->b, BITSNAP_R_TRAILING, info->header_size, info->count);
-        bsn_offload_note(d, request);
-    }
-    if (check && !q->error.status && bsn_has_footer(opened->header.blocks, opened->header.flags) &&
-        opened->footer.chain != bsn_series_end(&d->x->chain)) {
-        (void)bsn_reject(d->b, BITSNAP_R_CHAIN, info->frame_size, info->count);
-        bsn_offload_note(d, request);
+    if (status || q->error.status) return status;
+    if (!footer) rule = at.offset != q->size && !(host->flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
+    else if (at.left || at.offset != at.offset_end) rule = BITSNAP_R_INDEX_END;
+    else rule = check && opened->footer.chain != bsn_series_end(&chain) ? BITSNAP_R_CHAIN : 0;
+    if (rule) {
+        (void)bsn_reject(host, rule, at.offset, info->count);
+        bsn_offload_note(d, request, info->count);
     }
     return BITSNAP_OK;
 }
 
-/* What ended the work; or the error of the first request that has one. */
-static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status, size_t count)
-{
-    size_t i;
-    for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i); /* memory must not be in use any more */
-    for (i = 0; i < count && status; i++) /* what became of the others is not known */
-        if (!d->requests[i].error.status) d->requests[i].error = d->b->error;
-    for (i = 0; i < count && !status; i++) {
-        if (!d->requests[i].error.status) continue;
-        d->b->error = d->requests[i].error;
-        return d->b->error.status;
-    }
-    return status;
-}
-
-static bitsnap_status bsn_offload_pass(bsn_device *d, size_t count)
+static bitsnap_status bsn_offload_pass(bsn_device *d)
 {
     unsigned queue = 0, k;
     size_t i;
     bitsnap_status status = BITSNAP_OK;
-    for (i = 0; i < count && !status; i++) status = bsn_offload_frame(d, i, &queue);
+    for (i = 0; i < d->count && !status; i++) status = bsn_offload_frame(d, i, &queue);
     if (!status) status = bsn_offload_launch(d, queue);
     for (k = 0; k < 2 && !status; k++) status = bsn_offload_finish(d, queue ^ 1 ^ k);
-    return bsn_device_end(d, status, count);
-}
-
-static int bsn_offload_fits(const bitsnap_offload *o)
-{
-    return o && (!o->struct_size || o->struct_size == sizeof *o) && o->upload && o->download && o->decode && o->wait && o->device &&
-           o->size >= 32;
-}
-
-/* Both queues are empty, and no request has an error. The host's memory is set by the caller. */
-static void bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
-{
-    size_t i;
-    memset(d, 0, sizeof *d);
-    d->b = b;
-    d->o = o;
-    d->requests = requests;
-    d->x = (bsn_offload *)(void *)bsn_align(b->workspace);
-    for (i = 0; i < 2; i++) {
-        d->x->batch[i].count = 0;
-        d->x->batch[i].used = d->x->batch[i].sent_size = 0;
-    }
-    for (i = 0; i < count; i++) memset(&requests[i].error, 0, sizeof requests[i].error);
-    d->host = *b;
-    d->host.progress = NULL;
+    return bsn_device_end(d, status);
 }
 
 static bitsnap_status bsn_offload_run(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count, int apply)
 {
     bsn_device d;
-    bsn_offload_room room;
-    size_t i, needed;
-    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) ? "offload" : count && !requests ? "requests" : NULL);
-    if (status) return status;
-    for (i = 0; i < count; i++)
-        if (!requests[i].frame || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3 || requests[i].base & 3)
-            return bsn_wrong(b, "requests");
-    room = bsn_offload_needs(requests, count);
-    needed = sizeof(bsn_offload) + room.cell + room.base + room.decode + 64;
-    if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    bsn_device_begin(&d, b, o, requests, count);
-    d.room = room;
-    d.elements = (uint8_t *)(d.x + 1);
-    d.base = d.elements + room.cell;
-    d.apply = apply;
-    d.host.workspace = d.base + room.base;
-    d.host.workspace_size = room.decode;
-    d.host.run = NULL; /* which decodes one block at a time */
-    d.flags = (uint8_t)(apply ? BITSNAP_WORK_TEST : b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0);
-    if (apply) d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
-    status = bsn_offload_pass(&d, count);
+    bitsnap_status status = bsn_device_begin(&d, b, o, requests, count, apply, 0);
+    if (!status) status = bsn_offload_pass(&d);
     if (status || !apply) return status;
-    d.flags = 0;
-    return bsn_offload_pass(&d, count);
+    d.flags = 0; /* not a test any more */
+    return bsn_offload_pass(&d);
 }
 
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
@@ -13139,42 +13188,31 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
 #ifndef BITSNAP_NO_ENCODE
 typedef struct bsn_sender { /* what encoding has beside a bsn_device */
     bsn_device d;
-    bitsnap_encoder *encoders; /* of each request */
-    uint8_t *index;
-    size_t index_size, cell; /* cell: bytes of d.base, where the host makes blocks */
+    bitsnap_encoder encoder; /* of the frame whose blocks come back: frames do one after the other */
 } bsn_sender;
-
-typedef struct bsn_sender_room { /* bytes of the workspace */
-    size_t encoders, index, cell, encode;
-} bsn_sender_room;
-
-static bsn_sender_room bsn_sender_needs(const bitsnap *b, const bitsnap_request *requests, size_t count)
-{
-    bsn_sender_room room = { 0, 0, 0, 0 };
-    size_t i;
-    room.encoders = count * sizeof(bitsnap_encoder);
-    for (i = 0; i < count; i++) {
-        const unsigned log2 = b->block_log2 ? b->block_log2 : 16; /* as there is no base */
-        if (!bsn_is_dtype((unsigned)requests[i].dtype) || log2 < 6 || log2 > BSN_LOG2_MAX || requests[i].count > SIZE_MAX / 8) continue;
-        bsn_grow(&room.index, BSN_HEAD_SIZE * (size_t)bsn_cells(requests[i].count, log2));
-        bsn_grow(&room.cell, bsn_block_size((unsigned)requests[i].dtype, b->columns ? BSN_LOG2_MAX : log2) + 64);
-        bsn_grow(&room.encode, bitsnap_workspace_size(b, requests[i].count, requests[i].dtype));
-    }
-    room.encode += (size_t)65536 * 8 * bsn_workers(b); /* elements of small blocks, for a content id */
-    return room;
-}
 
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count)
 {
-    const bsn_sender_room room = bsn_sender_needs(b, requests, count);
-    return sizeof(bsn_offload) + room.encoders + room.index + 2 * room.cell + room.encode + 128;
+    const bsn_offload_room room = bsn_offload_needs(b, requests, count);
+    return bsn_offload_size(&room);
+}
+
+static bitsnap_status bsn_sender_begin(bsn_sender *x, const bitsnap_request *q, bitsnap_encoder *encoder)
+{
+    size_t size;
+    const bitsnap_status status =
+        bitsnap_encoder_begin(&x->d.host, encoder, q->destination, q->size, &size, q->count, q->dtype);
+    encoder->index = x->d.index;
+    encoder->index_capacity = x->d.room.index;
+    return status;
 }
 
 /* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, but where there is a content
  * id, for which it is decoded. */
-static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder, const bsn_sent *sent, const void *block, size_t size)
+static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const void *block, size_t size)
 {
     bitsnap *host = &x->d.host;
+    bitsnap_encoder *encoder = &x->encoder;
     const size_t at = (size_t)encoder->stored;
     bitsnap_status status;
     bsn_coder s;
@@ -13210,18 +13248,15 @@ static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_
     bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
     bitsnap_request *q = &d->requests[sent->request];
-    bitsnap_encoder *encoder = &x->encoders[sent->request];
     const bitsnap_info *info = &sent->info;
     const size_t n = (size_t)sent->extent.count;
     bitsnap_status status = BITSNAP_OK;
-    encoder->index = x->index; /* frames come one after the other */
-    encoder->index_capacity = x->index_size;
-    if (size) status = bsn_sender_append(x, q, encoder, sent, block, size);
+    if (size) status = bsn_sender_append(x, q, sent, block, size);
     if (size && (!status || status == BITSNAP_E_CAPACITY)) return status;
     if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * info->width, n * info->width) ||
         o->wait(o->context, queue)) return bsn_device_failed(d);
-    status = bitsnap_block_encode(&d->host, d->base, x->cell, &size, info, d->elements, sent->extent.first, n);
-    return status ? status : bsn_sender_append(x, q, encoder, sent, d->base, size);
+    status = bitsnap_block_encode(&d->host, d->base, d->room.base, &size, info, d->elements, sent->extent.first, n);
+    return status ? status : bsn_sender_append(x, q, sent, d->base, size);
 }
 
 static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
@@ -13237,7 +13272,7 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
     bsn_coder s;
     bsn_call call;
     bsn_look look;
-    memcpy(&s, &x->encoders[sent->request], sizeof s);
+    memcpy(&s, &x->encoder, sizeof s);
     if (bsn_call_begin(&call, &x->d.host, &s, 0, 0)) memset(&call, 0, sizeof call); /* then none is good */
     for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < BSN_JOBS; i++) {
         const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
@@ -13276,13 +13311,13 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
     for (i = 0; i < batch->count; i++) {
         const bsn_sent *sent = &batch->sent[i];
         bitsnap_request *q = &d->requests[sent->request];
-        bitsnap_encoder *encoder = &x->encoders[sent->request];
         bitsnap_status status;
         if (q->error.status) continue;
-        if (i >= end) end = bsn_sender_check(x, batch, i);
-        status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->done[i].size);
-        if (status && d->b->error.rule == BITSNAP_R_SOURCE) return d->b->error.status;
-        if (!status && encoder->position == encoder->count) status = bsn_sender_end(x, q, encoder);
+        status = sent->extent.first ? BITSNAP_OK : bsn_sender_begin(x, q, &x->encoder);
+        if (!status && i >= end) end = bsn_sender_check(x, batch, i);
+        if (!status) status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->done[i].size);
+        if (d->b->error.status) return d->b->error.status; /* the device has failed */
+        if (!status && x->encoder.position == x->encoder.count) status = bsn_sender_end(x, q, &x->encoder);
         if (status) q->error = d->host.error;
     }
     batch->count = 0;
@@ -13296,7 +13331,7 @@ static bitsnap_status bsn_sender_launch(bsn_sender *x, unsigned queue)
     bsn_batch *batch = &d->x->batch[queue];
     unsigned i;
     for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED;
-    if (!batch->count || !d->o->encode) return BITSNAP_OK;
+    if (!batch->used || !d->o->encode) return BITSNAP_OK;
     return d->o->encode(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
@@ -13304,23 +13339,22 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
 {
     bsn_device *d = &x->d;
     bitsnap_request *q = &d->requests[request];
-    bitsnap_encoder *encoder = &x->encoders[request];
-    const size_t half = d->o->size / 32 * 16;
+    const size_t half = d->half;
     uint64_t at, cell;
+    bitsnap_encoder encoder;
     bitsnap_info info;
-    size_t size;
-    bitsnap_status status = bitsnap_encoder_begin(&d->host, encoder, q->destination, q->size, &size, q->count, q->dtype);
-    if (!status) status = bitsnap_read_info(&info, q->destination, size);
-    if (!status && !q->count) status = bsn_sender_end(x, q, encoder);
+    bitsnap_status status = q->count > SIZE_MAX / 8 ? bsn_wrong(&d->host, "count") : bsn_sender_begin(x, q, &encoder);
+    if (!status) status = bitsnap_read_info(&info, q->destination, (size_t)encoder.stored);
+    if (!status && !q->count) status = bsn_sender_end(x, q, &encoder);
     if (status) {
         q->error = d->host.error;
         return BITSNAP_OK;
     }
-    cell = UINT64_C(1) << encoder->block_log2;
-    for (at = 0; at < q->count; at += cell) {
+    cell = UINT64_C(1) << encoder.block_log2;
+    for (at = 0; at < q->count && !q->error.status; at += cell) {
         bsn_batch *batch = &d->x->batch[*queue];
         const uint64_t n = q->count - at < cell ? q->count - at : cell;
-        size_t room = ((size_t)n * encoder->width + 28 + 15) & ~(size_t)15;
+        size_t room = ((size_t)n * encoder.width + 28 + 15) & ~(size_t)15;
         bitsnap_work *w;
         if (room > half) room = 0;
         if (batch->count == BSN_BATCH || half - batch->used < room) {
@@ -13332,7 +13366,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         }
         w = &batch->work[batch->count];
         memset(w, 0, sizeof *w);
-        w->source = q->elements + at * encoder->width;
+        w->source = q->elements + at * encoder.width;
         w->target = d->o->device + *queue * half + batch->used;
         w->first = at;
         w->header_check = info.header_check;
@@ -13353,32 +13387,14 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
 {
     bsn_sender x;
-    bsn_sender_room room;
-    size_t i, needed;
+    size_t i;
     unsigned queue = 0, k;
-    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || !o->host ? "offload" : count && !requests ? "requests" :
-                                         b && (b->base.data || b->base.source.read) ? "base" :
-                                         b && (b->quantizer.cells || b->quantizer.clusters) ? "quantizer" : NULL);
+    bitsnap_status status = bsn_device_begin(&x.d, b, o, requests, count, 0, 1);
     if (status) return status;
-    for (i = 0; i < count; i++)
-        if (!requests[i].destination || !bsn_is_dtype((unsigned)requests[i].dtype) || requests[i].elements & 3) return bsn_wrong(b, "requests");
-    room = bsn_sender_needs(b, requests, count);
-    needed = bitsnap_offload_encode_workspace(b, requests, count);
-    if (!b->workspace || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    bsn_device_begin(&x.d, b, o, requests, count);
-    x.encoders = (bitsnap_encoder *)(void *)(x.d.x + 1);
-    x.index = (uint8_t *)x.encoders + room.encoders;
-    x.index_size = room.index;
-    x.d.elements = x.index + room.index;
-    x.cell = room.cell;
-    x.d.base = x.d.elements + room.cell;
-    x.d.host.workspace = x.d.base + room.cell;
-    x.d.host.workspace_size = room.encode;
-    x.d.host.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
     if (!status) status = bsn_sender_launch(&x, queue);
     for (k = 0; k < 2 && !status; k++) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
-    return bsn_device_end(&x.d, status, count);
+    return bsn_device_end(&x.d, status);
 }
 #endif
 #endif /* BITSNAP_OFFLOAD */

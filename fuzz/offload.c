@@ -239,7 +239,7 @@ static bitsnap_offload device(const uint8_t *data)
     dev.script = data + SCRIPT;
     dev.fails = data[3];
     dev.liar = data[0] >> 4 & 1;
-    dev.half = size / 2;
+    dev.half = size / 32 * 16; /* blocks that are made begin at multiples of 16 */
     dev.memory[2 * TENSORS].memory = fuzz_fill(size, 0xEE);
     dev.memory[2 * TENSORS].size = size;
     o.context = &dev;
@@ -381,7 +381,6 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
     unsigned i, workers = 3;
     int good = 1;
     o.trusted = data[0] >> 5 & 1;
-    dev.half = o.size / 32 * 16; /* blocks begin at multiples of 16 */
     memset(&b, 0, sizeof b);
     memset(t, 0, sizeof t);
     b.level = data[2] >> 2 & 3;

@@ -162,9 +162,64 @@ static void longer_memory(void)
     }
 }
 
+/* A frame in which all blocks but the first are small, and which somebody changes behind that: by the root of its index the second page
+ * begins a cell later, so that its first block's place is that of a large one, as which it is made up. That reaches behind the frame. */
+static struct {
+    guarded g;
+    size_t root, second; /* where these begin */
+    int changes;
+} shifting;
+
+static void shift(void *context, bitsnap_task task, void *argument, uint64_t n)
+{
+    uint64_t i;
+    (void)context;
+    for (i = 0; i < n; i++) task(argument, i, (unsigned)(i & 1));
+    if (!shifting.changes) return;
+    shifting.g.p[shifting.root + 24]++;
+    memcpy(shifting.g.p + shifting.second, shifting.g.p + info.header_size, 4);
+    shifting.changes = 0;
+}
+
+static void shifting_index(void)
+{
+    enum { BLOCK = 1024, N = 258 * BLOCK };
+    const size_t room = N * 8 + 4096, more = (size_t)1 << 20;
+    unsigned flags;
+    size_t i, place;
+    frame = (uint8_t *)malloc(room);
+    out = (uint8_t *)malloc(N * 8);
+    elements = (uint8_t *)malloc(N * 8);
+    for (i = 0; i < N * 8; i++) elements[i] = (uint8_t)(i < BLOCK * 8 ? test_random() : i / 8 / BLOCK);
+    for (flags = 0; flags <= BITSNAP_IGNORE_CHECKS; flags += BITSNAP_IGNORE_CHECKS) {
+        bitsnap b = fresh(0);
+        b.block_log2 = 10;
+        CHECK(!bitsnap_encode(&b, frame, room, &size, elements, N, BITSNAP_I64), "%s", bitsnap_message(&b));
+        CHECK(!bitsnap_read_info(&info, frame, size) && info.blocks == 258 && size < 8 * BLOCK * 3, "%lu bytes", (unsigned long)size);
+        shifting.g = guarded_alloc(size, 0);
+        memcpy(shifting.g.p, frame, size);
+        place = size - 28 - 8 - 2 * 24; /* of the root, with two entries; in front of it are two pages */
+        shifting.root = place;
+        shifting.second = place - 4 * 258 - 2 * 20;
+        CHECK(bsn_load64(frame + place + 24) == 256 && bsn_load64(frame + place + 32) == shifting.second, "another index");
+        shifting.changes = 1;
+        b.workspace = malloc(more);
+        b.workspace_size = more;
+        b.flags = flags;
+        b.run = shift;
+        b.workers = 2;
+        CHECK(bitsnap_decode_range(&b, out, 0, N, BITSNAP_I64, shifting.g.p, size) == BITSNAP_E_CORRUPT &&
+              b.error.rule == BITSNAP_R_INDEX_END && !shifting.changes, "%s", bitsnap_message(&b));
+        free(b.workspace);
+        guarded_free(shifting.g);
+    }
+    forget();
+}
+
 int main(void)
 {
     test_program = "index";
+    RUN(shifting_index);
     RUN(borders);
     RUN(longer_memory);
     RUN(two_levels);

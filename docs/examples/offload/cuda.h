@@ -115,8 +115,8 @@ static void offload_cuda_end(offload_cuda *c)
 }
 
 /* `staging` bytes of page-locked memory and as many of the GPU, and `scratch` bytes of the GPU, half of them for each queue: a
- * group takes 416 to 608 KiB, or with a base or quantized 1056 KiB, and an H100 runs 528 or 396 at once. Returns 0, or 1 where there is
- * no GPU or not so much memory. */
+ * group takes 416 to 608 KiB, or 1056 KiB for a block with a base, QUANTIZED or SCALED, and an H100 runs 528 or 396 groups at once.
+ * Returns 0, or 1 where there is no GPU or not so much memory. */
 static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t staging, size_t scratch)
 {
     int device = 0, processors = 0, groups = 0;

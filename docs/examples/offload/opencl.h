@@ -93,7 +93,7 @@ static int offload_opencl_launch(offload_opencl *c, unsigned queue, cl_kernel ke
     if (!pointers) return offload_opencl_failed(c, CL_OUT_OF_HOST_MEMORY);
     for (i = 0; i < count; i++) {
         pointers[used++] = (const void *)(size_t)works[i].source;
-        pointers[used++] = (const void *)(size_t)works[i].target;
+        if (works[i].size) pointers[used++] = (const void *)(size_t)works[i].target; /* else there is none */
         if (works[i].base) pointers[used++] = (const void *)(size_t)works[i].base;
     }
     e = clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, used * sizeof *pointers, (const void *)pointers);
@@ -151,8 +151,8 @@ static void offload_opencl_end(offload_opencl *c)
 }
 
 /* The program has the kernels: `source` and `options` are those of clBuildProgram. `staging` bytes of the host and as many of the device,
- * and `scratch` bytes of the device, half of them for each queue: a group takes 416 to 608 KiB, or with a base or quantized 1056
- * KiB, or 544 to encode. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the error of OpenCL. */
+ * and `scratch` bytes of the device, half of them for each queue: a group takes 416 to 608 KiB, 1056 for a block with a base,
+ * QUANTIZED or SCALED, 544 to encode. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the error of OpenCL. */
 static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_context context, cl_device_id device, const char *source,
                                    const char *options, size_t staging, size_t scratch)
 {

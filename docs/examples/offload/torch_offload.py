@@ -10,6 +10,7 @@ Frames are ordinary ones. library.cu says how its library is built.
 
     torch_offload.py LIBRARY [cuda]                     # a round trip, and a delta applied in place
 """
+import contextlib
 import ctypes
 import os
 import sys
@@ -42,7 +43,6 @@ class Offload:
         if on_gpu:
             if self.device.index is None:
                 self.device = torch.device("cuda", torch.cuda.current_device())
-            torch.cuda.set_device(self.device)  # the library's is the one that is current
         self.library = ctypes.CDLL(os.path.abspath(library))
         self.library.library_begin.restype = ctypes.c_void_p
         self.library.library_begin.argtypes = [ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int]
@@ -52,13 +52,19 @@ class Offload:
         self.library.library_bound.restype = ctypes.c_size_t
         self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
         self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
-        self.handle = self.library.library_begin(staging if on_gpu else 0, scratch, trusted)
+        with self._current():
+            self.handle = self.library.library_begin(staging if on_gpu else 0, scratch, trusted)
         if not self.handle:
             raise RuntimeError("no GPU, or a library without code for one")
 
+    def _current(self):
+        """Makes the GPU the current one, which is the library's; the caller's is that again behind the block."""
+        return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
+
     def close(self):
         if self.handle:
-            self.library.library_end(self.handle)
+            with self._current():
+                self.library.library_end(self.handle)
         self.handle = None
 
     def __enter__(self):
@@ -80,11 +86,12 @@ class Offload:
         return r
 
     def _do(self, what, requests, level=0):
-        if self.device.type == "cuda":
-            torch.cuda.set_device(self.device)
-            torch.cuda.synchronize(self.device)  # what writes the tensors has ended; the hook has streams of its own
         array = (Request * len(requests))(*requests)
-        if self.library.library_do(self.handle, what, array, len(requests), level, self.workers):
+        with self._current():
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()  # what writes the tensors has ended; the hook has streams of its own
+            failed = self.library.library_do(self.handle, what, array, len(requests), level, self.workers)
+        if failed:
             raise RuntimeError(self.library.library_message(self.handle).decode())
         return array
 
