@@ -17,7 +17,7 @@ sed -e 's/^#define BSN_OPAQUE(.*__asm__.*/#define BSN_OPAQUE(constraint, x) ((vo
 [ "$(diff bitsnap_simd.h "$t/bitsnap_simd.h" | grep -c '^>')" = 3 ] ||
     { echo "not ok - $name: bitsnap_simd.h has changed where it is patched"; exit; }
 cp bitsnap.h "$t"
-for source in test_kernels test_frame bytes; do
+for source in test_kernels bytes; do
     gcc -D_GNU_SOURCE -std=c99 -Og -g1 -fsanitize=address,undefined -fno-sanitize-recover=all -ffp-contract=off -w \
         -include tests/avx512.h -I"$t" -I. -Itests tests/$source.c -o "$t/$source" -lpthread -lm >"$t/$source.out" 2>&1 &
 done
@@ -26,10 +26,8 @@ result() { # test, status
     if [ "$2" = 0 ] && ! grep -q '^not ok\|^skip.*avx512' "$t/out"; then echo "ok - $name, $1"
     else echo "not ok - $name, $1 (status $2)"; cat "$t/$1.out"; grep -v '^ok' "$t/out" | head -n 20; fi
 }
-for test in test_kernels test_frame; do
-    "$t/$test" >"$t/out" 2>&1
-    result $test $?
-done
+"$t/test_kernels" >"$t/out" 2>&1
+result test_kernels $?
 for table in 4 3 2 1; do # the last there is; those behind it say nothing
     "$t/bytes" $table >"$t/out" 2>&1 && [ ! -s "$t/out" ] && continue
     cmp -s "$t/out" tests/bytes.txt

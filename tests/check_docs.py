@@ -70,7 +70,7 @@ for document in documents:
             with open(source, "w", encoding="utf-8") as f:
                 f.write(block)
             threads = "omp.h" in block and shutil.which("gcc")
-            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O1", "-pthread", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, "-I" + os.path.join(root, "docs/examples/file"), source, "-o", program], capture_output=True, text=True)
+            built = subprocess.run([shutil.which("gcc") if threads else compiler, "-std=c99", "-O0", "-pthread", "-Wall", "-Wextra", "-Werror", "-fopenmp" if threads else "-Wno-unknown-pragmas", "-I" + root, "-I" + os.path.join(root, "docs/examples/file"), source, "-o", program], capture_output=True, text=True)
             good = built.returncode == 0 and not built.stderr
             more = built.stderr[:500]
             if good:

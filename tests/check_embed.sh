@@ -33,7 +33,7 @@ for h in bitsnap bitsnap_simd; do
             "$compiler -std=c99 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -x c++ -std=c++11 $w -I. -c $t/user.c -o $t/u.o &&
              $compiler -x c++ -std=c++11 $w -I. -c $t/main.c -o $t/m.o && ${compiler%cc}$([ $compiler = gcc ] && echo ++ || echo ++) $t/i.o $t/u.o $t/m.o -o $t/a && $t/a"
         check "$compiler: $h.h implemented in C++" \
-            "$compiler -x c++ -std=c++17 -O1 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -std=c99 $w -I. -c $t/user.c -o $t/u.o &&
+            "$compiler -x c++ -std=c++17 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -std=c99 $w -I. -c $t/user.c -o $t/u.o &&
              $compiler -std=c99 $w -I. -c $t/main.c -o $t/m.o && $compiler $t/u.o $t/m.o $t/i.o -o $t/a && $t/a"
         printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint user(void) {%s}\n' $h "$use" >"$t/s1.c"
         printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint main(void) { return user() + (bitsnap_width(BITSNAP_F32) != 4); }\n' $h >"$t/s2.c"

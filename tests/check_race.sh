@@ -41,5 +41,5 @@ NOT='round_trip deltas follows_the_stage budget_is_enough moments_within_bounds 
     bounds_follow_updates wrong_headers manifests'
 [ "$seconds" -le 40 ] || NOT=changing
 export NOT
-${CC:-cc} -std=c99 -O1 -g1 -w -DELEMENTS=60000 -DBITSNAP_NO_SIMD -fsanitize=thread -I. tests/test_engine.c -o "$t/engine" -lpthread -lm || exit 1
+${CC:-cc} -std=c99 -O1 -g1 -w -DELEMENTS=60000 -DBITSNAP_IMPLEMENTATION -DBITSNAP_NO_SIMD -fsanitize=thread -I. tests/test_engine.c -o "$t/engine" -lpthread -lm || exit 1
 if "$t/engine" >"$t/out" 2>&1; then echo "ok - $name"; else echo "not ok - $name"; grep -v '^ok' "$t/out" | head -n 30; fi

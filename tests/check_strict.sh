@@ -29,6 +29,6 @@ for compiler in gcc clang; do
     for standard in c11 c17 c++11 c++14 c++17 c++20; do compile $compiler $standard -fsyntax-only; done
     compile $compiler c99 -O0
     compile $compiler c99 -O3
-    compile $compiler c++17 -O2
+    compile $compiler c++17 -O0
     compile $compiler c99 -O2 -DBITSNAP_NO_SIMD
 done

@@ -292,7 +292,7 @@ class Program:
         self.name, self.lock, self.limit = name, threading.Lock(), None
 
     def build(self):
-        compiler = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-DTEST_FAILURES=1", "-I" + BUILD]
+        compiler = [os.environ.get("CC", "cc"), "-std=c99", "-O1", "-w", "-DTEST_FAILURES=1", "-DBITSNAP_IMPLEMENTATION", "-I" + BUILD]
         checked = ["-fsanitize=bounds,null", "-fsanitize-undefined-trap-on-error"]  # needs no library
         files = [os.path.join(ROOT, "tests", "test_%s.c" % self.name), "-o", os.path.join(BUILD, self.name), "-lpthread", "-lm"]
         if subprocess.run(compiler + checked + files, stderr=subprocess.DEVNULL).returncode:

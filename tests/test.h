@@ -62,6 +62,21 @@ static inline uint64_t test_random(void)
     return x ^ (x >> 31);
 }
 
+static inline int test_big_endian(void)
+{
+    const uint16_t one = 1;
+    return !*(const uint8_t *)&one;
+}
+
+/* A number of 8 bytes, the lowest first. */
+static inline uint64_t test_load64(const uint8_t *p)
+{
+    uint64_t x = 0;
+    unsigned i;
+    for (i = 8; i--;) x = x << 8 | p[i];
+    return x;
+}
+
 static inline size_t test_below(size_t n) { return n ? (size_t)(test_random() % n) : 0; }
 
 static inline void test_fill(void *p, size_t n)

@@ -3,7 +3,7 @@
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
-static const unsigned widths[] = { 1, 2, 4, 8 };
+static const unsigned element_widths[] = { 1, 2, 4, 8 };
 
 static void definition(const bitsnap_kernels *k, unsigned width, size_t n, int density)
 {
@@ -67,7 +67,7 @@ static void partition_and_merge(void)
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++)
         for (w = 0; w < 4; w++)
             for (n = 0; n < 1100; n += n < 140 ? 1 : 31)
-                for (density = 0; density < 4; density++) definition(k, widths[w], n, density);
+                for (density = 0; density < 4; density++) definition(k, element_widths[w], n, density);
 }
 
 static void every_mask_of_a_byte(void)
@@ -84,7 +84,7 @@ static void every_mask_of_a_byte(void)
     }
 }
 
-static void wrong_arguments(void)
+static void wrong_lists(void)
 {
     uint8_t x[8] = { 0 };
     CHECK(bitsnap_mask_split(NULL, 3, x, 1, x, x, 1, x, 1) == BITSNAP_E_ARGUMENT);
@@ -101,6 +101,6 @@ int main(void)
     test_program = "bitmask";
     RUN(every_mask_of_a_byte);
     RUN(partition_and_merge);
-    RUN(wrong_arguments);
+    RUN(wrong_lists);
     return test_failures != 0;
 }

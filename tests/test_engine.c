@@ -7,7 +7,6 @@ int main(void)
     return 0;
 }
 #else
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"

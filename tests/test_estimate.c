@@ -1,7 +1,6 @@
 /* What a buffer would take is guessed near to what it takes, with its dtype and the byte that the first element begins at. */
 #include "test.h"
 #include <time.h>
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 #include "data.h"
 

@@ -4,7 +4,6 @@
  *   FEW=1   a tenth of the work (tests/mutants.py), as QUICK=1 under sanitizers */
 #include "test.h"
 #include "vectors.h"
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
@@ -134,7 +133,7 @@ static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, 
               "%s: tensor %lu", what, (unsigned long)i);
         out = guarded_alloc((size_t)n * width / 8, 0);
         CHECK(!bitsnap_file_read(f, t, out.p, from, n), "%s: %s", what, f->error.message);
-        if (!BSN_BIG_ENDIAN) CHECK(!n || !memcmp(out.p, source + data + t->begin + from * width / 8, (size_t)n * width / 8), "%s: elements of tensor %lu", what, (unsigned long)i);
+        if (!test_big_endian()) CHECK(!n || !memcmp(out.p, source + data + t->begin + from * width / 8, (size_t)n * width / 8), "%s: elements of tensor %lu", what, (unsigned long)i);
         guarded_free(out);
         CHECK(bitsnap_file_read(f, t, NULL, elements, 1) == BITSNAP_E_ARGUMENT, "%s: an element too many", what);
     }
@@ -481,7 +480,7 @@ static void damaged_bases(void)
 static unsigned ask(bitsnap_file *f, const bytes *m, uint8_t *out)
 {
     static const char *const names[] = { "layers.1.w", "layers.3.w", "layers.9.w\xC3\xA4\n", "layers.50.w", "blocks.10.w", "" };
-    const uint64_t data = bsn_load64(m->p) + 8;
+    const uint64_t data = test_load64(m->p) + 8;
     bitsnap_tensor t;
     bitsnap_file_frame frame;
     uint64_t frames, k;
@@ -618,7 +617,7 @@ static int sink_write(void *context, const void *p, size_t size)
 static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_file *const *bases, size_t base_count, const bitsnap_memory *memory,
                                   bitsnap_file_error *e)
 {
-    const size_t text = (size_t)bsn_load64(m->p);
+    const size_t text = (size_t)test_load64(m->p);
     const bitsnap_sink sink = { sink_write, x };
     bitsnap_file_writer w;
     size_t at = 8 + text, n;
@@ -675,7 +674,7 @@ static void written_files(void)
 /* Every third tensor of a model, as a file of its own. */
 static bytes part_of(const bytes *m, unsigned which)
 {
-    const size_t text_size = (size_t)bsn_load64(m->p);
+    const size_t text_size = (size_t)test_load64(m->p);
     bitsnap_safetensors s;
     bitsnap_file_error e;
     bitsnap_tensor *t;

@@ -1,7 +1,6 @@
 /* The frozen frames of tests/golden.txt: they decode to the elements that stand beside them, or are rejected by the
  * condition that does; every truncation and every flipped bit of the good ones, and of their bases, is noticed. */
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
 static uint8_t workspace[1 << 24];
@@ -98,7 +97,7 @@ static void golden_frames(void)
 int main(void)
 {
     test_program = "golden";
-    if (BSN_BIG_ENDIAN) {
+    if (test_big_endian()) {
         SKIP("golden_frames", "the elements of golden.txt are little-endian");
         return 0;
     }

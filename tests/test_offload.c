@@ -3,7 +3,6 @@
  * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
 #define BITSNAP_OFFLOAD
 #include "data.h"
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
 #define DEVICE ((size_t)16 << 20)

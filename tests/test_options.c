@@ -1,7 +1,6 @@
 /* What bitsnap_workspace_size and bitsnap_bound tell: enough for every option, and not a byte more of workspace. */
 #include "test.h"
 
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap.h"
 #include "data.h"
 

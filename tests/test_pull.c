@@ -2,7 +2,6 @@
  * elements go nowhere, in a workspace that is no larger than it has to be. */
 #include "test.h"
 
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap.h"
 
 static void sizes_after_errors(void)

@@ -6,7 +6,6 @@
 
 #include <math.h>
 
-#define BITSNAP_IMPLEMENTATION
 #include "bitsnap.h"
 
 #include "docs/examples/tool/console/fault.c"
