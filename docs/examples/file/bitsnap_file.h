@@ -378,6 +378,9 @@ BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, con
  * (FORMAT.md, 8.3). */
 BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, const char *text, size_t size,
                                               const bitsnap_memory *memory, bitsnap_file_error *error);
+/* The same of a text that has been parsed. */
+BITSNAP_API bitsnap_status bitsnap_tree_tensors(uint8_t **entries, size_t *count, const bitsnap_safetensors *s,
+                                                const bitsnap_memory *memory, bitsnap_file_error *error);
 
 #ifdef __cplusplus
 }
@@ -940,6 +943,29 @@ static bitsnap_tensor *bsf_add_tensor(bsf_parser *p, size_t *capacity)
     return &s->tensors[s->count++];
 }
 
+static int bsf_by_number(const void *x, const void *y)
+{
+    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Whether two tensors may have one name: not where names are in order, as in many files, or their hashes are all others. */
+static int bsf_may_repeat(const bitsnap_safetensors *s)
+{
+    const bitsnap_tensor *t = s->tensors;
+    uint64_t *hashes;
+    size_t i = 1, n = 1;
+    while (i < s->count && bitsnap_slice_compare(t[i - 1].name, t[i].name) < 0) i++;
+    if (i >= s->count) return 0;
+    hashes = (uint64_t *)bsf_resize(s->memory, NULL, s->count * sizeof *hashes);
+    if (!hashes) return 1;
+    for (i = 0; i < s->count; i++) hashes[i] = bitsnap_hash(t[i].name.at, t[i].name.size);
+    bsf_sort(hashes, s->count, sizeof *hashes, bsf_by_number);
+    while (n < s->count && hashes[n - 1] != hashes[n]) n++;
+    bsf_release(s->memory, hashes);
+    return n < s->count;
+}
+
 static int bsf_order_of_names_and_places(const void *a, const void *b)
 {
     const bitsnap_tensor *x = (const bitsnap_tensor *)a, *y = (const bitsnap_tensor *)b;
@@ -951,6 +977,7 @@ static int bsf_order_of_names_and_places(const void *a, const void *b)
 static void bsf_keep_last(bitsnap_safetensors *s)
 {
     size_t i, n = 0;
+    if (!bsf_may_repeat(s)) return;
     bsf_sort(s->tensors, s->count, sizeof *s->tensors, bsf_order_of_names_and_places);
     for (i = 0; i < s->count; i++)
         if (i + 1 == s->count || bitsnap_slice_compare(s->tensors[i].name, s->tensors[i + 1].name)) s->tensors[n++] = s->tensors[i];
@@ -1707,10 +1734,22 @@ BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uin
     }
 }
 
-static int bsf_by_number(const void *x, const void *y)
+BITSNAP_API bitsnap_status bitsnap_tree_tensors(uint8_t **entries, size_t *count, const bitsnap_safetensors *s,
+                                                const bitsnap_memory *memory, bitsnap_file_error *error)
 {
-    const uint64_t a = *(const uint64_t *)x, b = *(const uint64_t *)y;
-    return (a > b) - (a < b);
+    uint64_t *names = (uint64_t *)bsf_resize(memory, NULL, s->count * sizeof *names);
+    size_t i;
+    *entries = (uint8_t *)names;
+    *count = names ? s->count : 0;
+    if (!names) return bsf_no_memory(error);
+    for (i = 0; i < s->count; i++)
+        names[i] = bitsnap_hash(s->tensors[i].name.at, s->tensors[i].name.size) << 32 | s->tensors[i].place;
+    bsf_sort(names, s->count, sizeof *names, bsf_by_number);
+    for (i = 0; i < s->count; i++) { /* little-endian, in place */
+        const uint64_t x = names[i];
+        bsf_store((uint8_t *)names + 8 * i, x, 8);
+    }
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, const char *text, size_t size,
@@ -1718,28 +1757,13 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
 {
     bitsnap_file_error ignored;
     bitsnap_safetensors s;
-    uint64_t *names;
-    size_t i;
+    bitsnap_status status = BITSNAP_OK;
     *entries = NULL;
     *count = 0;
-    if (bitsnap_safetensors_names(&s, text, size, memory, &ignored)) {
-        bitsnap_safetensors_free(&s);
-        return ignored.status == BITSNAP_E_WORKSPACE ? bsf_no_memory(error) : BITSNAP_OK;
-    }
-    names = (uint64_t *)bsf_resize(memory, NULL, s.count * sizeof *names);
-    if (names) {
-        for (i = 0; i < s.count; i++)
-            names[i] = bitsnap_hash(s.tensors[i].name.at, s.tensors[i].name.size) << 32 | s.tensors[i].place;
-        bsf_sort(names, s.count, sizeof *names, bsf_by_number);
-        for (i = 0; i < s.count; i++) { /* little-endian, in place */
-            const uint64_t x = names[i];
-            bsf_store((uint8_t *)names + 8 * i, x, 8);
-        }
-        *entries = (uint8_t *)names;
-        *count = s.count;
-    }
+    if (!bitsnap_safetensors_names(&s, text, size, memory, &ignored)) status = bitsnap_tree_tensors(entries, count, &s, memory, error);
+    else if (ignored.status == BITSNAP_E_WORKSPACE) status = bsf_no_memory(error);
     bitsnap_safetensors_free(&s);
-    return names ? BITSNAP_OK : bsf_no_memory(error);
+    return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const uint8_t *records, uint64_t count, uint64_t source_size,

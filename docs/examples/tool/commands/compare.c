@@ -95,6 +95,7 @@ static int open_side(job *j, side *s, const base *b, const char *path)
         s->text_size = s->reader.text_size;
         s->model = &s->own_model;
         if (safetensors_parse(&s->own_model, s->text, s->text_size, j->f)) return 1;
+        s->reader.model = s->model;
     } else if (j->o->dtype) {
         return open_raw(s);
     } else {

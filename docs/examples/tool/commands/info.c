@@ -111,6 +111,7 @@ static int look(job *j, const char *path)
     raw = !j->with_text;
     progress_set_total(&j->progress, j->reader.claimed);
     if (!raw && safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
+    j->reader.model = raw ? NULL : &j->model;
     if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
     j->reader.observer.note = tally_note;
     j->reader.observer.context = &j->tally;

@@ -38,6 +38,12 @@ int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, 
     return bitsnap_tree_names(entries, count, text, size, NULL, &e) ? fault_memory(f) : 0;
 }
 
+int tree_tensors(uint8_t **entries, size_t *count, const safetensors *s, fault *f)
+{
+    bitsnap_file_error e;
+    return bitsnap_tree_tensors(entries, count, s, NULL, &e) ? fault_memory(f) : 0;
+}
+
 int container_failed(const bitsnap_file_error *e, fault *f)
 {
     static const char damaged[] = "; take another copy of the file";

@@ -414,7 +414,7 @@ static int expect_end(file_reader *r, size_t names, uint8_t **record, size_t *si
     int failed = 0;
     *size = (size_t)(BITSNAP_END_PREFIX + records + bitsnap_tree_size(names, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX);
     if (names && r->text) {
-        failed = tree_names(&entries, &count, r->text, r->text_size, f);
+        failed = r->model ? tree_tensors(&entries, &count, r->model, f) : tree_names(&entries, &count, r->text, r->text_size, f);
         if (!failed && count != names)
             failed = fail_at(f, 26, r->in->offset + 4, count ? "the number of names is another than that of the tensors" : "names, but the text has none");
     }

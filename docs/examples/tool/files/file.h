@@ -184,6 +184,7 @@ typedef struct file_reader {
     uint64_t done;         /* bytes of the source so far */
     char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
     size_t text_size;
+    const safetensors *model; /* the text as it has been parsed, where somebody sets it who has done that; or null */
     file_link link;        /* of a delta */
     const file_base *base; /* what was given as its base */
     file_range range;      /* of the base: of the next frame, where `placed` */
