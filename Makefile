@@ -105,7 +105,7 @@ test: $(B)/bitsnap $(TESTS)
 # compiled once for the tests that need no more than its declarations; the others look inside, and have it in them
 $(B)/tests/codec.o: docs/examples/tool/bitsnap.c $(HEADERS)
 	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -DBITSNAP_OFFLOAD -I. -c $< -o $@
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
 LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C)),$(TESTS_C))
 $(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o

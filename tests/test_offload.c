@@ -2,6 +2,7 @@
  * is done at once or when its queue is waited for, or the other one; they decline at random, fail half-way, say wrong things of good
  * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
 #define BITSNAP_OFFLOAD
+#define BITSNAP_IMPLEMENTATION
 #include "data.h"
 #include "bitsnap_simd.h"
 

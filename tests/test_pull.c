@@ -63,7 +63,7 @@ static void constant_blocks(void)
                 CHECK(!bitsnap_encoder_push_block(&b, &s, block, size), "%lu elements: %s", (unsigned long)count, bitsnap_message(&b));
             }
             CHECK(!bitsnap_encoder_end(&b, &s, frame, sizeof frame, &size), "%s", bitsnap_message(&b));
-            CHECK(bsn_load64(frame + size - 44) == bitsnap_content_id(elements, count, dtype), "%lu elements", (unsigned long)count);
+            CHECK(test_load64(frame + size - 44) == bitsnap_content_id(elements, count, dtype), "%lu elements", (unsigned long)count);
             guarded_free(g);
             if (log2 < 16) continue; /* where pulling without elements forms no content id */
             g = exactly(&b, (size_t)4 << 20);
