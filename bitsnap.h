@@ -673,8 +673,8 @@ typedef struct bitsnap_work {
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
     uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
-    uint32_t cells;        /* decode: of an octave, of a frame that is quantized so; else 0 */
-    uint32_t columns;      /* decode: of the frame, 0 none; 2^32 - 1: that or more */
+    uint32_t cells;        /* of an octave, of a frame that is quantized so; else 0 */
+    uint32_t columns;      /* of the frame, 0 none; 2^32 - 1: that or more */
 } bitsnap_work;
 
 /* flags */
@@ -747,9 +747,10 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
 #ifndef BITSNAP_NO_ENCODE
 /* encode: the frames that bitsnap_encode would make, of elements on the device, to destinations of bitsnap_bound() bytes. Blocks that
  * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all, on
- * b->workers threads; with BITSNAP_CONTENT_ID on one. That they hold the right elements is the device's word. With o->trusted
- * it is also its word that they can be decoded: only their sizes are looked at, and a frame may be bad, which bitsnap_test tells.
- * Not with a base, of b or of a request, or a quantizer. o->host must be there. b->workspace: bitsnap_offload_encode_workspace() bytes. */
+ * b->workers threads; with BITSNAP_CONTENT_ID on one. That they hold the right elements, and what is certified of them, is the device's
+ * word. With o->trusted it is also its word that they can be decoded: only their sizes are looked at, and a frame may be bad, which
+ * bitsnap_test tells. Clusters are the host's. Not with a base, of b or of a request. o->host must be there.
+ * b->workspace: bitsnap_offload_encode_workspace() bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
 #endif
@@ -12840,6 +12841,8 @@ BSN_ASSERT(work_is_as_devices_have_it, sizeof(bitsnap_work) == 64 && sizeof(bits
 
 static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
 
+static uint32_t bsn_columns_of(const bitsnap_info *info) { return info->columns < UINT32_MAX ? (uint32_t)info->columns : UINT32_MAX; }
+
 static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
 {
     bsn_offload_room room = { 0, 0, 0, 0 };
@@ -12909,7 +12912,6 @@ static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_
     size_t i, needed;
     bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests"
                                          : b && encode && bsn_has_base(b) ? "base"
-                                         : b && encode && (b->quantizer.cells || b->quantizer.clusters) ? "quantizer"
                                          : b && (b->level < 0 || b->level > BITSNAP_BEST) ? "level"
                                          : b && b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL);
     for (i = 0; i < count && !status; i++) {
@@ -13136,7 +13138,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
         w->role = (uint8_t)opened->header.role;
         w->cells = info->cells;
-        w->columns = info->columns < 0xFFFFFFFF ? (uint32_t)info->columns : 0xFFFFFFFF;
+        w->columns = bsn_columns_of(info);
         batch->sent[batch->count++] = sent;
         batch->used += look.whole;
         behind = at.offset;
@@ -13274,6 +13276,7 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
     bsn_look look;
     memcpy(&s, &x->encoder, sizeof s);
     if (bsn_call_begin(&call, &x->d.host, &s, 0, 0)) memset(&call, 0, sizeof call); /* then none is good */
+    bsn_call_log(&call, &s, 0);
     for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < BSN_JOBS; i++) {
         const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
         const bitsnap_extent *extent = &batch->sent[i].extent;
@@ -13356,7 +13359,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         const uint64_t n = q->count - at < cell ? q->count - at : cell;
         size_t room = ((size_t)n * encoder.width + 28 + 15) & ~(size_t)15;
         bitsnap_work *w;
-        if (room > half) room = 0;
+        if (room > half || info.clusters) room = 0; /* no device makes clusters */
         if (batch->count == BSN_BATCH || half - batch->used < room) {
             status = bsn_sender_launch(x, *queue);
             *queue ^= 1;
@@ -13374,6 +13377,8 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         w->count = (uint32_t)n;
         w->dtype = (uint8_t)q->dtype;
         w->level = (uint8_t)(d->b->level ? d->b->level : BITSNAP_DEFAULT);
+        w->cells = info.cells;
+        w->columns = bsn_columns_of(&info);
         w->flags = (uint8_t)(info.checks ? BITSNAP_WORK_CHECKS : 0);
         batch->sent[batch->count].info = info;
         batch->sent[batch->count].extent.first = at;

@@ -12,13 +12,14 @@ if [ $? -ne 0 ] || [ -s "$t/log" ]; then echo "not ok - offload: fibers do not c
 ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-300}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
 if ! command -v clang >/dev/null; then
     echo "skip - offload as OpenCL C: needs clang"
-elif printf '#include "encode.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSION__=120 -Xclang -finclude-default-header -Wall -Wextra -Werror \
+elif printf '#include "quantize.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSION__=120 -Xclang -finclude-default-header -Wall -Wextra -Werror \
     -fsyntax-only -Idocs/examples/offload - 2>"$t/log"; then
     echo "ok - offload as OpenCL C 1.2"
 else
     echo "not ok - offload as OpenCL C 1.2"; head -n 20 "$t/log"
 fi
-# opencl.h on PoCL; the kernels under Oclgrind, which interprets, and knows of accesses outside of memory, and of barriers that some do not come to
+# opencl.h on PoCL; the kernels under Oclgrind, which interprets, and knows of accesses outside of memory, and of barriers that some do not
+# come to. It counts the local memory of all kernels together.
 if ! printf '#define CL_TARGET_OPENCL_VERSION 200\n#include <CL/cl.h>\nint main(void) { return clGetPlatformIDs(0, 0, 0) == 1; }\n' |
     "${CC:-cc}" -x c - -lOpenCL -o "$t/cl" 2>"$t/log"; then
     echo "skip - offload with OpenCL: needs ocl-icd-opencl-dev"
@@ -29,7 +30,7 @@ else
     POCL_CACHE_DIR="$t/pocl" "$t/opencl" 2>"$t/log" || { echo "not ok - offload: opencl.h"; head -n 20 "$t/log"; }
     if ! command -v oclgrind >/dev/null; then
         echo "skip - offload under Oclgrind: needs oclgrind"
-    elif ! ROUNDS=30 oclgrind --max-errors 20 --log "$t/errors" "$t/kernels" 2>"$t/log" || [ -s "$t/errors" ]; then
+    elif ! ROUNDS=30 oclgrind --local-mem-size 65536 --max-errors 20 --log "$t/errors" "$t/kernels" 2>"$t/log" || [ -s "$t/errors" ]; then
         echo "not ok - offload under Oclgrind"; head -n 20 "$t/log" "$t/errors"
     fi
 fi

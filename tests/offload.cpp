@@ -11,13 +11,15 @@
 #define ST_DECLINED ((u32)BITSNAP_E_UNSUPPORTED)
 typedef uint8_t u8;
 typedef uint32_t u32;
+typedef unsigned long long u64;
 #else
 #include "docs/examples/offload/fibers.h"
-#include "docs/examples/offload/encode.h"
+#include "docs/examples/offload/quantize.h"
 #endif
 #include "data.h"
 #include "vectors.h"
 #include <dirent.h>
+#include <math.h>
 
 #define MEMORY (48u << 10)
 #define SCRATCH (1024u << 10)
@@ -39,7 +41,7 @@ static unsigned long equal, refused, declined, forms[10], large; /* equal, of ea
 static struct {
     cl_context context;
     cl_command_queue queue;
-    cl_kernel kernel[3];
+    cl_kernel kernel[4];
     cl_mem heap, works, done, scratch;
     cl_ulong address;
 } device;
@@ -48,7 +50,7 @@ alignas(16) static u8 heap[HEAP];
 
 static bitsnap_done run(const bitsnap_work *work, int encode)
 {
-    const cl_kernel kernel = device.kernel[encode ? 2 : offload_has_words(work) ? 1 : 0];
+    const cl_kernel kernel = device.kernel[encode ? work->cells ? 3 : 2 : offload_has_words(work) ? 1 : 0];
     const cl_uint count = 1, scratch = SCRATCH, arena = LARGE_ARENA;
     const size_t items = 32;
     bitsnap_work there = *work;
@@ -79,8 +81,8 @@ static void memory_free(u8 *memory) { heap_used = memory && memory < heap + heap
 /* The first device: 0, or the error of OpenCL. */
 static cl_int device_begin(void)
 {
-    static const char *const source[2] = { "#include \"encode.h\"\n", "__kernel void address_of(__global ulong *to, __global u32 *memory) { *to = (size_t)memory; }\n" };
-    static const char *const names[3] = { "offload_decode", "offload_decode_deltas", "offload_encode" };
+    static const char *const source[2] = { "#include \"quantize.h\"\n", "__kernel void address_of(__global ulong *to, __global u32 *memory) { *to = (size_t)memory; }\n" };
+    static const char *const names[4] = { "offload_decode", "offload_decode_deltas", "offload_encode", "offload_encode_cells" };
     const size_t one = 1;
     cl_platform_id platform;
     cl_device_id id;
@@ -92,7 +94,7 @@ static cl_int device_begin(void)
     if (e) return e;
     const cl_program program = clCreateProgramWithSource(device.context, 2, (const char **)source, NULL, &e);
     if (!e) e = clBuildProgram(program, 1, &id, "-cl-opt-disable -I docs/examples/offload", NULL, NULL);
-    for (int i = 0; i < 3 && !e; i++) device.kernel[i] = clCreateKernel(program, names[i], &e);
+    for (int i = 0; i < 4 && !e; i++) device.kernel[i] = clCreateKernel(program, names[i], &e);
     const cl_kernel kernel = e ? NULL : clCreateKernel(program, "address_of", &e);
     if (!e) device.heap = clCreateBuffer(device.context, CL_MEM_READ_WRITE, HEAP, NULL, &e);
     if (!e) device.works = clCreateBuffer(device.context, CL_MEM_READ_WRITE, sizeof(bitsnap_work), NULL, &e);
@@ -116,7 +118,7 @@ static u32 scratch[SCRATCH / 4];
 static void run_group(void *argument)
 {
     Call *call = (Call *)argument;
-    (call->encode ? offload_encode : offload_has_words(call->work) ? offload_decode_deltas : offload_decode)(call->work, &call->done, 1, scratch, SCRATCH, MEMORY);
+    (call->encode ? call->work->cells ? offload_encode_cells : offload_encode : offload_has_words(call->work) ? offload_decode_deltas : offload_decode)(call->work, &call->done, 1, scratch, SCRATCH, MEMORY);
 }
 static bitsnap_done run(const bitsnap_work *work, int encode)
 {
@@ -389,7 +391,43 @@ static void damaged(void)
     CHECK((declined - none) * 20 < all && (equal - good) * 10 < all * 9, "of %lu %lu left to the host, %lu equal", all, declined - none, equal - good);
 }
 
-/* Blocks of floats: the codec's bytes, or left to the host. */
+/* A block of `elements`, the last of its frame: the codec's bytes, or left to the host (0). */
+static int encode_both(bitsnap *b, unsigned dtype, u64 first, size_t n, const char *what)
+{
+    const unsigned width = bitsnap_width((bitsnap_dtype)dtype);
+    size_t size = 0;
+    u8 *kept[2], head[64];
+    bitsnap_encoder encoder;
+    bitsnap_info info;
+    bitsnap_work work;
+    bitsnap_done done;
+    memset(&encoder, 0, sizeof encoder);
+    CHECK(!bitsnap_encoder_begin(b, &encoder, head, sizeof head, &size, first + n, (bitsnap_dtype)dtype), "%s", bitsnap_message(b));
+    CHECK(!bitsnap_read_info(&info, head, size), "header");
+    CHECK(!bitsnap_block_encode(b, frame, sizeof frame, &size, &info, elements, first, n), "%s: %s", what, bitsnap_message(b));
+    memset(&work, 0, sizeof work);
+    work.source = (uintptr_t)copy_of(elements, n * width, 0, &kept[0]);
+    work.size = (u32)(n * width + 28);
+    work.target = (uintptr_t)copy_of(elements, work.size, test_below(4), &kept[1]);
+    work.first = first;
+    work.header_check = info.header_check;
+    work.count = (u32)n;
+    work.dtype = (u8)dtype;
+    work.level = (u8)b->level;
+    work.cells = info.cells;
+    work.columns = (u32)info.columns;
+    work.flags = info.checks ? BITSNAP_WORK_CHECKS : 0;
+    done = run(&work, 1);
+    CHECK(done.status == 0 || done.status == ST_DECLINED, "status %u", done.status);
+    if (!done.status)
+        CHECK(done.size == size && !memcmp((const void *)(uintptr_t)work.target, frame, size), "%s, %lu elements of %s, level %d, %u cells, %u columns: other bytes",
+              what, (unsigned long)n, bitsnap_dtype_name((bitsnap_dtype)dtype), b->level, info.cells, (unsigned)info.columns);
+    memory_free(kept[0]);
+    memory_free(kept[1]);
+    return !done.status;
+}
+
+/* Blocks of floats. */
 static void encodes(void)
 {
     static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_F16, BITSNAP_F8_E4M3, BITSNAP_F8_E5M2 };
@@ -398,44 +436,82 @@ static void encodes(void)
         for (int shape = 0; shape < DATA_SHAPES; shape++)
             for (int level = 1; level <= 3; level++) {
                 if (SMALL && test_below(10)) continue;
-                const unsigned width = bitsnap_width((bitsnap_dtype)dtypes[i]);
                 const size_t n = SMALL ? 4096 + test_below(100) : test_below(3) ? 4096 + test_below(5000) : test_below(2) ? 32768 + test_below(20000) : 3900 + test_below(200);
-                size_t size = 0;
-                u8 *kept[2], head[64];
+                char what[40];
                 bitsnap b = options();
-                bitsnap_encoder encoder;
-                bitsnap_info info;
-                bitsnap_work work;
-                bitsnap_done done;
                 b.level = level;
                 if (test_below(4) == 0) b.flags = BITSNAP_NO_CHECKS;
                 data_fill(elements, n, dtypes[i], shape);
-                memset(&encoder, 0, sizeof encoder);
-                CHECK(!bitsnap_encoder_begin(&b, &encoder, head, sizeof head, &size, n, (bitsnap_dtype)dtypes[i]), "%s", bitsnap_message(&b));
-                CHECK(!bitsnap_read_info(&info, head, size), "header");
-                CHECK(!bitsnap_block_encode(&b, frame, sizeof frame, &size, &info, elements, 0, n), "%s", bitsnap_message(&b));
-                memset(&work, 0, sizeof work);
-                work.source = (uintptr_t)copy_of(elements, n * width, 0, &kept[0]);
-                work.size = (u32)(n * width + 28);
-                work.target = (uintptr_t)copy_of(elements, work.size, test_below(4), &kept[1]);
-                work.header_check = info.header_check;
-                work.count = (u32)n;
-                work.dtype = (u8)dtypes[i];
-                work.level = (u8)level;
-                work.flags = info.checks ? BITSNAP_WORK_CHECKS : 0;
-                done = run(&work, 1);
+                snprintf(what, sizeof what, "shape %d", shape);
+                made += (unsigned)encode_both(&b, dtypes[i], 0, n, what);
                 all++;
-                CHECK(done.status == 0 || done.status == ST_DECLINED, "status %u", done.status);
-                if (!done.status) {
-                    made++;
-                    CHECK(done.size == size && !memcmp((const void *)(uintptr_t)work.target, frame, size), "%s of shape %d, %lu elements, level %d: other bytes",
-                          bitsnap_dtype_name((bitsnap_dtype)dtypes[i]), shape, (unsigned long)n, level);
-                }
-                memory_free(kept[0]);
-                memory_free(kept[1]);
             }
     CHECK(made > all / (SMALL ? 12 : 6), "%u of %u", made, all);
     fprintf(stderr, "%u of %u blocks are encoded, the others are left to the host\n", made, all);
+}
+
+/* Moments of a matrix: products of a row's and a column's size, and of noise. */
+static void fill_moments(unsigned dtype, size_t n, size_t columns)
+{
+    static float of_column[8192];
+    const unsigned octaves = dtype == BITSNAP_F16 ? 6 : 1 + (unsigned)test_below(40), signs = (unsigned)test_below(2);
+    float of_row = 1;
+    for (size_t i = 0; i < columns; i++) of_column[i] = ldexpf(1 + (float)test_below(1000) / 1000, -(int)test_below(octaves));
+    for (size_t i = 0; i < n; i++) {
+        if (i % columns == 0) of_row = ldexpf(1 + (float)test_below(1000) / 1000, -(int)test_below(octaves));
+        const float x = of_row * of_column[i % columns] * (float)(1 + test_below(4000)) / 4000 * (signs && test_below(2) ? -1 : 1);
+        u32 bits;
+        memcpy(&bits, &x, 4);
+        if (dtype == BITSNAP_F16) bits = (bits >> 16 & 0x8000) | ((bits >> 23 & 255) < 113 ? bits >> 20 & 15 : ((bits & 0x7FFFFFFF) - 0x38000000) >> 13);
+        data_store(elements + i * bitsnap_width((bitsnap_dtype)dtype), dtype == BITSNAP_BF16 ? bits >> 16 : bits, bitsnap_width((bitsnap_dtype)dtype));
+    }
+}
+
+/* Real moments, where DATA says where they are. */
+static void encodes_moments(void)
+{
+    static const char *const names[] = { "adam_m", "adam_v" };
+    for (int i = 0; i < 2; i++) {
+        char path[500];
+        uint64_t head = 0;
+        bitsnap b = options();
+        snprintf(path, sizeof path, "%.400s/%s-1000.safetensors", getenv("DATA") ? getenv("DATA") : ".", names[i]);
+        FILE *f = fopen(path, "rb");
+        if (!f) continue;
+        CHECK(fread(&head, 8, 1, f) == 1 && !fseek(f, (long)head + (5 << 20), SEEK_SET) && fread(elements, 4, 20000, f) == 20000, "%s", path);
+        fclose(f);
+        b.level = 1 + i;
+        b.quantizer.cells = 35;
+        b.columns = i ? 192 : 0;
+        CHECK(encode_both(&b, BITSNAP_F32, 0, 20000, names[i]), "%s is left to the host", names[i]);
+    }
+}
+
+/* Blocks that are quantized. */
+static void encodes_cells(void)
+{
+    static const unsigned dtypes[] = { BITSNAP_F32, BITSNAP_F32, BITSNAP_BF16, BITSNAP_F16 };
+    const unsigned rounds = getenv("ROUNDS") ? (unsigned)strtoul(getenv("ROUNDS"), NULL, 10) / 8 : 400;
+    unsigned made = 0, all = 0;
+    for (; all < (SMALL ? 4 : rounds); all++) {
+        const unsigned dtype = dtypes[test_below(4)];
+        const int shape = (int)test_below(3 * DATA_SHAPES);
+        const size_t n = SMALL ? 2 + test_below(500) : test_below(4) == 0 ? 2 + test_below(70) : test_below(6) ? 2 + test_below(9000) : 16000 + test_below(49537);
+        const size_t columns = test_below(2) ? 0 : 16 + test_below(test_below(2) ? 100 : n / 4 + 1);
+        char what[40];
+        bitsnap b = options();
+        b.level = 1 + (int)test_below(2);
+        b.quantizer.cells = 1 + (unsigned)test_below(test_below(3) ? 128 : 2048);
+        b.columns = columns;
+        b.block_log2 = 16;
+        if (test_below(4) == 0) b.flags = BITSNAP_NO_CHECKS;
+        if (shape < DATA_SHAPES) data_fill(elements, n, dtype, shape);
+        else fill_moments(dtype, n, columns && columns <= 8192 ? columns : 100);
+        snprintf(what, sizeof what, "shape %d", shape);
+        made += (unsigned)encode_both(&b, dtype, 65536 * test_below(3), n, what);
+    }
+    CHECK(made > all / 4, "%u of %u", made, all);
+    fprintf(stderr, "%u of %u quantized blocks are encoded, the others are left to the host\n", made, all);
 }
 
 /* Of more bytes than 32 bits count: the host's. */
@@ -472,6 +548,8 @@ int main(void)
     if (!SMALL) RUN(vectors);
     RUN(made_up);
     RUN(damaged);
+    RUN(encodes_cells);
+    if (!SMALL) RUN(encodes_moments);
     for (unsigned form = 0; form < 10; form++) CHECK(SMALL || forms[form] > 5, "only %lu blocks of form %u", forms[form], form);
     CHECK(SMALL || large > 2, "only %lu large blocks of deltas", large);
     fprintf(stderr, "%lu blocks are equal, %lu are refused, %lu are left to the host\n", equal, refused, declined);

@@ -26,6 +26,10 @@ static const char kernels[] =
     "__kernel void offload_encode(KERNEL_PARAMETERS)\n"
     "{\n"
     "    for (u32 i = GROUP; i < count; i += GROUPS) done[i].status = ST_DECLINED;\n"
+    "}\n"
+    "__kernel void offload_encode_cells(KERNEL_PARAMETERS)\n"
+    "{\n"
+    "    for (u32 i = GROUP; i < count; i += GROUPS) done[i].status = ST_DECLINED;\n"
     "}\n";
 
 static cl_context context;

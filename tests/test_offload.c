@@ -1,6 +1,7 @@
 /* bitsnap_offload_decode, _apply and _encode, with devices that are the codec itself, behind addresses at which nothing is but for them: work
  * is done at once or when its queue is waited for, or the other one; they decline at random, fail half-way, say wrong things of good
  * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
+#define BITSNAP_IMPLEMENTATION
 #define BITSNAP_OFFLOAD
 #define BITSNAP_IMPLEMENTATION
 #include "data.h"
@@ -119,6 +120,8 @@ static uint32_t block_of(const bitsnap_work *w)
     info.block_log2 = dev.log2;
     info.checks = w->flags & BITSNAP_WORK_CHECKS;
     info.header_check = w->header_check;
+    info.cells = w->cells;
+    info.columns = w->columns;
     CHECK(!bitsnap_block_encode(&b, block, sizeof block, &size, &info, at_address(w->source), w->first, w->count) && size <= w->size,
           "the device: %s", bitsnap_message(&b));
     memcpy(at_address(w->target), block, size);
@@ -547,6 +550,39 @@ static void encodes(void)
         }
 }
 
+/* Likewise if they are quantized: the device has to know how, and clusters are the host's. */
+static void quantizes(void)
+{
+    static uint8_t out[1 << 20];
+    unsigned kind, round;
+    for (kind = GOOD; kind < FAILS; kind++)
+        for (round = 0; round < 12; round++) {
+            bitsnap_offload o = begin((int)kind);
+            bitsnap b = options();
+            bitsnap_request r;
+            const unsigned i = round % 3; /* BF16, F32, F16 */
+            make(0, 12);
+            r = requests[i];
+            outside(1, f[i].at, f[i].elements, f[i].count * bitsnap_width(r.dtype));
+            b.block_log2 = 12;
+            b.level = 1 + (int)test_below(3);
+            b.columns = test_below(2) ? 0 : 16 + test_below(600);
+            if (round < 9) b.quantizer.cells = 1 + (unsigned)test_below(300);
+            else b.quantizer.clusters = 2 + (unsigned)test_below(200);
+            o.trusted = kind == GOOD && round % 2;
+            r.destination = out;
+            r.size = sizeof out;
+            f[i].size = bitsnap_bound(&b, f[i].count, r.dtype);
+            f[i].frame = (uint8_t *)realloc(f[i].frame, f[i].size);
+            CHECK(!bitsnap_encode(&b, f[i].frame, f[i].size, &f[i].size, f[i].elements, f[i].count, r.dtype), "%s", bitsnap_message(&b));
+            CHECK(bitsnap_offload_encode_workspace(&b, &r, 1) <= workspace_size, "workspace");
+            CHECK(!bitsnap_offload_encode(&b, &o, &r, 1), "device %u: %s", kind, bitsnap_message(&b));
+            CHECK(r.size == f[i].size && !memcmp(out, f[i].frame, r.size), "device %u, round %u: other bytes", kind, round);
+            CHECK(round < 9 || !dev.decoded, "clusters");
+            CHECK(kind != GOOD || round >= 9 || dev.decoded, "round %u: by the host", round);
+        }
+}
+
 /* What the device has made is not looked at, but for its size. */
 static void trusts(void)
 {
@@ -772,7 +808,7 @@ static void arguments(void)
     b.base.data = workspace;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "base"), "%s", bitsnap_message(&b));
     b.base.data = NULL;
-    b.quantizer.cells = 8;
+    b.quantizer.cells = 2049;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "quantizer"), "%s", bitsnap_message(&b));
     b.quantizer.cells = 0;
     o.host = NULL;
@@ -809,6 +845,7 @@ int main(void)
     RUN(rest);
     RUN(applies);
     RUN(encodes);
+    RUN(quantizes);
     RUN(trusts);
     RUN(fails);
     RUN(changes);

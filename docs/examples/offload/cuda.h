@@ -9,7 +9,7 @@
 #ifndef OFFLOAD_CUDA_H
 #define OFFLOAD_CUDA_H
 
-#include "encode.h"
+#include "quantize.h"
 
 #include <string.h>
 
@@ -88,7 +88,9 @@ static int offload_cuda_decode(void *context, unsigned queue, const bitsnap_work
 }
 static int offload_cuda_encode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
 {
-    return offload_cuda_launch((const offload_cuda *)context, queue, offload_encode, 6 * MAX_ELEMENTS, works, done, count);
+    const u32 scratch = offload_scratch_to_encode(works, count);
+    return offload_cuda_launch((const offload_cuda *)context, queue, scratch > 6 * MAX_ELEMENTS ? offload_encode_cells : offload_encode,
+                               scratch, works, done, count);
 }
 
 static int offload_cuda_wait(void *context, unsigned queue)
@@ -127,6 +129,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
         cudaFuncSetAttribute(offload_decode, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaFuncSetAttribute(offload_decode_deltas, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaFuncSetAttribute(offload_encode, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
+        cudaFuncSetAttribute(offload_encode_cells, cudaFuncAttributeMaxDynamicSharedMemorySize, OFFLOAD_MEMORY) ||
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&groups, offload_decode, THREADS, OFFLOAD_MEMORY) ||
         cudaMallocHost(&c->host, staging) || cudaMalloc(&c->device, staging)) {
         offload_cuda_end(c);

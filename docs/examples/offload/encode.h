@@ -14,6 +14,7 @@ typedef struct Fork { /* a node in the making */
 typedef struct Coder { /* a list: RAW, CONST or a tree */
     Tree tree;
     u32 kind, count, escapes, size; /* symbols; those without a code; bytes */
+    u32 escape_code;
     u32 nodes, deepest, escape_at;  /* escape_at: where the list of the escapes is to stand, a byte of the target */
     Fork node[NODES];
     u32 before[257];                /* symbols whose codes are less, by code: bits from the top of a byte */
@@ -32,7 +33,7 @@ typedef struct Encoder {
     u8 length[260];
     u32 h[256], full[256]; /* counts: of the sample, then of the escapes; of all */
     u32 keys, kept, used, total, escapes, bits, most, taken[8]; /* of the tree being planned */
-    u32 status, varying, escape_code, end, escapes_in, rare_in, scratch_used;
+    u32 status, varying, end, escapes_in, rare_in, scratch_used;
     u32 part[4][WARPS];
     Group layout; /* of the block: width, e, planes, varying, value, plane */
 } Encoder;
@@ -173,14 +174,14 @@ PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *c
             else c->code[c->tree.symbol[i]] = (u8)at;
             at += 256u >> l;
         }
-        g->escape_code = escape_code;
+        c->escape_code = escape_code;
     }
     for (i = t; i < 256; i += THREADS) c->before[i] = 0;
     SYNC();
     UNROLL
     for (i = 0; i < 256 / THREADS; i++) {
         const u32 s = i * THREADS + t;
-        if (!has_code[i]) c->code[s] = (u8)g->escape_code;
+        if (!has_code[i]) c->code[s] = (u8)c->escape_code;
         ATOMIC_ADD(&c->before[c->code[s]], count[s]);
     }
     SYNC();
@@ -552,8 +553,8 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
     return ST_OK;
 }
 
-/* The list of the escapes: 0, or why the host has to. */
-FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap_work *work)
+/* The list of the escapes, raw where `shift` is 0: 0, or why the host has to. */
+FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
 {
     LOCAL Coder *c = &g->inner;
     u32 m, i, planned = 0;
@@ -568,7 +569,7 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const
         c->table[0] = 0;
         c->table_size = 1;
         c->size = 1 + c->count;
-        if (work->level != BITSNAP_FAST && c->count && g->most == c->count) {
+        if (shift && c->count && g->most == c->count) {
             for (i = 0; !g->h[i]; i++) {}
             c->kind = c->table[0] = 1;
             c->table[1] = (u8)i;
@@ -577,9 +578,9 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const
     }
     SYNC();
     m = c->count;
-    if (work->level == BITSNAP_FAST || m < 16 || c->kind == 1) return ST_OK;
+    if (!shift || m < 16 || c->kind == 1) return ST_OK;
     if (2 * g->h[0] > m) return ST_DECLINED;
-    planned = encode_plan(g, p, g->h, m, 9, 0);
+    planned = encode_plan(g, p, g->h, m, shift, 0);
     SYNC();
     if (planned && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
         LOCAL u32 *rare = g->full; /* which are done with */
@@ -592,8 +593,9 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const
 
 /* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group, eight symbols of a
  * work-item at a time. */
-FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m, u32 escape_code, u32 has_escape)
+FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m)
 {
+    const u32 escape_code = c->escape_code, has_escape = c->kind != 2;
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, groups = (m + 7) / 8, each = (groups + THREADS - 1) / THREADS * WARP;
     const u32 begin = warp * each < groups ? warp * each : groups, end = begin + each < groups ? begin + each : groups;
     GLOBAL u32 *words = (GLOBAL u32 *)symbols;
@@ -637,100 +639,122 @@ FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symb
     SYNC();
 }
 
+/* Where the list stands from byte `at` of the target on, to g->end, by one work-item: the list of its escapes is inside of it, so that
+ * the size of that has to be known. */
+FN void encode_place(LOCAL Encoder *g, u32 at, u32 scratch_size)
+{
+    LOCAL Coder *c = &g->inner;
+    u32 rare = 0, i;
+    for (i = 0; i < 256 && c->kind > 1; i++) rare += g->full[i];
+    g->escapes_in = MAX_ELEMENTS;
+    g->rare_in = g->escapes_in + ((c->count + 7) & ~7u);
+    g->scratch_used = g->rare_in + ((rare + 7) & ~7u);
+    g->status = c->kind > 1 ? encode_walk(g, c, 0, g->escapes_in, 1 + rare, scratch_size) : ST_OK;
+    if (!g->status && g->outer.kind > 1) g->status = encode_walk(g, &g->outer, at, 0, c->size, scratch_size);
+    for (i = 0; i < c->nodes; i++) c->node[i].at += g->outer.escape_at;
+    c->escape_at += g->outer.escape_at;
+    g->end = at + g->outer.size;
+}
+
+/* A list goes to byte `at` of the target, its symbols being at `symbols`; those that escape to `to`. By the whole group. */
+FN void encode_coded(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *symbols, GLOBAL u8 *to, GLOBAL u8 *target,
+                     u32 at)
+{
+    u32 i;
+    for (i = THREAD; i < c->table_size; i += THREADS) target[at + i] = c->table[i];
+    if (c->kind == 0)
+        for (i = THREAD; i < c->count; i += THREADS) target[at + 1 + i] = symbols[i];
+    if (c->kind > 1) {
+        encode_map(LANES_ g, c, symbols, to, c->count);
+        encode_nodes(LANES_ g, c, scratch, target);
+    }
+}
+FN void encode_list(LANES LOCAL Encoder *g, GLOBAL u8 *symbols, GLOBAL u8 *target, u32 at)
+{
+    LOCAL const Coder *c = &g->inner;
+    GLOBAL u8 *escapes = symbols + g->escapes_in, *rare = symbols + g->rare_in;
+    u32 i;
+    encode_coded(LANES_ g, &g->outer, symbols, symbols, escapes, target, at);
+    if (c->count) {
+        encode_coded(LANES_ g, c, symbols, escapes, rare, target, g->outer.escape_at);
+        if (c->kind > 1 && c->escapes) {
+            if (THREAD == 0) target[c->escape_at] = 0;
+            for (i = THREAD; i < c->escapes; i += THREADS) target[c->escape_at + 1 + i] = rare[i];
+        }
+    }
+    SYNC();
+}
+
+/* Head and check of a block whose body, from byte `body` to `end`, is there. Pieces of g->layout: what is hashed, from its first byte on. */
+FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_work *work, u32 form, u32 body, u32 end)
+{
+    const u32 head = form | (end - body) << 8, begin = (u32)(work->target & 3);
+    GLOBAL u8 *target = (GLOBAL u8 *)(size_t)work->target;
+    const Source s = source_of(work->target, end);
+    LOCAL Group *y = &g->layout;
+    u32 i;
+    SYNC();
+    if (THREAD == 0)
+        for (i = 0; i < 4; i++) target[i] = (u8)(head >> 8 * i);
+    if (work->flags & BITSNAP_WORK_CHECKS) { /* as they are looked at */
+        if (THREAD == 0) {
+            for (i = 0; i < y->planes; i++) y->plane[i] += begin;
+            for (i = 0; i < y->pieces.count; i++) y->pieces.at[i] += begin;
+            y->list += begin;
+            y->body = body + begin;
+        }
+        SYNC();
+        hash_pieces(&y->pieces, (ARENA u64 *)arena, s);
+        if (THREAD == 0) {
+            const u64 check = block_record(y, arena, work, head, s);
+            for (i = 0; i < 8; i++) target[4 + i] = (u8)(check >> 8 * i);
+        }
+    }
+    SYNC();
+}
+
 /* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
 FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
                     GLOBAL const bitsnap_work *work, u32 *size)
 {
-    const u32 n = work->count, checks = work->flags & BITSNAP_WORK_CHECKS, body = checks ? 12 : 4, t = THREAD;
-    const u32 width = work->dtype < 12 ? width_of[work->dtype] : 0;
+    const u32 n = work->count, body = work->flags & BITSNAP_WORK_CHECKS ? 12 : 4, t = THREAD;
+    const u32 width = work->dtype < 12 ? width_of[work->dtype] : 0, fast = work->level == BITSNAP_FAST;
     ARENA Plan *p = (ARENA Plan *)arena;
     GLOBAL u8 *symbols = (GLOBAL u8 *)scratch, *target = (GLOBAL u8 *)(size_t)work->target;
-    u32 status, i, outer_escape, inner_escape, inner_in, rare_in, end;
-    LOCAL Coder *c = &g->inner;
+    LOCAL Group *y = &g->layout;
+    u32 status, i, end;
     if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & 3) ||
-        (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
+        (!fast && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
         arena_size < (sizeof *p + 3) / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
     for (i = t; i < 256; i += THREADS) g->h[i] = g->full[i] = 0;
     for (i = t; i < 65; i += THREADS) ((LOCAL u32 *)g->length)[i] = 0;
     if (t == 0) g->varying = 0;
     SYNC();
-    encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && work->level != BITSNAP_FAST));
+    encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && !fast));
     if (!g->varying) return ST_DECLINED;
     status = encode_choose(LANES_ g, p, work);
     if (status) return status;
-    outer_escape = g->escape_code;
-    status = encode_choose_escapes(LANES_ g, p, work);
+    status = encode_choose_escapes(LANES_ g, p, fast ? 0 : 9);
     if (status) return status;
-    inner_escape = g->escape_code;
-    if (t == 0) { /* where everything is: the escapes stand inside of the outer list, whose end follows from their size */
-        u32 rare = 0;
-        g->end = encode_layout(g, work, target, body);
-        for (i = 0; i < 256 && c->kind > 1; i++) rare += g->full[i];
-        g->escapes_in = MAX_ELEMENTS;
-        g->rare_in = g->escapes_in + ((c->count + 7) & ~7u);
-        g->scratch_used = g->rare_in + ((rare + 7) & ~7u);
-        g->status = c->kind > 1 ? encode_walk(g, c, 0, g->escapes_in, 1 + rare, scratch_size) : ST_OK;
-        if (!g->status) g->status = encode_walk(g, &g->outer, g->end, 0, c->size, scratch_size);
-        for (i = 0; i < c->nodes; i++) c->node[i].at += g->outer.escape_at;
-        c->escape_at += g->outer.escape_at;
-        g->end += g->outer.size;
+    if (t == 0) {
+        encode_place(g, encode_layout(g, work, target, body), scratch_size);
+        for (i = 0; i < y->planes; i++) {
+            y->pieces.at[i] = y->plane[i];
+            y->pieces.size[i] = raw_plane_size(y->varying[i], n);
+        }
+        y->pieces.at[i] = y->list;
+        y->pieces.size[i] = g->end - y->list;
+        y->pieces.count = i + 1;
     }
     SYNC();
     status = g->status;
-    inner_in = g->escapes_in;
-    rare_in = g->rare_in;
     end = g->end;
     SYNC();
     if (status) return status;
     if (end - body >= n * width) return ST_DECLINED; /* must gain a byte */
-    encode_planes(&g->layout, work->source, target, n);
-    for (i = t; i < g->outer.table_size; i += THREADS) target[g->layout.list + i] = g->outer.table[i];
-    encode_map(LANES_ g, &g->outer, symbols, symbols + inner_in, n, outer_escape, g->outer.kind != 2);
-    encode_nodes(LANES_ g, &g->outer, symbols, target);
-    if (c->count) {
-        const u32 at = g->outer.escape_at;
-        for (i = t; i < c->table_size; i += THREADS) target[at + i] = c->table[i];
-        if (c->kind == 0)
-            for (i = t; i < c->count; i += THREADS) target[at + 1 + i] = symbols[inner_in + i];
-        if (c->kind > 1) {
-            encode_map(LANES_ g, c, symbols + inner_in, symbols + rare_in, c->count, inner_escape, c->kind != 2);
-            encode_nodes(LANES_ g, c, symbols, target);
-            if (c->escapes) {
-                if (t == 0) target[c->escape_at] = 0;
-                for (i = t; i < c->escapes; i += THREADS) target[c->escape_at + 1 + i] = symbols[rare_in + i];
-            }
-        }
-    }
-    SYNC();
-    if (t == 0) {
-        const u32 head = 2 | (end - body) << 8;
-        for (i = 0; i < 4; i++) target[i] = (u8)(head >> 8 * i);
-    }
-    if (checks) { /* as they are looked at */
-        const Source s = source_of(work->target, end);
-        LOCAL Group *y = &g->layout;
-        const u32 begin = (u32)(work->target & 3);
-        u32 k;
-        if (t == 0) {
-            for (k = 0; k < y->planes; k++) {
-                y->plane[k] += begin;
-                y->pieces.at[k] = y->plane[k];
-                y->pieces.size[k] = raw_plane_size(y->varying[k], n);
-            }
-            y->list += begin;
-            y->pieces.at[k] = y->list;
-            y->pieces.size[k] = end + begin - y->list;
-            y->pieces.count = k + 1;
-            y->body = body + begin;
-        }
-        SYNC();
-        hash_pieces(&y->pieces, (ARENA u64 *)arena, s);
-        if (t == 0) {
-            const u64 check = block_record(y, arena, work, 2 | (end - body) << 8, s);
-            for (i = 0; i < 8; i++) target[4 + i] = (u8)(check >> 8 * i);
-        }
-    }
-    SYNC();
+    encode_planes(y, work->source, target, n);
+    encode_list(LANES_ g, symbols, target, y->list);
+    encode_head(g, arena, work, 2, body, end);
     *size = end;
     return ST_OK;
 }

@@ -1,15 +1,15 @@
 /* opencl.h - a bitsnap_offload for OpenCL devices with shared virtual memory (2.0 or later; coarse buffers, which all of them have): two
- * queues, staging memory, and the kernels of decode.h and encode.h. C99 or C++; define BITSNAP_OFFLOAD before bitsnap.h.
+ * queues, staging memory, and the kernels of decode.h, encode.h and quantize.h. C99 or C++; define BITSNAP_OFFLOAD before bitsnap.h.
  * MIT licence, see bitsnap.h.
  *
  *     offload_opencl c;
  *     bitsnap_offload o;
- *     if (offload_opencl_begin(&c, &o, context, device, "#include \"encode.h\"\n", "-I docs/examples/offload",
+ *     if (offload_opencl_begin(&c, &o, context, device, "#include \"quantize.h\"\n", "-I docs/examples/offload",
  *                              64 << 20, 256 << 20)) ...
  *     bitsnap_offload_decode(&b, &o, requests, count);       elements and bases: memory of clSVMAlloc
  *     offload_opencl_end(&c);
  *
- * A program that carries its kernels has them as text: cc -E -P -D__OPENCL_VERSION__ docs/examples/offload/encode.h */
+ * A program that carries its kernels has them as text: cc -E -P -D__OPENCL_VERSION__ docs/examples/offload/quantize.h */
 #ifndef OFFLOAD_OPENCL_H
 #define OFFLOAD_OPENCL_H
 
@@ -23,7 +23,7 @@
 
 #include "sizes.h"
 
-enum { OFFLOAD_OPENCL_DECODE, OFFLOAD_OPENCL_DELTAS, OFFLOAD_OPENCL_ENCODE };
+enum { OFFLOAD_OPENCL_DECODE, OFFLOAD_OPENCL_DELTAS, OFFLOAD_OPENCL_ENCODE, OFFLOAD_OPENCL_CELLS, OFFLOAD_OPENCL_KERNELS };
 
 typedef struct offload_opencl_queue {
     cl_command_queue queue;
@@ -35,7 +35,7 @@ typedef struct offload_opencl {
     offload_opencl_queue queue[2];
     cl_context context;
     cl_program program;
-    cl_kernel kernel[3];
+    cl_kernel kernel[OFFLOAD_OPENCL_KERNELS];
     void *host, *device;
     size_t scratch_size;   /* of each queue */
     cl_uint groups;        /* that the device runs at once, about */
@@ -122,7 +122,9 @@ static int offload_opencl_decode(void *context, unsigned queue, const bitsnap_wo
 static int offload_opencl_encode(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count)
 {
     offload_opencl *c = (offload_opencl *)context;
-    return offload_opencl_launch(c, queue, c->kernel[OFFLOAD_OPENCL_ENCODE], 6 * MAX_ELEMENTS, works, done, count);
+    const cl_uint scratch = offload_scratch_to_encode(works, count);
+    return offload_opencl_launch(c, queue, c->kernel[scratch > 6 * MAX_ELEMENTS ? OFFLOAD_OPENCL_CELLS : OFFLOAD_OPENCL_ENCODE],
+                                 scratch, works, done, count);
 }
 
 static int offload_opencl_wait(void *context, unsigned queue)
@@ -142,7 +144,7 @@ static void offload_opencl_end(offload_opencl *c)
         offload_opencl_free_works(&c->queue[k]);
         if (c->queue[k].scratch) clReleaseMemObject(c->queue[k].scratch);
     }
-    for (k = 0; k < 3; k++)
+    for (k = 0; k < OFFLOAD_OPENCL_KERNELS; k++)
         if (c->kernel[k]) clReleaseKernel(c->kernel[k]);
     if (c->program) clReleaseProgram(c->program);
     if (c->device) clSVMFree(c->context, c->device);
@@ -152,11 +154,11 @@ static void offload_opencl_end(offload_opencl *c)
 
 /* The program has the kernels: `source` and `options` are those of clBuildProgram. `staging` bytes of the host and as many of the device,
  * and `scratch` bytes of the device, half of them for each queue: a group takes 416 to 608 KiB, 1056 for a block with a base,
- * QUANTIZED or SCALED, 544 to encode. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the error of OpenCL. */
+ * QUANTIZED or SCALED; to encode 544, or quantized 864. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the error of OpenCL. */
 static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_context context, cl_device_id device, const char *source,
                                    const char *options, size_t staging, size_t scratch)
 {
-    static const char *const names[3] = { "offload_decode", "offload_decode_deltas", "offload_encode" };
+    static const char *const names[] = { "offload_decode", "offload_decode_deltas", "offload_encode", "offload_encode_cells" };
     cl_uint units = 1;
     unsigned k;
     cl_int e;
@@ -166,7 +168,7 @@ static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_con
     c->scratch_size = scratch / 2;
     c->program = clCreateProgramWithSource(context, 1, &source, NULL, &e);
     if (!e) e = clBuildProgram(c->program, 1, &device, options, NULL, NULL);
-    for (k = 0; k < 3 && !e; k++) c->kernel[k] = clCreateKernel(c->program, names[k], &e);
+    for (k = 0; k < OFFLOAD_OPENCL_KERNELS && !e; k++) c->kernel[k] = clCreateKernel(c->program, names[k], &e);
     for (k = 0; k < 2 && !e; k++) {
         c->queue[k].queue = clCreateCommandQueueWithProperties(context, device, NULL, &e);
         if (!e) c->queue[k].scratch = clCreateBuffer(context, CL_MEM_READ_WRITE | CL_MEM_HOST_NO_ACCESS, c->scratch_size, NULL, &e);

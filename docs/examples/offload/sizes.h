@@ -15,6 +15,13 @@ static inline int offload_has_words(const bitsnap_work *work)
     return work->role || (work->head & 255) == 6 || (work->head & 255) == 7;
 }
 
+/* The same to encode: lists, or with cells also words, tables and scales. */
+static inline uint32_t offload_scratch_to_encode(const bitsnap_work *works, size_t count)
+{
+    while (count && !works[count - 1].cells) count--;
+    return (count ? 11 : 6) * MAX_ELEMENTS;
+}
+
 /* Scratch memory that a group needs for these blocks: symbols of each plane or what deltas need, lists inside of lists, an arena for
  * planes that are too large for the group's own. */
 static inline uint32_t offload_scratch_of(const bitsnap_work *works, size_t count)
