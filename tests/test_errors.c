@@ -269,7 +269,7 @@ static size_t constant(uint8_t *to, uint64_t count, bitsnap_dtype dtype)
     s.index = index, s.index_capacity = sizeof index;
     CHECK(!bsn_push_note(&call, &s, p, bsn_load32(p)));
     s.position = count;
-    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, p + 12, 0, count, count, s.width);
+    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.width);
     CHECK(!bitsnap_encoder_end(&b, (bitsnap_encoder *)(void *)&s, p + 12 + s.width, 128, &end));
     return at + 12 + s.width + end;
 }

@@ -3,7 +3,6 @@
  * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
 #define BITSNAP_IMPLEMENTATION
 #define BITSNAP_OFFLOAD
-#define BITSNAP_IMPLEMENTATION
 #include "data.h"
 #include "bitsnap_simd.h"
 
