@@ -748,7 +748,7 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
 /* encode: the frames that bitsnap_encode would make, of elements on the device, to destinations of bitsnap_bound() bytes. Blocks that
  * the device declines are encoded by the host, as are those that are not good when it decodes them, which it does with all, on
  * b->workers threads; with BITSNAP_CONTENT_ID on one. That they hold the right elements, and what is certified of them, is the device's
- * word. With o->trusted it is also its word that they can be decoded: only their sizes are looked at, and a frame may be bad, which
+ * word. With o->trusted, and no content id, so is that they can be decoded: only their sizes are looked at, and a frame may be bad, which
  * bitsnap_test tells. Clusters are the host's. Not with a base, of b or of a request. o->host must be there.
  * b->workspace: bitsnap_offload_encode_workspace() bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
@@ -13040,14 +13040,15 @@ static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const ui
     return o->upload(o->context, queue, o->device + at, from, size) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
-static bitsnap_status bsn_offload_launch(bsn_device *d, unsigned queue)
+/* `code` is the device's function, or null. */
+static bitsnap_status bsn_device_launch(bsn_device *d, unsigned queue,
+                                        int (*code)(void *, unsigned, const bitsnap_work *, bitsnap_done *, size_t))
 {
-    const bitsnap_offload *o = d->o;
     bsn_batch *batch = &d->x->batch[queue];
     unsigned i;
-    if (!batch->count) return BITSNAP_OK;
     for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED; /* a device that says nothing */
-    return o->decode(o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
+    if (!batch->used || !code) return BITSNAP_OK;
+    return code(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
 /* Sends the blocks of one frame; *queue is the one that is being filled. */
@@ -13116,7 +13117,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         }
         if (batch->count == BSN_BATCH || d->half - batch->used < look.whole) {
             status = bsn_offload_upload(d, *queue, frame + behind);
-            if (!status) status = bsn_offload_launch(d, *queue);
+            if (!status) status = bsn_device_launch(d, *queue, o->decode);
             *queue ^= 1;
             if (!status) status = bsn_offload_finish(d, *queue);
             if (status) return status;
@@ -13161,7 +13162,7 @@ static bitsnap_status bsn_offload_pass(bsn_device *d)
     size_t i;
     bitsnap_status status = BITSNAP_OK;
     for (i = 0; i < d->count && !status; i++) status = bsn_offload_frame(d, i, &queue);
-    if (!status) status = bsn_offload_launch(d, queue);
+    if (!status) status = bsn_device_launch(d, queue, d->o->decode);
     for (k = 0; k < 2 && !status; k++) status = bsn_offload_finish(d, queue ^ 1 ^ k);
     return bsn_device_end(d, status);
 }
@@ -13282,7 +13283,8 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
         const bitsnap_extent *extent = &batch->sent[i].extent;
         const uint32_t size = batch->done[i].size;
         if (!size) continue;
-        if (!call.b || bsn_look_at(&call, &s, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count) {
+        if (!call.b || bsn_look_at(&call, &s, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count ||
+            (look.form == BSN_FORM_QUANTIZED && size < look.prefix + BSN_CERTIFICATE_SIZE)) {
             batch->done[i].size = 0;
         } else if (decoding) {
             of[jobs] = i;
@@ -13328,16 +13330,6 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_sender_launch(bsn_sender *x, unsigned queue)
-{
-    bsn_device *d = &x->d;
-    bsn_batch *batch = &d->x->batch[queue];
-    unsigned i;
-    for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED;
-    if (!batch->used || !d->o->encode) return BITSNAP_OK;
-    return d->o->encode(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
-}
-
 static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *queue)
 {
     bsn_device *d = &x->d;
@@ -13351,6 +13343,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
     if (!status && !q->count) status = bsn_sender_end(x, q, &encoder);
     if (status) {
         q->error = d->host.error;
+        q->error.status = status;
         return BITSNAP_OK;
     }
     cell = UINT64_C(1) << encoder.block_log2;
@@ -13361,7 +13354,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         bitsnap_work *w;
         if (room > half || info.clusters) room = 0; /* no device makes clusters */
         if (batch->count == BSN_BATCH || half - batch->used < room) {
-            status = bsn_sender_launch(x, *queue);
+            status = bsn_device_launch(d, *queue, d->o->encode);
             *queue ^= 1;
             if (!status) status = bsn_sender_finish(x, *queue);
             if (status) return status;
@@ -13397,7 +13390,7 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
     bitsnap_status status = bsn_device_begin(&x.d, b, o, requests, count, 0, 1);
     if (status) return status;
     for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
-    if (!status) status = bsn_sender_launch(&x, queue);
+    if (!status) status = bsn_device_launch(&x.d, queue, o->encode);
     for (k = 0; k < 2 && !status; k++) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
     return bsn_device_end(&x.d, status);
 }

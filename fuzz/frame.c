@@ -7,9 +7,9 @@
 
 #define MOST (1u << 18) /* bytes of elements that we are willing to hold */
 
-static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const uint8_t *expected, unsigned table)
+static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const uint8_t *expected, unsigned table, unsigned storing)
 {
-    static fuzz_outcome begun, pulled, ended;
+    static fuzz_outcome begun[2], pulled[2], ended[2];
     const unsigned taken = fuzz_taken;
     bitsnap b = *like;
     bitsnap_decoder s;
@@ -17,16 +17,16 @@ static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const u
     size_t at, used, n;
     uint8_t *piece;
     uint64_t total = 0;
-    if (fuzz_agree(&b, bitsnap_decoder_begin(&b, &s, frame, size, &at), &begun, table)) return;
-    piece = fuzz_room(((size_t)1 << s.block_log2) * s.width);
+    if (fuzz_agree(&b, bitsnap_decoder_begin(&b, &s, frame, size, &at), &begun[storing], table)) return;
+    piece = storing ? fuzz_room(((size_t)1 << s.block_log2) * s.width) : NULL;
     for (status = BITSNAP_OK; !status && s.position < s.count && total * s.width <= MOST; total += n, at += used) {
         status = bitsnap_decoder_pull(&b, &s, piece, (size_t)1 << s.block_log2, &n, frame + at, size - at, &used);
-        if (!status && expected) REQUIRE(!memcmp(piece, expected + total * s.width, n * s.width));
+        if (!status && expected && storing) REQUIRE(!memcmp(piece, expected + total * s.width, n * s.width));
         if (status) REQUIRE(!n && !used);
     }
-    (void)fuzz_agree(&b, status, &pulled, table);
+    (void)fuzz_agree(&b, status, &pulled[storing], table);
     if (!status && s.position == s.count) {
-        status = fuzz_agree(&b, bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), &ended, table);
+        status = fuzz_agree(&b, bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), &ended[storing], table);
         if (expected) REQUIRE(!status && at + used == size);
     }
     if (expected) REQUIRE(!status);
@@ -116,6 +116,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static fuzz_frame f;
     static fuzz_outcome decoded, ranged, tested;
     const bitsnap_kernels *k;
+    bitsnap_info info;
     bitsnap b;
     uint8_t *frame, *first = NULL, *out = NULL, *range = NULL;
     uint64_t count = 0, from = 0, some = 0;
@@ -138,6 +139,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         count = fuzz_load(frame + 8, 8);
     }
     b = fuzz_codec(log2);
+    if (!bitsnap_read_info(&info, frame, size)) fuzz_workspace(&b, info.workspace_size); /* of that alone */
     b.flags = data[0] & 1 ? BITSNAP_IGNORE_CHECKS : 0;
     if (width && count <= MOST / width) {
         first = fuzz_room((size_t)count * width);
@@ -163,13 +165,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             if (!t) indexed(&b, frame, size, from, some, width, r, b.error.rule, range);
         }
         if (!status && !t && !(data[0] & 1)) {
-            bitsnap_info info;
-            REQUIRE(!bitsnap_read_info(&info, frame, size) && info.frame_size == size);
+            REQUIRE(info.frame_size == size);
             behind(&b, frame, size, data[0] & 4 ? size : (data[0] >> 3) % (size + 1), to, &info, from, some);
         }
         if (!status) REQUIRE(!bitsnap_verify(&b, to, count, dtype, frame, size));
         if (count <= 4u * MOST && fuzz_agree(&b, bitsnap_test(&b, frame, size), &tested, t)) REQUIRE(status);
-        pull(&b, frame, size, status ? NULL : to, t);
+        pull(&b, frame, size, status ? NULL : to, t, 0);
+        pull(&b, frame, size, status ? NULL : to, t, 1);
     }
     return 0;
 }

@@ -2,9 +2,9 @@
  * does its work at once or late, in any order, declines, refuses, says nothing, fails half-way, gives sizes and blocks that are wrong.
  * Whatever that is, nothing but the tensors and the staging memory is touched, both queues are empty in the end, and the result is that
  * of bitsnap_decode, bitsnap_apply or bitsnap_encode, or an error; unless the device itself has called other elements good.
- *   u8      bits 0 and 1: decode, apply, encode, encode by several workers; bit 2: the frame is repaired first; bit 3: checks are not
- *           heeded, or not made; bit 4: the device may call good what is not; bit 5: frames are uploaded from where they are; encode:
- *           the device is trusted; bit 6: encode: content ids
+ *   u8      bits 0 and 1: decode, apply, encode, encode by several workers; bit 2: the frame is repaired first; encode: it is
+ *           quantized; bit 3: checks are not heeded, or not made; bit 4: the device may call good what is not; bit 5: frames are
+ *           uploaded from where they are; encode: the device is trusted; bit 6: encode: content ids, with bit 2 columns
  *   u8      bits 0 to 3: staging memory; bits 4 and 5: tensors, less one; bits 6 and 7: the base
  *   u8      encode: dtype, level, block size
  *   u8      the call that fails, and if it is odd all after it; 0: none
@@ -42,7 +42,6 @@ static struct {
     region memory[2 * TENSORS + 1]; /* elements, bases, staging memory */
     bitsnap_info info[TENSORS];
     unsigned level;
-    int columns;
     unsigned jobs[2];
     job queue[2][JOBS]; /* the last one, which need not be cleared */
 } dev;
@@ -134,7 +133,7 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     dev.info[tensor].header_check = w->header_check;
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.level = w->level;
-    b.columns = dev.columns ? 16 : 0;
+    REQUIRE(w->cells == dev.info[tensor].cells && w->columns == dev.info[tensor].columns);
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
     copy = fuzz_copy(elements, bytes);
     if (does == 7 && dev.liar) { /* a good block of others */
@@ -385,7 +384,12 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
     memset(t, 0, sizeof t);
     b.level = data[2] >> 2 & 3;
     b.block_log2 = 6 + (data[2] >> 4) % 11;
-    b.flags = (data[0] & 8 ? BITSNAP_NO_CHECKS : 0) | (data[0] & 64 ? BITSNAP_CONTENT_ID : 0);
+    b.flags = data[0] & 8 ? BITSNAP_NO_CHECKS : 0;
+    if (data[0] & 4 && dtype != BITSNAP_I8) {
+        if (kind == 3) b.quantizer.clusters = 16;
+        else b.quantizer.cells = 1 + data[2];
+        b.columns = data[0] & 64 ? 16 : 0;
+    } else if (data[0] & 64) b.flags |= BITSNAP_CONTENT_ID;
     for (i = 0; i < tensors; i++) {
         const size_t count = i == mine ? size / width : 300u * i;
         const uint8_t *from = i == mine ? elements : fuzz_pattern(count * width, kind);
@@ -398,6 +402,8 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
         plain.level = b.level;
         plain.flags = b.flags;
         plain.block_log2 = b.block_log2;
+        plain.quantizer = b.quantizer;
+        plain.columns = b.columns;
         REQUIRE(!bitsnap_encode(&plain, t[i].expected, bound, &t[i].size, from, count, dtype));
         REQUIRE(!bitsnap_read_info(&dev.info[i], t[i].expected, t[i].size));
         t[i].bytes = data[3] & 64 && i == mine ? t[i].size * (data[3] & 63) / 32 : bound;
@@ -476,7 +482,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     if (number >= 160) return 0;
     fuzz_drop(0);
     for (k = 0; k < HEAD - SCRIPT; k++) to[SCRIPT + k] = i % 5 ? fuzz_noise(&state) : 0;
-    to[0] = (uint8_t)(what | (i % 2) << 3 | (i % 4 == 3) << 4 | (i / 2 % 2) << 5 | (i / 4 % 2) << 6);
+    to[0] = (uint8_t)(what | (what >= 2 && i % 3 == 2) << 2 | (i % 2) << 3 | (i % 4 == 3) << 4 | (i / 2 % 2) << 5 | (i / 4 % 2) << 6);
     to[1] = (uint8_t)((number * 5 % 9 + 3) | (i % 4) << 4 | (i / 4 % 4) << 6);
     to[2] = (uint8_t)(number * 37);
     to[3] = (uint8_t)(i % 3 ? 0 : number / 2);

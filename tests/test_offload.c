@@ -36,6 +36,7 @@ static struct {
     unsigned log2, decoded, refused, until; /* FAILS: after so many calls, */
     int once;                               /* but goes on then */
     void (*uploads)(void);                  /* is called before the first upload */
+    int cut;                                /* of blocks of few elements there are a head, a check and a byte */
     job queue[2][2048];
     unsigned jobs[2];
 } dev;
@@ -125,6 +126,10 @@ static uint32_t block_of(const bitsnap_work *w)
           "the device: %s", bitsnap_message(&b));
     memcpy(at_address(w->target), block, size);
     dev.decoded++;
+    if (dev.cut && w->count < 64) {
+        bsn_store32(at_address(w->target), BSN_FORM_QUANTIZED | 1 << 8);
+        return 13;
+    }
     if (dev.kind == LIES && test_below(3) == 0) {
         /* without checks other bytes may be other elements, which nobody can notice */
         if (w->flags & BITSNAP_WORK_CHECKS) at_address(w->target)[test_below(size)] ^= (uint8_t)(1u << test_below(8));
@@ -607,6 +612,35 @@ static void trusts(void)
     CHECK(bad > 5, "%u frames", bad);
 }
 
+/* A quantized block that ends, with the staging memory, before its certificate does. */
+static void cuts(void)
+{
+    enum { N = 64 + 64 + 2, SIZE = 2 * (160 + 32) };
+    static uint8_t out[4096];
+    static uint16_t elements[N], back[N];
+    const guarded g = guarded_alloc(SIZE, 0);
+    bitsnap_offload o = begin(GOOD);
+    bitsnap b = options();
+    bitsnap_request r;
+    memset(&r, 0, sizeof r);
+    data_fill(elements, N, BITSNAP_F16, DATA_WEIGHTS);
+    outside(1, STAGING, elements, 2 * N);
+    r.destination = out;
+    r.size = sizeof out;
+    r.elements = ADDRESS + STAGING;
+    r.count = N;
+    r.dtype = BITSNAP_F16;
+    o.trusted = 1;
+    o.host = g.p;
+    o.size = SIZE;
+    dev.cut = 1;
+    dev.log2 = b.block_log2 = 6;
+    b.quantizer.cells = 8;
+    CHECK(!bitsnap_offload_encode(&b, &o, &r, 1) && dev.decoded == 3, "%u blocks: %s", dev.decoded, bitsnap_message(&b));
+    CHECK(!bitsnap_decode(&b, back, N, BITSNAP_F16, out, r.size), "%s", bitsnap_message(&b));
+    guarded_free(g);
+}
+
 /* Wherever the device fails, its queues are empty in the end, and nothing is called good that is not there. */
 static void fails(void)
 {
@@ -846,6 +880,7 @@ int main(void)
     RUN(encodes);
     RUN(quantizes);
     RUN(trusts);
+    RUN(cuts);
     RUN(fails);
     RUN(changes);
     RUN(checks);
