@@ -450,16 +450,19 @@ static void encodes(void)
     fprintf(stderr, "%u of %u blocks are encoded, the others are left to the host\n", made, all);
 }
 
-/* Moments of a matrix: products of a row's and a column's size, and of noise. */
+/* Moments of a matrix: products of a row's and a column's size, and of noise; some of them, or none, are much larger. */
 static void fill_moments(unsigned dtype, size_t n, size_t columns)
 {
     static float of_column[8192];
-    const unsigned octaves = dtype == BITSNAP_F16 ? 6 : 1 + (unsigned)test_below(40), signs = (unsigned)test_below(2);
+    const unsigned octaves = dtype == BITSNAP_F16 ? 6 : test_below(2) ? 1 : (unsigned)test_below(40) + 1;
+    const unsigned signs = (unsigned)test_below(2), least = test_below(2) ? 1 : 3000;
+    const size_t large = test_below(2) ? n : (size_t)2 << test_below(13);
     float of_row = 1;
     for (size_t i = 0; i < columns; i++) of_column[i] = ldexpf(1 + (float)test_below(1000) / 1000, -(int)test_below(octaves));
     for (size_t i = 0; i < n; i++) {
         if (i % columns == 0) of_row = ldexpf(1 + (float)test_below(1000) / 1000, -(int)test_below(octaves));
-        const float x = of_row * of_column[i % columns] * (float)(1 + test_below(4000)) / 4000 * (signs && test_below(2) ? -1 : 1);
+        const float noise = ldexpf((float)(least + test_below(4000)) / 4000, test_below(large) ? 0 : (int)test_below(100));
+        const float x = of_row * of_column[i % columns] * noise * (signs && test_below(2) ? -1 : 1);
         u32 bits;
         memcpy(&bits, &x, 4);
         if (dtype == BITSNAP_F16) bits = (bits >> 16 & 0x8000) | ((bits >> 23 & 255) < 113 ? bits >> 20 & 15 : ((bits & 0x7FFFFFFF) - 0x38000000) >> 13);
@@ -467,10 +470,18 @@ static void fill_moments(unsigned dtype, size_t n, size_t columns)
     }
 }
 
-/* Real moments, where DATA says where they are. */
+/* Two that are too large for a list of escapes; and real moments, where DATA says where they are. */
 static void encodes_moments(void)
 {
     static const char *const names[] = { "adam_m", "adam_v" };
+    bitsnap two = options();
+    two.level = BITSNAP_DEFAULT;
+    two.quantizer.cells = 35;
+    for (size_t i = 0; i < 3000; i++) {
+        const float x = ldexpf(1 + (float)test_below(100) / 100, i % 1500 ? 0 : 100);
+        memcpy(elements + 4 * i, &x, 4);
+    }
+    CHECK(encode_both(&two, BITSNAP_F32, 0, 3000, "two large ones"), "two large ones are left to the host");
     for (int i = 0; i < 2; i++) {
         char path[500];
         uint64_t head = 0;

@@ -154,7 +154,8 @@ static void offload_opencl_end(offload_opencl *c)
 
 /* The program has the kernels: `source` and `options` are those of clBuildProgram. `staging` bytes of the host and as many of the device,
  * and `scratch` bytes of the device, half of them for each queue: a group takes 416 to 608 KiB, 1056 for a block with a base,
- * QUANTIZED or SCALED; to encode 544, or quantized 864. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the error of OpenCL. */
+ * QUANTIZED or SCALED; to encode 544, or quantized 864. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the
+ * error of OpenCL. */
 static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_context context, cl_device_id device, const char *source,
                                    const char *options, size_t staging, size_t scratch)
 {

@@ -1,6 +1,7 @@
-/* quantize.h - QUANTIZED blocks by cells (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32 encoded by groups: byte for byte what the codec makes
- * of them at levels fast and default. Left to the host: equal elements, more than one in 64 that stand exactly, lists that the codec
- * may split (mostly zeros, or seven in ten of the symbols 0 to 2), and what does not gain a byte. MIT licence, see bitsnap.h. */
+/* quantize.h - QUANTIZED blocks by cells (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32 encoded by groups: byte for byte what the
+ * codec makes of them at levels fast and default. Left to the host: equal elements, more than one in 64 that stand exactly, lists that
+ * the codec may split (mostly zeros, or seven in ten of the symbols 0 to 2), and what does not gain a byte. MIT licence, see
+ * bitsnap.h. */
 #ifndef OFFLOAD_QUANTIZE_H
 #define OFFLOAD_QUANTIZE_H
 
@@ -244,7 +245,8 @@ FN u32 mean_of(u64 sum, u32 count) /* towards zero */
 }
 
 /* Means as scales, and what their list takes, about. */
-FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t, GLOBAL const u32 *means, GLOBAL u8 *scales, u32 count)
+FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t, GLOBAL const u32 *means, GLOBAL u8 *scales,
+                    u32 count)
 {
     const u32 octave = 16 * g->numbers.cells;
     u32 i, most = 0, used = 0;
@@ -272,14 +274,16 @@ FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t,
 PART u64 scales_fit(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t, GLOBAL u32 *scratch, u32 n)
 {
     LOCAL const Numbers *x = &g->numbers;
-    const u32 columns = x->columns, stripes = columns < THREADS ? THREADS / columns : 1, apart = (x->rows + 3) & ~3u;
+    const u32 columns = x->columns, apart = (x->rows + 3) & ~3u;
+    const u32 stripes = columns < THREADS ? THREADS >> (32 - CLZ(columns - 1)) : 1;
     GLOBAL u32 *rows = scratch, *means = rows + apart, *count = means + columns;
     GLOBAL u64 *sums = (GLOBAL u64 *)(scratch + ((apart + columns + stripes * columns + 1) & ~1u));
     u32 i, row, k;
     u64 bits;
     SYNC();
     for (row = THREAD / WARP; row < x->rows; row += WARPS) {
-        const u32 begin = row ? row * columns - x->begin : 0, behind = (row + 1) * columns - x->begin, end = behind < n ? behind : n;
+        const u32 begin = row ? row * columns - x->begin : 0, behind = (row + 1) * columns - x->begin;
+        const u32 end = behind < n ? behind : n;
         u64 sum = 0;
         for (i = begin + THREAD % WARP; i < end; i += WARP) sum += t.u[i] > 1 ? t.u[i] | (u64)1 << 40 : 0;
         sum = warp_sum(LANES_ sum);
@@ -377,7 +381,8 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
         t.u[i] = word << x->signs | (sign & x->signs);
         counts += (u64)(c.of > 0) << 32 | (word == 1);
         if (word > 1 && c.d) {
-            const u32 r = relative_to(c.d, c.of), top = 31 - CLZ(c.d), key = ((c.octave + top) << 23) + (c.d << (31 - top) >> 8 & 0x7FFFFF);
+            const u32 r = relative_to(c.d, c.of), top = 31 - CLZ(c.d);
+            const u32 key = ((c.octave + top) << 23) + (c.d << (31 - top) >> 8 & 0x7FFFFF);
             const u64 square = ((u64)c.d * c.d + 127) >> 7;
             relatives += r;
             relative = relative < r ? r : relative;
@@ -393,7 +398,7 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
     largest = group_most(LANES_ g, largest);
     if (THREAD == 0) {
         const i32 lowest = (g->dtype == BITSNAP_F16 ? -14 : -126) - (i32)x->mantissa;
-        Real sum = { 0, 0 };
+        Real sum = { 0, 0 }, most;
         for (i = 0; i < OCTAVES; i++)
             sum = real_sum(sum, real_of(squares[3 * i] + ((u64)squares[3 * i + 1] << 16) + ((u64)squares[3 * i + 2] << 32),
                                         2 * (lowest + (i32)i - 23) + 7));
@@ -401,7 +406,8 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
         put_target(target, at + 8, counts & 0xFFFFFFFF, 8);
         put_target(target, at + 16, relatives, 8);
         put_target(target, at + 24, real_store(sum), 8);
-        put_target(target, at + 32, largest ? real_store(real_of((largest & 0x7FFFFF) | 1u << 23, lowest + (i32)(largest >> 23) - 46)) : 0, 8);
+        most = real_of(largest ? (largest & 0x7FFFFF) | 1u << 23 : 0, lowest + (i32)(largest >> 23) - 46);
+        put_target(target, at + 32, real_store(most), 8);
         put_target(target, at + 40, relative, 4);
         put_target(target, at + 44, x->signs, 1);
         put_target(target, at + 45, x->base, 4);
@@ -412,8 +418,8 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
 
 /* ---- lists ---- */
 
-/* The codes of a list by exact counts, in g->coder.h and .full, of all choices of what escapes those that take the fewest bits. 0, or why
- * the host has to. */
+/* The codes of a list by exact counts, in g->coder.h and .full: of all choices of what escapes those that take the fewest bits. 0, or
+ * why the host has to. */
 PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
 {
     LOCAL Encoder *y = &g->coder;
@@ -448,7 +454,8 @@ PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
             for (i = THREAD; i < 256; i += THREADS) rare[i] = y->length[i] ? 0 : y->h[i];
             if (escapes) {
                 bits += 8 * escapes + 8;
-                if (escapes >= 16 && encode_plan(y, p, rare, 0, 0, 0) && y->bits < 8 * escapes + 8) bits -= 8 * escapes + 8 - y->bits;
+                if (escapes >= 16 && encode_plan(y, p, rare, 0, 0, 0) && y->bits < 8 * escapes + 8)
+                    bits -= 8 * escapes + 8 - y->bits;
             }
             if (bits < best) {
                 best = bits;
@@ -506,8 +513,8 @@ FN u32 count_folded(ARENA const u32 *fine, u32 s, u32 j)
 CONSTANT u8 word_limits[6] = { 0, 15, 31, 63, 127, 255 };
 
 /* What n words take, about, of which least + j low bits stand apart: the fewest bits, and with which limit; by a warp. */
-FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *fine, ARENA const u32 *beyond, ARENA u32 *escape, u32 n, u32 times,
-                    u32 j, u32 fast)
+FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *fine, ARENA const u32 *beyond, ARENA u32 *escape,
+                    u32 n, u32 times, u32 j, u32 fast)
 {
     const u32 lane = THREAD % WARP, log_n = log_of(t.logs, n), kind = 5 + 23 * (times - 1) / 32;
     u64 cost[6], best = ~(u64)0;
@@ -543,6 +550,7 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
             const u32 least = word_limits[k + 1], end = k == 4 ? 256 : word_limits[k + 2];
             u32 some = 0, log_outside, length;
             u64 escaped = 0;
+            WSYNC();
             for (s = least + lane; s < end; s += WARP) {
                 const u32 here = count_folded(fine, s, j) * times;
                 if (here) ATOMIC_ADD(&escape[s == least ? LENGTHS - 1 : 31 - CLZ(s - least)], here);
@@ -620,18 +628,19 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
     SYNC();
 }
 
-/* Of n words those of which the bits from `shift` on are least .. most, in their order: elements of so many bytes, or, where there is no
- * source, what they have above `least`. Returns how many. */
-FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u32 least, u32 most, u64 source, u32 width, GLOBAL u8 *to)
+/* Of n words those of which the bits from `shift` on are least .. most, in their order: elements of so many bytes, or, where there is
+ * no source, what they have above `least`. Returns how many. */
+FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u32 least, u32 most, u64 source, u32 width,
+                  GLOBAL u8 *to)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (n / WARPS + WARP) / WARP * WARP;
     const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
     u32 pass, i, k, at = 0, all = 0;
     for (pass = 0; pass < 2; pass++) {
         for (i = begin; i < end; i += WARP) {
-            const u32 y = i + lane < end ? t.u[i + lane] >> shift : 0, wanted = i + lane < end && y >= least && y <= most, found = BALLOT(wanted);
-            if (pass && wanted)
-                put_target(to, width * (at + POPC(found & ((1u << lane) - 1))), source ? get_element(source, width, i + lane) : y - least, width);
+            const u32 y = i + lane < end ? t.u[i + lane] >> shift : 0, wanted = i + lane < end && y >= least && y <= most;
+            const u32 found = BALLOT(wanted), place = at + POPC(found & ((1u << lane) - 1));
+            if (pass && wanted) put_target(to, width * place, source ? get_element(source, width, i + lane) : y - least, width);
             at += POPC(found);
         }
         if (pass) break;
@@ -675,7 +684,8 @@ FN void words_split(LOCAL Quantizer *g, const Tables t, GLOBAL u32 *symbols, GLO
 }
 
 /* A list of n words, each level of what escapes from the one before. */
-FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch, const Tables t, GLOBAL u8 *target, u32 n, u32 fast)
+FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch, const Tables t, GLOBAL u8 *target, u32 n,
+                 u32 fast)
 {
     u32 level, used = 0, status = ST_OK, i;
     for (level = 0; n && !status; level++) {
