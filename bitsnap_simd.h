@@ -324,13 +324,14 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  * everywhere, 1, 2, 4 or 8, the bytes of an element; 8 only where all widths are named, and with BSN_T_MASKS. A target comes with
  *
  *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register: 16, 32 or 64
- *     BSN_T_MASKS                             1: masks have registers of their own, and merge has a form of its own
- *     BSN_T_ACROSS                            1: join_across is there
+ *     BSN_T_MASKS                             1: masks have registers of their own
+ *     BSN_T_ACROSS                            1: join_across and put_planes are there
  *     BSN_T_UNROLL                            BSN_UNROLL, or nothing where code would become too large
  *     BSN_T_RANKS                             1: leaves are chosen by shuffle, two lists come to their places by mix at once, and
  *                                             expand_list finds 0 there; 0: leaves are chosen by blend, and it replaces what is there
  *     BSN_T_CHAINS                            1: deposit is there, for BSN_CHAINS
- *     BSN_T_LEAVES                            1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig is there
+ *     BSN_T_TWIGS                             1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig is there; 0: for
+ *                                             BSN_LEAVES_LISTS
  *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these most words are there
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, 0, ..
@@ -346,11 +347,13 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *                                             are set there
  *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32 bits; two and two exchanged
  *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
- *     keys narrow lowest widen                BSN_T_BYTES elements' highest bytes below their signs; them as bytes, 255 where they
- *                                             are larger; their lowest bytes; a register of elements from bytes
+ *     bit                                     a mask, for `bits` alone, of bytes whose bit b is set
+ *     lowest widen                            BSN_T_BYTES elements' lowest bytes; a register of elements from bytes
  *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0
  *                                             there; of elements, and of a list without BSN_T_RANKS, in place of what is there
  *     compress_list compress_words            those of a set to a list, where 64 bytes may be written; `half`: seldom more than 32
+ *     look_up                                 of 64 bytes, each xor the entry of a table for its index: of 16 with BSN_T_BYTES 32,
+ *                                             else of 64, or 0 where it has none
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
  *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base
@@ -371,13 +374,12 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     append                                  elements shifted up, the highest bits of others below
  *     end                                     what other code may want of the machine before it is called
  *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
- *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are and_m or_m keep next and_w or_w
- *                                             keep_w to_w append; mul_w and div_f are for others
+ *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are all_of andnot_m and_m or_m keep
+ *                                             next and_w or_w keep_w to_w append; mul_w and div_f are for others
  *     set slot unset                          a set of bits, and of a node's slot; x where it is not set, elsewhere 0, or, without
  *                                             BSN_T_RANKS, anything
- *     blend digit shuffle all16               x or, where register i of a set says so, y; one more binary digit of numbers; bytes below
- *                                             16 as places in each 16 of x; the same 16 bytes in all lanes of 16
- *     peel                                    the first k bits of 64 codes, and these shifted by k
+ *     blend digit shuffle all16               x or, where register i of a set says so, y; or 1 in bit b, which is 0; bytes below 16
+ *                                             as places in each 16 of x; the same 16 bytes in all lanes of 16
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
  * what they do in their own way, then a table; machines are little-endian. tests/target.h is one with nothing of its own, which tests
@@ -490,18 +492,6 @@ static unsigned bsn_x86_has(void)
 
 BSN_INLINE BSN_AVX2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
-/* n bits of a mask, n <= 64, touching no byte behind them */
-BSN_INLINE uint64_t bsn_x86_mask(const uint8_t *p, size_t n)
-{
-    switch (n) {
-    case 64: return bsn_load64(p);
-    case 32: return bsn_load32(p);
-    case 16: return p[0] | (uint64_t)p[1] << 8;
-    case 8: return p[0];
-    default: return bsn_load_some(p, bsn_mask_bytes(n)) & ((UINT64_C(1) << n) - 1);
-    }
-}
-
 /* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
 BSN_INLINE BSN_AVX2 void bsn_x86_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
 {
@@ -581,8 +571,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
     *below = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(_mm256_slli_epi16(y, 8), 8), rest), even);
     *top = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(y, 8), rest), odd);
 }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_all_of(void) { return _mm256_set1_epi8(-1); }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_andnot_m(__m256i x, __m256i y) { return _mm256_andnot_si256(x, y); }
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i x, __m256i y) { return _mm256_cmpeq_epi8(_mm256_max_epu8(x, y), x); }
 BSN_INLINE BSN_AVX2 unsigned bsn_avx2_popcount(uint64_t x) { return bsn_x86_ones(x); }
 BSN_INLINE BSN_AVX2 unsigned bsn_avx2_ones(__m256i m) { return bsn_x86_ones((uint32_t)_mm256_movemask_epi8(m)); }
@@ -723,49 +711,16 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_widen(unsigned width, const uint8_t *p)
     }
 }
 
-/* The bytes of 32 elements below 256. Packs work on lanes of 16 bytes alone: what they leave apart is brought in order. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_packed(unsigned width, const __m256i x[4])
-{
-    if (width == 1) return x[0];
-    if (width == 2) return _mm256_permute4x64_epi64(_mm256_packus_epi16(x[0], x[1]), 0xD8);
-    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(_mm256_packus_epi32(x[0], x[1]), _mm256_packus_epi32(x[2], x[3])),
-                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
-
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_keys(unsigned width, const uint8_t *elements)
-{
-    __m256i x[4];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        x[i] = BSN_LOAD256(elements + 32 * i);
-        if (width == 1) x[i] = _mm256_add_epi8(x[i], x[i]);
-        if (width == 2) x[i] = _mm256_srli_epi16(_mm256_add_epi16(x[i], x[i]), 8);
-        if (width == 4) x[i] = _mm256_srli_epi32(_mm256_add_epi32(x[i], x[i]), 24);
-    }
-    return bsn_avx2_packed(width, x);
-}
-
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_narrow(unsigned width, const uint8_t *words)
-{
-    __m256i x[4];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        x[i] = BSN_LOAD256(words + 32 * i);
-        if (width == 2) x[i] = _mm256_min_epu16(x[i], _mm256_set1_epi16(255));
-        if (width == 4) x[i] = _mm256_min_epu32(x[i], _mm256_set1_epi32(255));
-    }
-    return bsn_avx2_packed(width, x);
-}
-
+/* Packs work on lanes of 16 bytes alone: what they leave apart is brought in order. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lowest(unsigned width, const __m256i words[4])
 {
     __m256i x[4];
     unsigned i;
     BSN_UNROLL
     for (i = 0; i < width; i++) x[i] = _mm256_and_si256(words[i], width == 2 ? _mm256_set1_epi16(255) : _mm256_set1_epi32(255));
-    return bsn_avx2_packed(width, x);
+    if (width == 2) return _mm256_permute4x64_epi64(_mm256_packus_epi16(x[0], x[1]), 0xD8);
+    return _mm256_permutevar8x32_epi32(_mm256_packus_epi16(_mm256_packus_epi32(x[0], x[1]), _mm256_packus_epi32(x[2], x[3])),
+                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
 }
 
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
@@ -856,24 +811,19 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_unset(__m256i x, bsn_avx2_s s, unsigned i)
 {
     return _mm256_and_si256(x, _mm256_add_epi8(s.v[i], _mm256_set1_epi8(-1)));
 }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_digit(__m256i x, bsn_avx2_s s, unsigned i, unsigned value)
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_bit(__m256i x, unsigned b) { return _mm256_slli_epi16(x, (int)(7 - b)); }
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_digit(__m256i x, bsn_avx2_s s, unsigned i, unsigned b)
 {
-    (void)value;
-    return _mm256_add_epi8(_mm256_add_epi8(x, x), s.v[i]);
+    return _mm256_or_si256(x, _mm256_slli_epi16(s.v[i], (int)b));
 }
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_shuffle(__m256i x, __m256i index) { return _mm256_shuffle_epi8(x, index); }
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_all16(const uint8_t *p) { return _mm256_broadcastsi128_si256(BSN_LOAD128(p)); }
-BSN_INLINE BSN_AVX2 void bsn_avx2_peel(__m256i x[2], uint64_t w[4], const uint8_t *codes, unsigned k)
+/* For other indices it saturates to one with bit 7, which gives 0. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i y[2], const __m256i index[2], const uint8_t *table)
 {
-    unsigned j;
-    x[0] = BSN_LOAD256(codes);
-    x[1] = BSN_LOAD256(codes + 32);
-    BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        w[j] = bsn_avx2_bits(x);
-        x[0] = _mm256_add_epi8(x[0], x[0]);
-        x[1] = _mm256_add_epi8(x[1], x[1]);
-    }
+    const __m256i codes = bsn_avx2_all16(table), only16 = _mm256_set1_epi8(0x70);
+    y[0] = _mm256_xor_si256(y[0], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[0], only16)));
+    y[1] = _mm256_xor_si256(y[1], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[1], only16)));
 }
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
 BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
@@ -904,6 +854,57 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_mix(const bsn_avx2_k *c, __m256i x[2], bsn_avx
     }
 }
 
+/* As bsn_wide_exchange; no bit of m leaves its byte. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_bits(__m256i *a, __m256i *b, int up, int m)
+{
+    const __m256i x = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, up), *b), _mm256_set1_epi8((char)m));
+    *b = _mm256_xor_si256(*b, x);
+    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(x, up));
+}
+
+/* As bsn_put_planes, of four groups: a lane of 128 bits has the first and second, the other the third and fourth. */
+BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
+{
+    const size_t size = 8u * bsn_ones_in[varying];
+    unsigned k, g;
+    for (; groups >= 4; groups -= 4, bytes += 256, bits += 4 * size) {
+        __m256i v[8], x[2][4];
+        const uint8_t *p = bits;
+        BSN_UNROLL
+        for (k = 0; k < 8; k++) {
+            v[k] = _mm256_setzero_si256();
+            if (!(varying >> k & 1)) continue;
+            v[k] = _mm256_setr_epi64x((long long)bsn_load64(p), (long long)bsn_load64(p + size),
+                                      (long long)bsn_load64(p + 2 * size), (long long)bsn_load64(p + 3 * size));
+            p += 8;
+        }
+        BSN_UNROLL
+        for (k = 0; k < 8; k += 2) bsn_avx2_exchange_bits(&v[k], &v[k + 1], 1, 0x55);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2, 0x33);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k], &v[k + 4], 4, 0x0F);
+        BSN_UNROLL
+        for (k = 0; k < 4; k++) {
+            x[0][k] = _mm256_unpacklo_epi8(v[2 * k], v[2 * k + 1]);
+            x[1][k] = _mm256_unpackhi_epi8(v[2 * k], v[2 * k + 1]);
+        }
+        BSN_UNROLL
+        for (g = 0; g < 2; g++) {
+            const __m256i a = _mm256_unpacklo_epi16(x[g][0], x[g][1]), b = _mm256_unpackhi_epi16(x[g][0], x[g][1]);
+            const __m256i c = _mm256_unpacklo_epi16(x[g][2], x[g][3]), d = _mm256_unpackhi_epi16(x[g][2], x[g][3]);
+            const __m256i r0 = _mm256_unpacklo_epi32(a, c), r1 = _mm256_unpackhi_epi32(a, c);
+            const __m256i r2 = _mm256_unpacklo_epi32(b, d), r3 = _mm256_unpackhi_epi32(b, d);
+            uint8_t *to = bytes + 64 * g;
+            BSN_STORE256(to, _mm256_or_si256(BSN_LOAD256(to), _mm256_permute2x128_si256(r0, r1, 0x20)));
+            BSN_STORE256(to + 32, _mm256_or_si256(BSN_LOAD256(to + 32), _mm256_permute2x128_si256(r2, r3, 0x20)));
+            BSN_STORE256(to + 128, _mm256_or_si256(BSN_LOAD256(to + 128), _mm256_permute2x128_si256(r0, r1, 0x31)));
+            BSN_STORE256(to + 160, _mm256_or_si256(BSN_LOAD256(to + 160), _mm256_permute2x128_si256(r2, r3, 0x31)));
+        }
+    }
+    bsn_scalar_bits_put(bytes, bytes, 0, 0, bits, varying, groups);
+}
+
 /* ---- avx2: counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
@@ -914,7 +915,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
     const __m256i high = _mm256_shuffle_epi8(ones, _mm256_and_si256(_mm256_srli_epi16(x, 4), low4));
     return _mm256_add_epi64(sum, _mm256_sad_epu8(_mm256_add_epi8(low, high), _mm256_setzero_si256()));
 }
-/* Packs as in bsn_avx2_packed; those of 8 bytes leave pairs apart. */
+/* Packs as in bsn_avx2_lowest; those of 8 bytes leave pairs apart. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_differ(unsigned width, const uint8_t *a, const uint8_t *b)
 {
     const __m256i pairs = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 8, 9, 2, 3, 10, 11, 4, 5, 12, 13, 6, 7, 14, 15));
@@ -1016,205 +1017,13 @@ static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size
 #define BSN_T_ACROSS 1
 #define BSN_T_RANKS 1
 #define BSN_T_CHAINS 1
-#define BSN_T_LEAVES 1
+#define BSN_T_TWIGS 1
 #define BSN_T_MM _mm256_
 #define BSN_T_SI si256
 #define BSN_T_SET64 _mm256_set1_epi64x
 #include BITSNAP_SIMD_FILE
 
-/* ---- avx2: what it does in its own way; pdep and pext only where the machine has fast ones ---- */
-
-/* The bit goes to bit 7, which movemask collects; or from bit 0 to its place. */
-static BSN_AVX2 void bsn_avx2_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
-{
-    int b;
-    for (; groups; groups--, bytes += 64) {
-        const __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            bsn_store32(bits, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(x, 7 - b)));
-            bsn_store32(bits + 4, (uint32_t)_mm256_movemask_epi8(_mm256_slli_epi16(y, 7 - b)));
-            bits += 8;
-        }
-    }
-}
-
-/* As bsn_wide_exchange; no bit of m leaves its byte. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_bits(__m256i *a, __m256i *b, int up, int m)
-{
-    const __m256i x = _mm256_and_si256(_mm256_xor_si256(_mm256_srli_epi16(*a, up), *b), _mm256_set1_epi8((char)m));
-    *b = _mm256_xor_si256(*b, x);
-    *a = _mm256_xor_si256(*a, _mm256_slli_epi16(x, up));
-}
-
-/* As bsn_put_planes, of four groups: a lane of 128 bits has the first and second, the other the third and fourth. */
-BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
-{
-    const size_t size = 8u * bsn_ones_in[varying];
-    unsigned k, g;
-    for (; groups >= 4; groups -= 4, bytes += 256, bits += 4 * size) {
-        __m256i v[8], x[2][4];
-        const uint8_t *p = bits;
-        BSN_UNROLL
-        for (k = 0; k < 8; k++) {
-            v[k] = _mm256_setzero_si256();
-            if (!(varying >> k & 1)) continue;
-            v[k] = _mm256_setr_epi64x((long long)bsn_load64(p), (long long)bsn_load64(p + size),
-                                      (long long)bsn_load64(p + 2 * size), (long long)bsn_load64(p + 3 * size));
-            p += 8;
-        }
-        BSN_UNROLL
-        for (k = 0; k < 8; k += 2) bsn_avx2_exchange_bits(&v[k], &v[k + 1], 1, 0x55);
-        BSN_UNROLL
-        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k + (k & 2)], &v[k + (k & 2) + 2], 2, 0x33);
-        BSN_UNROLL
-        for (k = 0; k < 4; k++) bsn_avx2_exchange_bits(&v[k], &v[k + 4], 4, 0x0F);
-        BSN_UNROLL
-        for (k = 0; k < 4; k++) {
-            x[0][k] = _mm256_unpacklo_epi8(v[2 * k], v[2 * k + 1]);
-            x[1][k] = _mm256_unpackhi_epi8(v[2 * k], v[2 * k + 1]);
-        }
-        BSN_UNROLL
-        for (g = 0; g < 2; g++) {
-            const __m256i a = _mm256_unpacklo_epi16(x[g][0], x[g][1]), b = _mm256_unpackhi_epi16(x[g][0], x[g][1]);
-            const __m256i c = _mm256_unpacklo_epi16(x[g][2], x[g][3]), d = _mm256_unpackhi_epi16(x[g][2], x[g][3]);
-            const __m256i r0 = _mm256_unpacklo_epi32(a, c), r1 = _mm256_unpackhi_epi32(a, c);
-            const __m256i r2 = _mm256_unpacklo_epi32(b, d), r3 = _mm256_unpackhi_epi32(b, d);
-            uint8_t *to = bytes + 64 * g;
-            BSN_STORE256(to, _mm256_or_si256(BSN_LOAD256(to), _mm256_permute2x128_si256(r0, r1, 0x20)));
-            BSN_STORE256(to + 32, _mm256_or_si256(BSN_LOAD256(to + 32), _mm256_permute2x128_si256(r2, r3, 0x20)));
-            BSN_STORE256(to + 128, _mm256_or_si256(BSN_LOAD256(to + 128), _mm256_permute2x128_si256(r0, r1, 0x31)));
-            BSN_STORE256(to + 160, _mm256_or_si256(BSN_LOAD256(to + 160), _mm256_permute2x128_si256(r2, r3, 0x31)));
-        }
-    }
-    bsn_scalar_bits_put(bytes, bytes, 0, 0, bits, varying, groups);
-}
-
-BSN_INLINE BSN_AVX2 void bsn_avx2_top_put_bits(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
-                                               const uint8_t *bits, size_t groups, unsigned count)
-{
-    const __m128i up = _mm_cvtsi32_si128((int)shift);
-    const __m256i constant = _mm256_set1_epi8((char)value), bit = _mm256_set1_epi64x((long long)UINT64_C(0x8040201008040201));
-    unsigned half, b;
-    for (; groups; groups--, bytes += 64, symbols += 64, bits += 8 * count) {
-        BSN_UNROLL
-        for (half = 0; half < 2; half++) {
-            const __m256i byte = half ? _mm256_setr_epi64x(4 * BSN_ONES, 5 * BSN_ONES, 6 * BSN_ONES, 7 * BSN_ONES)
-                                      : _mm256_setr_epi64x(0, BSN_ONES, 2 * BSN_ONES, 3 * BSN_ONES);
-            __m256i x = _mm256_or_si256(_mm256_sll_epi16(BSN_LOAD256(symbols + 32 * half), up), constant);
-            BSN_UNROLL
-            for (b = 0; b < count; b++) {
-                const __m256i plane = _mm256_set1_epi64x((long long)bsn_load64(bits + 8 * b));
-                const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(plane, byte), bit), bit);
-                x = b ? _mm256_or_si256(x, _mm256_and_si256(set, _mm256_set1_epi8((char)(1 << b)))) : _mm256_sub_epi8(x, set);
-            }
-            BSN_STORE256(bytes + 32 * half, x);
-        }
-    }
-}
-
-static BSN_AVX2 void bsn_avx2_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                                       unsigned varying, size_t groups)
-{
-    const __m256i one = _mm256_set1_epi8(1);
-    int b;
-    if (varying == 3 || varying == 7) {
-        if (varying == 3) bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 2);
-        else bsn_avx2_top_put_bits(bytes, symbols, shift, value, bits, groups, 3);
-        return;
-    }
-    if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
-    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
-        bsn_avx2_put_planes(bytes, bits, varying, groups);
-        return;
-    }
-    for (; groups; groups--, bytes += 64) {
-        __m256i x = BSN_LOAD256(bytes), y = BSN_LOAD256(bytes + 32);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) {
-            if (!(varying >> b & 1)) continue;
-            x = _mm256_or_si256(x, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 0, one), b));
-            y = _mm256_or_si256(y, _mm256_slli_epi16(bsn_avx2_spread(bsn_load64(bits), 1, one), b));
-            bits += 8;
-        }
-        BSN_STORE256(bytes, x);
-        BSN_STORE256(bytes + 32, y);
-    }
-}
-
-/* Codes by blocks of 16 symbols from `base` on: for other blocks' symbols the index saturates to one with bit 7, which
- * gives 0. The table holds what differs from the code `others` of all symbols outside, so that 0 changes nothing. */
-BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base,
-                                                 unsigned others, unsigned escape, uint8_t *escapes, unsigned blocks)
-{
-    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70), next = _mm256_set1_epi8(-16);
-    const __m256i all = _mm256_set1_epi8((char)others), lost = _mm256_set1_epi8((char)escape);
-    size_t i;
-    unsigned j, half, count;
-    for (i = 0; i < n; i += 64) {
-        __m256i y[2];
-        BSN_UNROLL
-        for (half = 0; half < 2; half++) {
-            __m256i index = _mm256_sub_epi8(BSN_LOAD256(list + i + 32 * half), first);
-            y[half] = all;
-            for (j = 0; j < blocks; j++) {
-                const __m256i codes = _mm256_broadcastsi128_si256(BSN_LOAD128(table + 16 * j));
-                y[half] = _mm256_xor_si256(y[half], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index, only16)));
-                index = _mm256_add_epi8(index, next);
-            }
-        }
-        if (escape < 256) { /* three, whether they are there or not; seldom more */
-            const uint32_t low = (uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y[0], lost));
-            uint64_t m = low | (uint64_t)(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(y[1], lost)) << 32;
-            if (BSN_UNLIKELY(n - i < 64)) m &= (UINT64_C(1) << (n - i)) - 1;
-            count = bsn_x86_ones(m);
-            BSN_UNROLL
-            for (j = 0; j < 3; j++, m &= m - 1) escapes[j] = list[i + _tzcnt_u64(m)];
-            if (BSN_UNLIKELY(count > 3))
-                for (; j < count; j++, m &= m - 1) escapes[j] = list[i + _tzcnt_u64(m)];
-            escapes += count;
-        }
-        BSN_STORE256(list + i, y[0]);
-        BSN_STORE256(list + i + 32, y[1]);
-    }
-    return escapes;
-}
-
-static BSN_AVX2 uint8_t *bsn_avx2_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
-                                      uint8_t *escapes)
-{
-    const unsigned others = escape < 256 ? escape : 0;
-    const __m256i all = _mm256_set1_epi8((char)others);
-    uint8_t table[512]; /* twice, as blocks go on at 0 */
-    uint32_t m[8];
-    unsigned base = 0, span = 256, s, turn;
-    for (s = 0; s < 256; s += 32) {
-        const __m256i x = _mm256_xor_si256(BSN_LOAD256(code + s), all);
-        m[s / 32] = ~(uint32_t)_mm256_movemask_epi8(_mm256_cmpeq_epi8(x, _mm256_setzero_si256()));
-        BSN_STORE256(table + s, x);
-        BSN_STORE256(table + 256 + s, x);
-    }
-    for (turn = 0; turn < 256; turn += 128) { /* symbols as numbers without a sign, and with one */
-        unsigned first = 256, last = 256;
-        for (s = 0; s < 256; s += 32) {
-            const uint32_t some = m[(s + turn) % 256 / 32];
-            if (!some) continue;
-            if (first == 256) first = s + _tzcnt_u32(some);
-            last = s + bsn_log2(some);
-        }
-        if (last - first >= span) continue;
-        span = last - first;
-        base = (first + turn) % 256;
-    }
-    switch (span / 16) {
-    case 0: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 1);
-    case 1: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 2);
-    case 2:
-    case 3: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, 4);
-    default: return bsn_avx2_map_blocks(list, n, table + base, base, others, escape, escapes, span / 16 + 1);
-    }
-}
+/* ---- avx2: what it does in its own way ---- */
 
 /* join_field past the caches: lines go whole, both halves of one, then the next. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_join_past(const bsn_field *f, uint8_t *elements, const uint8_t *const plane[8], size_t groups,
@@ -1438,66 +1247,17 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, const uint8_t *p)
     }
 }
 
-/* The highest bytes of 64 elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
- * classes. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_keys(unsigned width, const uint8_t *elements)
-{
-    static const uint8_t last[2][64] = {
-        { 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63,
-          65, 67, 69, 71, 73, 75, 77, 79, 81, 83, 85, 87, 89, 91, 93, 95, 97, 99, 101, 103, 105, 107, 109, 111, 113, 115, 117, 119,
-          121, 123, 125, 127 },
-        { 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111, 115, 119,
-          123, 127, 3, 7, 11, 15, 19, 23, 27, 31, 35, 39, 43, 47, 51, 55, 59, 63, 67, 71, 75, 79, 83, 87, 91, 95, 99, 103, 107, 111,
-          115, 119, 123, 127 }
-    };
-    uint8_t part[8][8];
-    __m512i x[8];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        x[i] = _mm512_loadu_si512(elements + 64 * i);
-        if (width == 1) x[i] = _mm512_add_epi8(x[i], x[i]);
-        else if (width == 2) x[i] = _mm512_add_epi16(x[i], x[i]);
-        else if (width == 4) x[i] = _mm512_add_epi32(x[i], x[i]);
-        else _mm_storel_epi64((__m128i *)(void *)part[i],
-                              _mm512_cvtepi64_epi8(_mm512_srli_epi64(_mm512_add_epi64(x[i], x[i]), 56)));
-    }
-    if (width == 1) return x[0];
-    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[0]), x[1]);
-    if (width == 4)
-        return _mm512_mask_blend_epi64(0xF0, _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(last[1]), x[1]),
-                                       _mm512_permutex2var_epi8(x[2], _mm512_loadu_si512(last[1]), x[3]));
-    return _mm512_loadu_si512(part);
-}
-
-/* 64 words as bytes, 255 where they are larger */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_narrow(unsigned width, const uint8_t *p)
-{
-    uint8_t part[8][8];
-    unsigned i;
-    switch (width) {
-    case 1: return _mm512_loadu_si512(p);
-    case 2:
-        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtusepi16_epi8(_mm512_loadu_si512(p))),
-                                  _mm512_cvtusepi16_epi8(_mm512_loadu_si512(p + 64)), 1);
-    case 4: {
-        __m512i x = _mm512_castsi128_si512(_mm512_cvtusepi32_epi8(_mm512_loadu_si512(p)));
-        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 64)), 1);
-        x = _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 128)), 2);
-        return _mm512_inserti32x4(x, _mm512_cvtusepi32_epi8(_mm512_loadu_si512(p + 192)), 3);
-    }
-    default:
-        for (i = 0; i < 8; i++)
-            _mm_storel_epi64((__m128i *)(void *)part[i], _mm512_cvtusepi64_epi8(_mm512_loadu_si512(p + 64 * i)));
-        return _mm512_loadu_si512(part);
-    }
-}
-
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i x[4])
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i *x)
 {
     static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
                                         64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
     const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
+    if (width == 8) {
+        uint8_t part[8][8];
+        unsigned i;
+        for (i = 0; i < 8; i++) BSN_STORE64(part[i], _mm512_cvtepi64_epi8(x[i]));
+        return _mm512_loadu_si512(part);
+    }
     if (width == 2) return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(x[0])), _mm512_cvtepi16_epi8(x[1]), 1);
     return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
                               _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
@@ -1611,25 +1371,22 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_blend(bsn_avx512_s s, unsigned i, __m51
     (void)i;
     return _mm512_mask_blend_epi8(s.bits, x, y);
 }
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_digit(__m512i x, bsn_avx512_s s, unsigned i, unsigned value)
+BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_bit(__m512i x, unsigned b)
+{
+    return b == 7 ? _mm512_movepi8_mask(x) : _mm512_test_epi8_mask(x, _mm512_set1_epi8((char)(1 << b)));
+}
+BSN_INLINE BSN_AVX512 __m512i bsn_avx512_digit(__m512i x, bsn_avx512_s s, unsigned i, unsigned b)
 {
     (void)i;
-    return _mm512_mask_add_epi8(x, s.bits, x, _mm512_set1_epi8((char)value));
+    return _mm512_mask_add_epi8(x, s.bits, x, _mm512_set1_epi8((char)(1 << b)));
 }
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_shuffle(__m512i x, __m512i index) { return _mm512_shuffle_epi8(x, index); }
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all16(const uint8_t *p) { return _mm512_broadcast_i32x4(BSN_LOAD128(p)); }
-BSN_INLINE BSN_AVX512 void bsn_avx512_peel(__m512i x[1], uint64_t w[4], const uint8_t *codes, unsigned k)
+BSN_INLINE BSN_AVX512 void bsn_avx512_look_up(__m512i y[1], const __m512i index[1], const uint8_t *table)
 {
-    unsigned j;
-    x[0] = _mm512_loadu_si512(codes);
-    BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        w[j] = _mm512_movepi8_mask(x[0]);
-        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
-        x[0] = _mm512_add_epi8(x[0], x[0]);
-    }
+    const __mmask64 outside = _mm512_cmpgt_epu8_mask(index[0], _mm512_set1_epi8(63));
+    y[0] = _mm512_xor_si512(y[0], _mm512_maskz_permutexvar_epi8(~outside, index[0], _mm512_loadu_si512(table)));
 }
-
 /* ---- avx512: counts, comparisons ---- */
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_add_ones(__m512i sum, __m512i x) { return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x)); }
@@ -1659,25 +1416,13 @@ BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_differ(unsigned width, const uint8_t 
 #define BSN_T_ACROSS 0
 #define BSN_T_RANKS 0
 #define BSN_T_CHAINS 0
-#define BSN_T_LEAVES 1
+#define BSN_T_TWIGS 1
 #define BSN_T_MM _mm512_
 #define BSN_T_SI si512
 #define BSN_T_SET64 _mm512_set1_epi64
 #include BITSNAP_SIMD_FILE
 
 /* ---- avx512: what it does in its own way ---- */
-
-/* up to 64 bytes, touching no others: what is masked off does not fault */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_load_some(const uint8_t *p, size_t n)
-{
-    return BSN_LIKELY(n >= 64) ? _mm512_loadu_si512(p) : _mm512_maskz_loadu_epi8((UINT64_C(1) << n) - 1, p);
-}
-
-BSN_INLINE BSN_AVX512 void bsn_avx512_store_some(uint8_t *p, __m512i x, size_t n)
-{
-    if (BSN_LIKELY(n >= 64)) _mm512_storeu_si512(p, x);
-    else _mm512_mask_storeu_epi8(p, (UINT64_C(1) << n) - 1, x);
-}
 
 /* 64 bytes by two loads: what AMD's processors ask for ahead follows them better than one of a line or of parts of two. On Intel's
  * they are one operation more. */
@@ -1717,41 +1462,6 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
 }
 
-/* Both sources are loaded before the list is stored, where one of them may end. Masked loads take less time
- * here than moving the last bytes. */
-BSN_INLINE BSN_AVX512 void bsn_avx512_merge_width(uint8_t *list, size_t n, const uint8_t *mask,
-                                                  const uint8_t *zeros, size_t zeros_count, const uint8_t *ones,
-                                                  size_t ones_count, unsigned width)
-{
-    const size_t step = 64 / width;
-    size_t m, c;
-    for (; n; n -= m, list += 64, mask += step / 8) {
-        __m512i x = _mm512_setzero_si512(), y = x;
-        uint64_t set;
-        m = bsn_min(step, n);
-        set = bsn_x86_mask(mask, m);
-        c = bsn_x86_ones(set);
-        if (zeros) {
-            x = bsn_avx512_load_some(zeros, zeros_count * width);
-            x = bsn_avx512_expand(width, x, ~set, x);
-            zeros += (m - c) * width;
-            zeros_count -= m - c;
-        }
-        if (ones) {
-            y = bsn_avx512_load_some(ones, ones_count * width);
-            ones += c * width;
-            ones_count -= c;
-        }
-        bsn_avx512_store_some(list, bsn_avx512_expand(width, x, set, y), m * width);
-    }
-}
-
-static BSN_AVX512 void bsn_avx512_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                                        size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    BSN_WIDTHS(width, bsn_avx512_merge_width, (list, n, mask, zeros, zeros_count, ones, ones_count));
-}
-
 /* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2, 4, .., and
  * whose matrix, the top row in the last byte, is x. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
@@ -1780,14 +1490,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_take64(__m512i x, __m512i order)
     return _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(_mm512_permutexvar_epi8(round, x)));
 }
 
-static BSN_AVX512 void bsn_avx512_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
-{
-    const unsigned size = 8u * bsn_ones_in[varying];
-    const __m512i order = bsn_avx512_bits_order(varying, 7);
-    for (; groups; groups--, bytes += 64, bits += size)
-        bsn_avx512_store_some(bits, bsn_avx512_bits_take64(_mm512_loadu_si512(bytes), order), size);
-}
-
 /* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b; of bit `sign`, to bit 7. Where the
  * bytes come from; 0x80 and more: nowhere. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, unsigned sign)
@@ -1805,21 +1507,6 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, unsigned 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_put64(__m512i bits, __m512i order, uint64_t nowhere)
 {
     return bsn_avx512_transpose_bits(_mm512_maskz_permutexvar_epi8(~nowhere, order, bits));
-}
-
-static BSN_AVX512 void bsn_avx512_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value,
-                                           const uint8_t *bits, unsigned varying, size_t groups)
-{
-    const __m512i constant = _mm512_set1_epi8((char)value);
-    const __m128i up = _mm_cvtsi32_si128((int)shift); /* symbols have no bits that would go to the next byte */
-    const unsigned size = 8u * bsn_ones_in[varying];
-    const __m512i order = bsn_avx512_bytes_order(varying, 7);
-    const uint64_t nowhere = _mm512_movepi8_mask(order);
-    for (; groups; groups--, bytes += 64, symbols += 64, bits += size) {
-        const __m512i x = bsn_avx512_bits_put64(bsn_avx512_load_some(bits, size), order, nowhere);
-        const __m512i y = _mm512_sll_epi16(_mm512_loadu_si512(symbols), up);
-        _mm512_storeu_si512(bytes, _mm512_ternarylogic_epi64(x, y, constant, 0xFE));
-    }
 }
 
 /* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
@@ -2048,37 +1735,6 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
     else if (parts == 4) bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 4);
     else bsn_avx512_histogram_window(t, list, n, base, (uint8_t *)scratch, 7);
     bsn_windowed_end(h, t);
-}
-
-/* All 256 codes are in four registers: two look-ups, and bit 7 chooses. */
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_look_up(const __m512i c[4], __m512i x)
-{
-    const __m512i low = _mm512_permutex2var_epi8(c[0], x, c[1]), high = _mm512_permutex2var_epi8(c[2], x, c[3]);
-    return _mm512_mask_blend_epi8(_mm512_movepi8_mask(x), low, high);
-}
-
-static BSN_AVX512 uint8_t *bsn_avx512_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape,
-                                          uint8_t *escapes)
-{
-    const __m512i lost = _mm512_set1_epi8((char)escape);
-    __m512i c[4];
-    size_t i;
-    unsigned j;
-    BSN_UNROLL
-    for (j = 0; j < 4; j++) c[j] = _mm512_loadu_si512(code + 64 * j);
-    for (i = 0; i < n; i += 64) {
-        const __m512i x = _mm512_loadu_si512(list + i), y = bsn_avx512_look_up(c, x);
-        _mm512_storeu_si512(list + i, y);
-        if (escape < 256) {
-            uint64_t m = _mm512_cmpeq_epi8_mask(y, lost);
-            if (n - i < 64) m &= (UINT64_C(1) << (n - i)) - 1;
-            if (m) {
-                _mm512_storeu_si512(escapes, bsn_avx512_compress(1, m, x));
-                escapes += bsn_x86_ones(m);
-            }
-        }
-    }
-    return escapes;
 }
 
 /* With every second group: asks for planes of later ones, to come to the first level of the cache, and for what lies ahead. */
@@ -2443,8 +2099,6 @@ BSN_INLINE void bsn_neon_exchange(unsigned unit, uint8x16_t *a, uint8x16_t *b)
     *b = unit == 1 ? vtrn2q_u8(x, y) : unit == 2 ? (uint8x16_t)vtrn2q_u16((uint16x8_t)x, (uint16x8_t)y)
                                                  : (uint8x16_t)vtrn2q_u32((uint32x4_t)x, (uint32x4_t)y);
 }
-BSN_INLINE uint8x16_t bsn_neon_all_of(void) { return vdupq_n_u8(0xFF); }
-BSN_INLINE uint8x16_t bsn_neon_andnot_m(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
 BSN_INLINE uint8x16_t bsn_neon_reach(uint8x16_t x, uint8x16_t y) { return vcgeq_u8(x, y); }
 BSN_INLINE unsigned bsn_neon_popcount(uint64_t x) { return vaddv_u8(vcnt_u8(vcreate_u8(x))); }
 BSN_INLINE unsigned bsn_neon_ones(uint8x16_t m) { return vaddvq_u8(vshrq_n_u8(m, 7)); }
@@ -2556,36 +2210,6 @@ BSN_INLINE uint8x16_t bsn_neon_widen(unsigned width, const uint8_t *p)
     if (width == 2) return (uint8x16_t)vmovl_u8(vld1_u8(p));
     return (uint8x16_t)vmovl_u16(vget_low_u16(vmovl_u8(vcreate_u8(bsn_load32(p)))));
 }
-BSN_INLINE uint8x16_t bsn_neon_keys(unsigned width, const uint8_t *elements)
-{
-    uint8x16_t x[4];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) {
-        x[i] = vld1q_u8(elements + 16 * i);
-        x[i] = bsn_neon_add(width, x[i], x[i]);
-    }
-    if (width == 1) return x[0];
-    if (width == 4) {
-        BSN_UNROLL
-        for (i = 0; i < 2; i++) x[i] = (uint8x16_t)vuzp2q_u16((uint16x8_t)x[2 * i], (uint16x8_t)x[2 * i + 1]);
-    }
-    return vuzp2q_u8(x[0], x[1]);
-}
-BSN_INLINE uint8x16_t bsn_neon_narrow(unsigned width, const uint8_t *words)
-{
-    uint8x16_t x[4];
-    unsigned i;
-    BSN_UNROLL
-    for (i = 0; i < width; i++) x[i] = vld1q_u8(words + 16 * i);
-    if (width == 1) return x[0];
-    if (width == 4) {
-        BSN_UNROLL
-        for (i = 0; i < 2; i++) x[i] = (uint8x16_t)vqmovn_high_u32(vqmovn_u32((uint32x4_t)x[2 * i]), (uint32x4_t)x[2 * i + 1]);
-    }
-    return vqmovn_high_u16(vqmovn_u16((uint16x8_t)x[0]), (uint16x8_t)x[1]);
-}
-
 BSN_INLINE uint8x16_t bsn_neon_lowest(unsigned width, const uint8x16_t x[4])
 {
     uint8x16_t y[2];
@@ -2734,36 +2358,20 @@ BSN_INLINE uint8x16_t bsn_neon_unset(uint8x16_t x, bsn_neon_s s, unsigned i)
     return x;
 }
 BSN_INLINE uint8x16_t bsn_neon_blend(bsn_neon_s s, unsigned i, uint8x16_t x, uint8x16_t y) { return vbslq_u8(s.v[i], y, x); }
-BSN_INLINE uint8x16_t bsn_neon_digit(uint8x16_t x, bsn_neon_s s, unsigned i, unsigned value)
+BSN_INLINE uint8x16_t bsn_neon_bit(uint8x16_t x, unsigned b) { return vtstq_u8(x, vdupq_n_u8((uint8_t)(1u << b))); }
+BSN_INLINE uint8x16_t bsn_neon_digit(uint8x16_t x, bsn_neon_s s, unsigned i, unsigned b)
 {
-    (void)value;
-    return vsliq_n_u8(s.v[i], x, 1);
+    return vbslq_u8(vdupq_n_u8((uint8_t)(1u << b)), s.v[i], x);
 }
 BSN_INLINE uint8x16_t bsn_neon_shuffle(uint8x16_t x, uint8x16_t index) { return vqtbl1q_u8(x, index); }
 BSN_INLINE uint8x16_t bsn_neon_all16(const uint8_t *p) { return vld1q_u8(p); }
-/* Bits 7 of 64 bytes, of which x.val[j] holds those at places j, j + 4, j + 8, ...: four neighbours' bits, first above
- * each other's in a byte, then those of two bytes side by side in one. */
-BSN_INLINE uint64_t bsn_neon_collect(uint8x16x4_t x)
+BSN_INLINE void bsn_neon_look_up(uint8x16_t y[4], const uint8x16_t index[4], const uint8_t *table)
 {
-    const uint8x16_t x01 = vsriq_n_u8(x.val[1], x.val[0], 1), x23 = vsriq_n_u8(x.val[3], x.val[2], 1);
-    const uint8x16_t all = vsriq_n_u8(x23, x01, 2); /* bits 4 .. 7 */
-    const uint8x8_t bytes = vshrn_n_u16(vreinterpretq_u16_u8(vsriq_n_u8(all, all, 4)), 4);
-    return vget_lane_u64(vreinterpret_u64_u8(bytes), 0);
-}
-BSN_INLINE void bsn_neon_peel(uint8x16_t x[4], uint64_t w[4], const uint8_t *codes, unsigned k)
-{
-    uint8x16x4_t y = vld4q_u8(codes);
-    unsigned i, j;
+    const uint8x16x4_t codes = bsn_neon_table(table);
+    unsigned q;
     BSN_UNROLL
-    for (j = 0; j < k; j++) {
-        w[j] = bsn_neon_collect(y);
-        BSN_UNROLL
-        for (i = 0; i < 4; i++) y.val[i] = vshlq_n_u8(y.val[i], 1);
-    }
-    BSN_UNROLL
-    for (i = 0; i < 4; i++) x[i] = vshlq_u8(vld1q_u8(codes + 16 * i), vdupq_n_s8((int8_t)k));
+    for (q = 0; q < 4; q++) y[q] ^= vqtbl4q_u8(codes, index[q]);
 }
-
 /* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
@@ -2877,104 +2485,17 @@ BSN_INLINE void bsn_neon_window16(uint32_t h[16], const uint8_t *list, size_t n,
 #define BSN_T_ACROSS 0
 #define BSN_T_RANKS 0
 #define BSN_T_CHAINS 0
-#define BSN_T_LEAVES 0
+#define BSN_T_TWIGS 0
 #define BSN_T_SHL(width, x, n) BSN_NEON_SHIFT(width, x, <<, n)
 #define BSN_T_SHR(width, x, n) BSN_NEON_SHIFT(width, x, >>, n)
 #include BITSNAP_SIMD_FILE
-
-/* ---- neon: what it does in its own way ---- */
-
-/* One of four bits for each byte, which is FF or 0. */
-BSN_INLINE uint64_t bsn_neon_nibbles(uint8x16_t x)
-{
-    return vget_lane_u64(vreinterpret_u64_u8(vshrn_n_u16(vreinterpretq_u16_u8(x), 4)), 0) & (BSN_ONES * 0x11);
-}
-
-/* The bit goes to bit 7, to be collected; or from a spread mask to its place. */
-static void bsn_neon_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
-{
-    unsigned b, j;
-    for (; groups; groups--, bytes += 64) {
-        const uint8x16x4_t x = vld4q_u8(bytes);
-        for (b = 0; b < 8; b++) {
-            const int8x16_t shift = vdupq_n_s8((int8_t)(7 - b));
-            uint8x16x4_t y;
-            if (!(varying >> b & 1)) continue;
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) y.val[j] = vshlq_u8(x.val[j], shift);
-            bsn_store64(bits, bsn_neon_collect(y));
-            bits += 8;
-        }
-    }
-}
-
-static void bsn_neon_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
-                              unsigned varying, size_t groups)
-{
-    const int8x16_t up = vdupq_n_s8((int8_t)shift);
-    const uint8x16_t constant = vdupq_n_u8((uint8_t)value);
-    unsigned b, j;
-    for (; groups; groups--, bytes += 64, symbols += 64) {
-        uint8x16_t x[4];
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) x[j] = vorrq_u8(vshlq_u8(vld1q_u8(symbols + 16 * j), up), constant);
-        for (b = 0; b < 8; b++) {
-            const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << b));
-            if (!(varying >> b & 1)) continue;
-            BSN_UNROLL
-            for (j = 0; j < 4; j++) x[j] = vorrq_u8(x[j], vandq_u8(bsn_neon_spread(bsn_load64(bits), j), bit));
-            bits += 8;
-        }
-        BSN_UNROLL
-        for (j = 0; j < 4; j++) vst1q_u8(bytes + 16 * j, x[j]);
-    }
-}
-
-/* Codes of 64 * blocks symbols from `base` on, in four registers each; other symbols are outside of every block and keep
- * the code `others`. */
-BSN_INLINE uint8_t *bsn_neon_map_blocks(uint8_t *list, size_t n, const uint8_t *table, unsigned base, unsigned others,
-                                        unsigned escape, uint8_t *escapes, unsigned blocks)
-{
-    const uint8x16_t lost = vdupq_n_u8((uint8_t)escape);
-    uint8x16x4_t codes[4];
-    size_t i;
-    unsigned j, q;
-    BSN_UNROLL
-    for (j = 0; j < blocks; j++) {
-        BSN_UNROLL
-        for (q = 0; q < 4; q++) codes[j].val[q] = vld1q_u8(table + 64 * j + 16 * q);
-    }
-    for (i = 0; i < n; i += 16) {
-        const uint8x16_t x = vld1q_u8(list + i);
-        uint8x16_t y = vdupq_n_u8((uint8_t)others);
-        BSN_UNROLL
-        for (j = 0; j < blocks; j++) y = vqtbx4q_u8(y, codes[j], vsubq_u8(x, vdupq_n_u8((uint8_t)(base + 64 * j))));
-        if (escape < 256) {
-            uint64_t m = bsn_neon_nibbles(vceqq_u8(y, lost));
-            if (n - i < 16) m &= (UINT64_C(1) << 4 * (n - i)) - 1;
-            for (; m; m &= m - 1) *escapes++ = list[i + bsn_lowest_bit(m) / 4];
-        }
-        vst1q_u8(list + i, y);
-    }
-    return escapes;
-}
-
-static uint8_t *bsn_neon_map(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
-{
-    const unsigned others = escape < 256 ? escape : 0;
-    unsigned base = 0, last = 255;
-    while (base < 192 && code[base] == others) base++;
-    while (last > base && code[last] == others) last--;
-    if (last - base < 64) return bsn_neon_map_blocks(list, n, code + base, base, others, escape, escapes, 1);
-    return bsn_neon_map_blocks(list, n, code, 0, others, escape, escapes, 4);
-}
 
 /* the portable ones */
 #define bsn_neon_start bsn_scalar_start
 #define bsn_neon_finish bsn_scalar_finish
 #define bsn_neon_places bsn_scalar_places
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_neon_##name),
-static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
+static const bitsnap_kernels bsn_kernels_neon = { "neon", 2048, BSN_LEAVES | BSN_LEAVES_LISTS | BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
 #undef bsn_neon_start
 #undef bsn_neon_finish
@@ -3041,6 +2562,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index) { return index ? 
  * Once for each target. */
 
 #define BSN_T_N (64 / BSN_T_BYTES)
+#define BSN_T_ENTRIES (BSN_T_BYTES == 32 ? 16 : 64) /* of look_up */
 
 #ifdef BSN_T_MM
 
@@ -3162,6 +2684,35 @@ BSN_T_INLINE BSN_T(v) BSN_T(square_sum)(BSN_T(v) sum, BSN_T(v) d, BSN_T(v) octav
     const BSN_T(v) y = BSN_T_SHR(8, BSN_T(add)(8, BSN_MM(mul_epu32)(odd, odd), round), 7);
     sum = BSN_T(add)(8, sum, BSN_MM(sllv_epi64)(x, BSN_T(and)(octaves, BSN_T(all)(8, 0xFFFFFFFF))));
     return BSN_T(add)(8, sum, BSN_MM(sllv_epi64)(y, BSN_T_SHR(8, octaves, 32)));
+}
+
+#endif
+
+#if !BSN_T_MASKS
+
+/* ---- what follows where masks are registers ---- */
+
+BSN_T_INLINE BSN_T(m) BSN_T(all_of)(void) { return BSN_T(all)(1, 0xFF); }
+BSN_T_INLINE BSN_T(m) BSN_T(andnot_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(andnot)(x, y); }
+BSN_T_INLINE BSN_T(m) BSN_T(and_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(and)(x, y); }
+BSN_T_INLINE BSN_T(m) BSN_T(or_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(or)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(keep)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
+BSN_T_INLINE BSN_T(v) BSN_T(next)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(sub)(1, x, m); }
+BSN_T_INLINE BSN_T(w) BSN_T(and_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(and)(x, y); }
+BSN_T_INLINE BSN_T(w) BSN_T(or_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(or)(x, y); }
+BSN_T_INLINE BSN_T(v) BSN_T(keep_w)(BSN_T(w) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
+BSN_T_INLINE BSN_T(v) BSN_T(append)(BSN_T(v) x, BSN_T(v) v, BSN_T(n) up, BSN_T(n) down)
+{
+    return BSN_T(or)(BSN_T(shl)(4, x, up), BSN_T(shr)(4, v, down));
+}
+BSN_T_INLINE void BSN_T(to_w)(BSN_T(w) w[4], BSN_T(m) m) { BSN_T(unpack)(w, m, m, m, m); }
+
+/* Quotients and their rests as in bsn_log_errors32. */
+BSN_T_INLINE BSN_T(v) BSN_T(quotients)(BSN_T(v) d, BSN_T(v) exactly, BSN_T(v) h)
+{
+    const BSN_T(v) about = BSN_T(of_f)(BSN_T(div_f)(exactly, h)), of = BSN_T(sub)(4, h, BSN_T(all)(4, 0x3E800000));
+    const BSN_T(v) rest = BSN_T(sub)(4, BSN_T_SHL(4, d, 24), BSN_T(mul_w)(about, of));
+    return BSN_T(sub)(4, about, BSN_T(add)(4, BSN_T(above_w)(rest, BSN_T(all)(8, 0)), BSN_T(above_w)(rest, of)));
 }
 
 #endif
@@ -3305,6 +2856,84 @@ BSN_T_KERNEL void BSN_T(node_counts)(const bsn_node *node, size_t counts[4])
 #undef BSN_CALL
 }
 
+/* The first k bits of 64 codes, and these shifted by k. */
+BSN_T_INLINE void BSN_T(peel)(BSN_T(v) x[BSN_T_N], uint64_t w[4], const uint8_t *codes, unsigned k)
+{
+    BSN_T(m) set[BSN_T_N];
+    unsigned i, j;
+    BSN_T(load64)(x, codes);
+    BSN_UNROLL
+    for (j = 0; j < k; j++) {
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) set[i] = BSN_T(bit)(x[i], 7);
+        w[j] = BSN_T(bits)(set);
+        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) x[i] = BSN_T(add)(1, x[i], x[i]);
+    }
+}
+
+BSN_T_KERNEL void BSN_T(bits_take)(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+{
+    unsigned i, b;
+    for (; groups; groups--, bytes += 64) {
+        BSN_T(v) x[BSN_T_N];
+        BSN_T(m) set[BSN_T_N];
+        BSN_T(load64)(x, bytes);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            if (!(varying >> b & 1)) continue;
+            BSN_UNROLL
+            for (i = 0; i < BSN_T_N; i++) set[i] = BSN_T(bit)(x[i], b);
+            bsn_store64(bits, BSN_T(bits)(set));
+            bits += 8;
+        }
+    }
+}
+
+BSN_T_INLINE void BSN_T(put_bits)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                  unsigned varying, size_t groups)
+{
+    const BSN_T(k) c = BSN_T(begin)();
+    const BSN_T(v) constant = BSN_T(all)(1, value);
+    const BSN_T(n) up = BSN_T(number)(shift);
+    unsigned i, b;
+    for (; groups; groups--, bytes += 64, symbols += 64) {
+        BSN_T(v) x[BSN_T_N];
+        BSN_T(load64)(x, symbols);
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) x[i] = BSN_T(or)(BSN_T(shl)(2, x[i], up), constant);
+        BSN_UNROLL
+        for (b = 0; b < 8; b++) {
+            BSN_T(s) set;
+            if (!(varying >> b & 1)) continue;
+            set = BSN_T(set)(&c, bsn_load64(bits));
+            bits += 8;
+            BSN_UNROLL
+            for (i = 0; i < BSN_T_N; i++) x[i] = BSN_T(digit)(x[i], set, i, b);
+        }
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) BSN_T(store)(bytes + i * BSN_T_BYTES, x[i]);
+    }
+}
+
+BSN_T_KERNEL void BSN_T(bits_put)(uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, const uint8_t *bits,
+                                  unsigned varying, size_t groups)
+{
+#if BSN_T_ACROSS
+    if (bsn_ones_in[varying] > 3) { /* fewer are quicker one by one */
+        if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
+        BSN_T(put_planes)(bytes, bits, varying, groups);
+        return;
+    }
+#endif
+    switch (varying) {
+    case 3: BSN_T(put_bits)(bytes, symbols, shift, value, bits, 3, groups); break;
+    case 7: BSN_T(put_bits)(bytes, symbols, shift, value, bits, 7, groups); break;
+    default: BSN_T(put_bits)(bytes, symbols, shift, value, bits, varying, groups); break;
+    }
+}
+
 BSN_T_INLINE void BSN_T(compare_width)(unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)
 {
     unsigned i;
@@ -3368,6 +2997,87 @@ BSN_T_KERNEL void BSN_T(mask_above)(uint8_t *mask, const uint8_t *list, size_t g
         BSN_UNROLL
         for (i = 0; i < BSN_T_N; i++) above[i] = BSN_T(reach)(BSN_T(load)(list + i * BSN_T_BYTES), least);
         bsn_store64(mask, BSN_T(bits)(above));
+    }
+}
+
+/* Codes by blocks of symbols from `base` on. The table holds what differs from the code `others` of all symbols outside, so that 0
+ * changes nothing. */
+BSN_T_INLINE uint8_t *BSN_T(map_blocks)(uint8_t *list, size_t n, const uint8_t *table, unsigned base, unsigned others,
+                                        unsigned escape, uint8_t *escapes, unsigned blocks)
+{
+    const BSN_T(v) first = BSN_T(all)(1, base), next = BSN_T(all)(1, BSN_T_ENTRIES), lost = BSN_T(all)(1, escape);
+    size_t i;
+    unsigned j, q, count;
+    for (i = 0; i < n; i += 64) {
+        BSN_T(v) index[BSN_T_N], y[BSN_T_N];
+        BSN_T(load64)(index, list + i);
+        BSN_UNROLL
+        for (q = 0; q < BSN_T_N; q++) {
+            index[q] = BSN_T(sub)(1, index[q], first);
+            y[q] = BSN_T(all)(1, others);
+        }
+        for (j = 0; j < blocks; j++) {
+            BSN_T(look_up)(y, index, table + BSN_T_ENTRIES * j);
+            BSN_UNROLL
+            for (q = 0; q < BSN_T_N; q++) index[q] = BSN_T(sub)(1, index[q], next);
+        }
+        if (escape < 256) { /* three, whether they are there or not; seldom more */
+            BSN_T(m) here[BSN_T_N];
+            uint64_t m;
+            BSN_UNROLL
+            for (q = 0; q < BSN_T_N; q++) here[q] = BSN_T(equal_m)(y[q], lost);
+            m = BSN_T(bits)(here);
+            if (BSN_UNLIKELY(n - i < 64)) m &= (UINT64_C(1) << (n - i)) - 1;
+            count = BSN_T(popcount)(m);
+            BSN_UNROLL
+            for (j = 0; j < 3; j++, m &= m - 1) escapes[j] = list[i + bsn_lowest_bit(m | UINT64_C(1) << 63)];
+            for (; BSN_UNLIKELY(j < count); j++, m &= m - 1) escapes[j] = list[i + bsn_lowest_bit(m)];
+            escapes += count;
+        }
+        BSN_UNROLL
+        for (q = 0; q < BSN_T_N; q++) BSN_T(store)(list + i + q * BSN_T_BYTES, y[q]);
+    }
+    return escapes;
+}
+
+BSN_T_KERNEL uint8_t *BSN_T(map)(uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)
+{
+    const unsigned others = escape < 256 ? escape : 0;
+    const BSN_T(v) all = BSN_T(all)(1, others);
+    uint8_t table[512]; /* twice, as blocks go on at 0 */
+    uint64_t some[4];
+    unsigned base = 0, span = 256, s, i, turn;
+    for (s = 0; s < 256; s += 64) {
+        BSN_T(v) x[BSN_T_N];
+        BSN_T(m) same[BSN_T_N];
+        BSN_T(load64)(x, code + s);
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) {
+            same[i] = BSN_T(equal_m)(x[i], all);
+            x[i] = BSN_T(xor)(x[i], all);
+            BSN_T(store)(table + s + i * BSN_T_BYTES, x[i]);
+            BSN_T(store)(table + 256 + s + i * BSN_T_BYTES, x[i]);
+        }
+        some[s / 64] = ~BSN_T(bits)(same);
+    }
+    for (turn = 0; turn < 256; turn += 128) { /* symbols as numbers without a sign, and with one */
+        unsigned first = 256, last = 256;
+        for (s = 0; s < 256; s += 64) {
+            const uint64_t w = some[(s + turn) % 256 / 64];
+            if (!w) continue;
+            if (first == 256) first = s + bsn_lowest_bit(w);
+            last = s + bsn_log2(w);
+        }
+        if (last - first >= span) continue;
+        span = last - first;
+        base = (first + turn) % 256;
+    }
+    switch (span / BSN_T_ENTRIES) {
+    case 0: return BSN_T(map_blocks)(list, n, table + base, base, others, escape, escapes, 1);
+    case 1: return BSN_T(map_blocks)(list, n, table + base, base, others, escape, escapes, 2);
+    case 2:
+    case 3: return BSN_T(map_blocks)(list, n, table + base, base, others, escape, escapes, 4);
+    default: return BSN_T(map_blocks)(list, n, table + base, base, others, escape, escapes, span / BSN_T_ENTRIES + 1);
     }
 }
 
@@ -3547,7 +3257,36 @@ BSN_T_KERNEL uint64_t BSN_T(subtract)(unsigned width, uint8_t *words, const uint
     BSN_WIDTHS(width, return BSN_T(subtract_width), (words, a, b, groups));
 }
 
-/* As borders are exponents, and these have 8 bits at most, the highest bytes of elements without their highest bit tell classes. */
+/* The highest bytes of elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
+ * classes. */
+BSN_T_INLINE BSN_T(v) BSN_T(keys)(unsigned width, const uint8_t *elements)
+{
+    BSN_T(v) x[8];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = BSN_T(load)(elements + i * BSN_T_BYTES);
+        x[i] = BSN_T(add)(width, x[i], x[i]);
+        if (width > 1) x[i] = width == 2 ? BSN_T_SHR(2, x[i], 8) : width == 4 ? BSN_T_SHR(4, x[i], 24) : BSN_T_SHR(8, x[i], 56);
+    }
+    return width == 1 ? x[0] : BSN_T(lowest)(width, x);
+}
+
+/* Words as bytes, 255 where they are larger. */
+BSN_T_INLINE BSN_T(v) BSN_T(narrow)(unsigned width, const uint8_t *words)
+{
+    const BSN_T(v) most = BSN_T(all)(width, 255);
+    BSN_T(v) x[8];
+    unsigned i;
+    BSN_UNROLL
+    for (i = 0; i < width; i++) {
+        x[i] = BSN_T(load)(words + i * BSN_T_BYTES);
+        if (width == 2 || width == 4) x[i] = BSN_T(min)(width, x[i], most);
+        if (width == 8) x[i] = BSN_T(or)(x[i], BSN_T(where)(BSN_T_SHR(8, x[i], 8), most));
+    }
+    return width == 1 ? x[0] : BSN_T(lowest)(width, x);
+}
+
 BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsigned width, unsigned count, unsigned pad)
 {
     unsigned k;
@@ -3872,29 +3611,6 @@ BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const u
 }
 
 /* ---- cells of F32, BSN_T_BYTES elements at a time ---- */
-
-#if !BSN_T_MASKS /* masks are registers */
-BSN_T_INLINE BSN_T(m) BSN_T(and_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(and)(x, y); }
-BSN_T_INLINE BSN_T(m) BSN_T(or_m)(BSN_T(m) x, BSN_T(m) y) { return BSN_T(or)(x, y); }
-BSN_T_INLINE BSN_T(v) BSN_T(keep)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
-BSN_T_INLINE BSN_T(v) BSN_T(next)(BSN_T(m) m, BSN_T(v) x) { return BSN_T(sub)(1, x, m); }
-BSN_T_INLINE BSN_T(w) BSN_T(and_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(and)(x, y); }
-BSN_T_INLINE BSN_T(w) BSN_T(or_w)(BSN_T(w) x, BSN_T(w) y) { return BSN_T(or)(x, y); }
-BSN_T_INLINE BSN_T(v) BSN_T(keep_w)(BSN_T(w) m, BSN_T(v) x) { return BSN_T(and)(m, x); }
-BSN_T_INLINE BSN_T(v) BSN_T(append)(BSN_T(v) x, BSN_T(v) v, BSN_T(n) up, BSN_T(n) down)
-{
-    return BSN_T(or)(BSN_T(shl)(4, x, up), BSN_T(shr)(4, v, down));
-}
-BSN_T_INLINE void BSN_T(to_w)(BSN_T(w) w[4], BSN_T(m) m) { BSN_T(unpack)(w, m, m, m, m); }
-
-/* Quotients and their rests as in bsn_log_errors32. */
-BSN_T_INLINE BSN_T(v) BSN_T(quotients)(BSN_T(v) d, BSN_T(v) exactly, BSN_T(v) h)
-{
-    const BSN_T(v) about = BSN_T(of_f)(BSN_T(div_f)(exactly, h)), of = BSN_T(sub)(4, h, BSN_T(all)(4, 0x3E800000));
-    const BSN_T(v) rest = BSN_T(sub)(4, BSN_T_SHL(4, d, 24), BSN_T(mul_w)(about, of));
-    return BSN_T(sub)(4, about, BSN_T(add)(4, BSN_T(above_w)(rest, BSN_T(all)(8, 0)), BSN_T(above_w)(rest, of)));
-}
-#endif
 
 BSN_T_INLINE BSN_T(v) BSN_T(all_f)(float x)
 {
@@ -4370,7 +4086,6 @@ BSN_T_INLINE void BSN_T(fill)(const BSN_T(k) *c, BSN_T(v) x[BSN_T_N], uint64_t w
 #endif
 }
 
-#if !BSN_T_MASKS
 /* Both sources are read before the list is stored, where one of them may end. */
 BSN_T_INLINE void BSN_T(merge_width)(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, size_t zeros_count,
                                      const uint8_t *ones, size_t ones_count, unsigned width)
@@ -4378,9 +4093,9 @@ BSN_T_INLINE void BSN_T(merge_width)(uint8_t *list, size_t n, const uint8_t *mas
     const unsigned lanes = BSN_T_LANES(width), registers = width == 1 ? BSN_T_N : 1;
     const BSN_T(k) c = BSN_T(begin)();
     bsn_source z, o;
-    uint8_t last[64 * 4], last_zeros[BSN_SOURCE_LAST], last_ones[BSN_SOURCE_LAST];
+    uint8_t last[64 * 8], last_zeros[BSN_SOURCE_LAST], last_ones[BSN_SOURCE_LAST];
     size_t i, j, q;
-    if (width == 8) {
+    if (!BSN_T_MASKS && width == 8) {
         bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count);
         return;
     }
@@ -4414,7 +4129,6 @@ BSN_T_KERNEL void BSN_T(merge)(unsigned width, uint8_t *list, size_t n, const ui
 {
     BSN_WIDTHS(width, BSN_T(merge_width), (list, n, mask, zeros, zeros_count, ones, ones_count));
 }
-#endif
 
 /* ---- trees ---- */
 
@@ -4493,7 +4207,7 @@ BSN_T_INLINE void BSN_T(merge64)(BSN_T(merging) *m, BSN_T(v) x[BSN_T_N], unsigne
         } else if (known) {
             BSN_T(v) index = m->c.none;
             BSN_UNROLL
-            for (j = 0; j < k; j++) index = BSN_T(digit)(index, s[j], i, 1u << (k - 1 - j));
+            for (j = 0; j < k; j++) index = BSN_T(digit)(index, s[j], i, k - 1 - j);
             x[i] = BSN_T(shuffle)(leaf[4], index);
         }
     }
@@ -4529,7 +4243,6 @@ BSN_T_KERNEL void BSN_T(node_merge)(bsn_node *node, size_t first, size_t n, uint
 #undef BSN_CALL
 }
 
-#if BSN_T_LEAVES
 /* Planes by comparing symbols with leaves: bits are 0 where a slot says so. Behind these planes is one more: the symbols that are
  * the second leaf of a twig. */
 BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N], const BSN_T(v) leaf[12], unsigned k, unsigned lists)
@@ -4556,42 +4269,41 @@ BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N],
     for (q = 0; q < k; q++) w[q] = ~BSN_T(bits)(zero[q]);
     if (lists > 1) w[k] = BSN_T(bits)(zero[k]);
 }
-#endif
 
-/* A fork by groups of 64 codes or, `by_leaves`, of symbols, each list of which but the last one is a twig. The last group is filled
- * up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, from which it is taken again; or with the
+/* A fork by groups of 64 codes or, `by_leaves`, of symbols, each list of which but the last one may be a twig. The last group is
+ * filled up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, from which it is taken again; or with the
  * first leaf. */
 BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t first, size_t n, unsigned k, unsigned lists,
                                    unsigned by_leaves)
 {
-    const unsigned twigs = by_leaves && lists ? lists - 1 : 0;
+    const unsigned pairs = by_leaves && lists ? lists - 1 : 0, twigs = BSN_T_TWIGS ? pairs : 0;
     const size_t stride = fork->stride;
     uint8_t *plane = fork->planes + first / 8, *list[4] = { NULL, NULL, NULL, NULL }, last[64];
     uint64_t w[5] = { 0, 0, 0, 0, 0 };
-    unsigned j;
-#if BSN_T_LEAVES
     BSN_T(v) leaf[12];
     uint64_t byte[2] = { 0, 0 };
     size_t used[2] = { 0, 0 };
+    unsigned j;
     BSN_UNROLL
-    for (j = 0; j < (1u << k) - lists + 2 * twigs; j++)
+    for (j = 0; j < (1u << k) - lists + 2 * pairs; j++)
         if (by_leaves) leaf[j] = BSN_T(all)(1, fork->leaf[j]);
     BSN_UNROLL
     for (j = 0; j < twigs; j++) {
         used[j] = fork->used[j];
         if (used[j] & 7) byte[j] = *fork->list[j];
     }
-#endif
     BSN_UNROLL
     for (j = 0; j < lists; j++) list[j] = fork->list[j];
     for (; n; from += 64, plane += 8) {
         BSN_T(v) x[BSN_T_N];
         if (BSN_UNLIKELY(n < 64)) from = bsn_filled_up(last, 64, from, n, by_leaves ? fork->leaf[0] : 0);
         BSN_T(peel)(x, w, from, by_leaves ? 0 : k);
-#if BSN_T_LEAVES
         if (by_leaves) BSN_T(leaves_planes)(w, x, leaf, k, lists);
+#if BSN_T_TWIGS
         BSN_UNROLL
         for (j = 0; j < twigs; j++) bsn_x86_put_twig(&list[j], &byte[j], &used[j], w[k], bsn_list_mask(k, lists, j, w));
+#else
+        (void)byte;
 #endif
         BSN_UNROLL
         for (j = twigs; j < lists; j++) BSN_T(compress_list)(x, bsn_list_mask(k, lists, j, w), &list[j], k > 1);
@@ -4606,10 +4318,8 @@ BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t f
     }
     BSN_UNROLL
     for (j = 0; j < lists; j++) fork->list[j] = list[j];
-#if BSN_T_LEAVES
     BSN_UNROLL
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
-#endif
 }
 
 BSN_FUNCTION BSN_T_TARGET void BSN_T(nodes_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
@@ -4619,25 +4329,17 @@ BSN_FUNCTION BSN_T_TARGET void BSN_T(nodes_fork)(bsn_fork *fork, const uint8_t *
 #undef BSN_CALL
 }
 
-#if BSN_T_LEAVES
 BSN_FUNCTION BSN_T_TARGET void BSN_T(leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
 #define BSN_CALL(k, lists) BSN_T(fork_node)(fork, symbols, first, n, k, lists, 1)
     BSN_LEAF_SWITCH(fork)
 #undef BSN_CALL
 }
-#endif
 
 /* Calls one of two, so that only that one's memory is on the stack. */
 BSN_T_KERNEL void BSN_T(node_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
-#if BSN_T_LEAVES
-    if (fork->by_leaves) {
-        BSN_T(leaves_fork)(fork, codes, first, n);
-        return;
-    }
-#endif
-    BSN_T(nodes_fork)(fork, codes, first, n);
+    (fork->by_leaves ? BSN_T(leaves_fork) : BSN_T(nodes_fork))(fork, codes, first, n);
 }
 
 #undef BSN_CLASSES_CASE
@@ -4653,8 +4355,9 @@ BSN_T_KERNEL void BSN_T(node_fork)(bsn_fork *fork, const uint8_t *codes, size_t 
 #undef BSN_T_ACROSS
 #undef BSN_T_RANKS
 #undef BSN_T_CHAINS
-#undef BSN_T_LEAVES
+#undef BSN_T_TWIGS
 #undef BSN_T_N
+#undef BSN_T_ENTRIES
 #undef BSN_T_LANES
 #undef BSN_T_SHL
 #undef BSN_T_SHR

@@ -99,9 +99,7 @@ EMULATED __m512 e_tops(__m512i a) { lanes r = { a }; return r.f; }
 EMULATED __m256i e_part4(__m512i a, unsigned n) { __m256i r; memcpy(&r, (const char *)&a + n % 2 * 32, 32); return r; }
 EMULATED __m128i e_part2(__m512i a, unsigned n) { __m128i r; memcpy(&r, (const char *)&a + n % 4 * 16, 16); return r; }
 EMULATED __m512i e_from256(__m256i a) { lanes r; memset(&r, RUBBISH, 64); memcpy(&r, &a, 32); return r.v; }
-EMULATED __m512i e_from128(__m128i a) { lanes r; memset(&r, RUBBISH, 64); memcpy(&r, &a, 16); return r.v; }
 EMULATED __m512i e_insert4(__m512i a, __m256i b, unsigned n) { memcpy((char *)&a + n % 2 * 32, &b, 32); return a; }
-EMULATED __m512i e_insert2(__m512i a, __m128i b, unsigned n) { memcpy((char *)&a + n % 4 * 16, &b, 16); return a; }
 EMULATED __m512i e_broadcast2(__m128i a) { lanes r; EACH(4) memcpy(&r.u64[2 * i], &a, 16); return r.v; }
 
 /* ---- arithmetic ---- */
@@ -255,22 +253,19 @@ WIDEN(cvtepu8_epi16, uint8_t, __m256i, u16, 32)
 WIDEN(cvtepu8_epi32, uint8_t, __m128i, u32, 16)
 WIDEN(cvtepu8_epi64, uint8_t, __m128i, u64, 8)
 WIDEN(cvtepu16_epi32, uint16_t, __m256i, u32, 16)
-#define NARROW(name, half, to, lane, count, most)                                                     \
+#define NARROW(name, half, to, lane, count)                                                           \
     EMULATED half e_##name(__m512i a)                                                                 \
     {                                                                                                 \
         lanes x = { a };                                                                              \
         to small[sizeof(half) / sizeof(to)] = { 0 };                                                  \
         half r;                                                                                       \
-        EACH(count) small[i] = (to)(x.lane[i] > most ? most : x.lane[i]);                             \
+        EACH(count) small[i] = (to)x.lane[i];                                                         \
         memcpy(&r, small, sizeof r);                                                                  \
         return r;                                                                                     \
     }
-NARROW(cvtusepi16_epi8, __m256i, uint8_t, u16, 32, 255)
-NARROW(cvtusepi32_epi8, __m128i, uint8_t, u32, 16, 255)
-NARROW(cvtusepi64_epi8, __m128i, uint8_t, u64, 8, 255)
-NARROW(cvtepi16_epi8, __m256i, uint8_t, u16, 32, 65535)
-NARROW(cvtepi32_epi16, __m256i, uint16_t, u32, 16, UINT32_MAX)
-NARROW(cvtepi64_epi8, __m128i, uint8_t, u64, 8, UINT64_MAX)
+NARROW(cvtepi16_epi8, __m256i, uint8_t, u16, 32)
+NARROW(cvtepi32_epi16, __m256i, uint16_t, u32, 16)
+NARROW(cvtepi64_epi8, __m128i, uint8_t, u64, 8)
 
 /* ---- numbers ---- */
 
@@ -348,8 +343,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_broadcast_i32x4 e_broadcast2
 #undef _mm512_castps_si512
 #define _mm512_castps_si512 e_castps
-#undef _mm512_castsi128_si512
-#define _mm512_castsi128_si512 e_from128
 #undef _mm512_castsi256_si512
 #define _mm512_castsi256_si512 e_from256
 #undef _mm512_castsi512_ps
@@ -404,12 +397,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_cvtepu8_epi64 e_cvtepu8_epi64
 #undef _mm512_cvttps_epi32
 #define _mm512_cvttps_epi32 e_cvttps_epi32
-#undef _mm512_cvtusepi16_epi8
-#define _mm512_cvtusepi16_epi8 e_cvtusepi16_epi8
-#undef _mm512_cvtusepi32_epi8
-#define _mm512_cvtusepi32_epi8 e_cvtusepi32_epi8
-#undef _mm512_cvtusepi64_epi8
-#define _mm512_cvtusepi64_epi8 e_cvtusepi64_epi8
 #undef _mm512_div_round_ps
 #define _mm512_div_round_ps e_divide_up_ps
 #undef _mm512_extracti64x4_epi64
@@ -418,8 +405,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_fmadd_ps e_fmadd_ps
 #undef _mm512_gf2p8affine_epi64_epi8
 #define _mm512_gf2p8affine_epi64_epi8 e_affine
-#undef _mm512_inserti32x4
-#define _mm512_inserti32x4 e_insert2
 #undef _mm512_inserti64x4
 #define _mm512_inserti64x4 e_insert4
 #undef _mm512_loadu_si512
@@ -428,8 +413,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_madd_epi16 e_madd_epi16
 #undef _mm512_mask_add_epi8
 #define _mm512_mask_add_epi8 e_mask_add_epi8
-#undef _mm512_mask_blend_epi64
-#define _mm512_mask_blend_epi64(k, a, b) e_mask_mov_epi64(a, k, b)
 #undef _mm512_mask_blend_epi8
 #define _mm512_mask_blend_epi8(k, a, b) e_mask_mov_epi8(a, k, b)
 #undef _mm512_mask_compress_epi16

@@ -81,8 +81,6 @@ BSN_INLINE void bsn_vector_exchange(unsigned unit, bsn_vector_v *a, bsn_vector_v
 
 /* ---- masks and sets ---- */
 
-BSN_INLINE bsn_vector_v bsn_vector_all_of(void) { return bsn_vector_all(1, 0xFF); }
-BSN_INLINE bsn_vector_v bsn_vector_andnot_m(bsn_vector_v x, bsn_vector_v y) { return ~x & y; }
 BSN_INLINE bsn_vector_v bsn_vector_reach(bsn_vector_v x, bsn_vector_v y) { return (bsn_vector_v)(x >= y); }
 BSN_INLINE unsigned bsn_vector_popcount(uint64_t x) { return bsn_popcount(x); }
 BSN_INLINE uint64_t bsn_vector_bits(const bsn_vector_v m[4])
@@ -148,20 +146,6 @@ BSN_INLINE bsn_vector_v bsn_vector_swap(bsn_vector_v x)
 
 /* ---- elements, bytes and lists ---- */
 
-BSN_INLINE bsn_vector_v bsn_vector_keys(unsigned width, const uint8_t *elements)
-{
-    uint8_t p[16];
-    unsigned i;
-    for (i = 0; i < 16; i++) p[i] = (uint8_t)(bsn_element_load(elements + i * width, width) << 1 >> (8 * width - 8));
-    return bsn_vector_load(p);
-}
-BSN_INLINE bsn_vector_v bsn_vector_narrow(unsigned width, const uint8_t *words)
-{
-    uint8_t p[16];
-    unsigned i;
-    for (i = 0; i < 16; i++) p[i] = (uint8_t)bsn_min(bsn_element_load(words + i * width, width), 255);
-    return bsn_vector_load(p);
-}
 BSN_INLINE bsn_vector_v bsn_vector_lowest(unsigned width, const bsn_vector_v x[4])
 {
     uint8_t p[16], all[64];
@@ -355,9 +339,13 @@ BSN_INLINE bsn_vector_s bsn_vector_slot(const bsn_vector_k *c, const bsn_vector_
 }
 BSN_INLINE bsn_vector_v bsn_vector_unset(bsn_vector_v x, bsn_vector_s s, unsigned i) { return x & ~s.v[i]; }
 BSN_INLINE bsn_vector_v bsn_vector_blend(bsn_vector_s s, unsigned i, bsn_vector_v x, bsn_vector_v y) { return bsn_vector_select(s.v[i], y, x); }
-BSN_INLINE bsn_vector_v bsn_vector_digit(bsn_vector_v x, bsn_vector_s s, unsigned i, unsigned value)
+BSN_INLINE bsn_vector_v bsn_vector_bit(bsn_vector_v x, unsigned b)
 {
-    return x + (s.v[i] & bsn_vector_all(1, value));
+    return (bsn_vector_v)((x & bsn_vector_all(1, 1u << b)) != 0);
+}
+BSN_INLINE bsn_vector_v bsn_vector_digit(bsn_vector_v x, bsn_vector_s s, unsigned i, unsigned b)
+{
+    return x | (s.v[i] & bsn_vector_all(1, 1u << b));
 }
 BSN_INLINE bsn_vector_v bsn_vector_shuffle(bsn_vector_v x, bsn_vector_v index)
 {
@@ -369,18 +357,14 @@ BSN_INLINE bsn_vector_v bsn_vector_shuffle(bsn_vector_v x, bsn_vector_v index)
     return bsn_vector_load(p);
 }
 BSN_INLINE bsn_vector_v bsn_vector_all16(const uint8_t *p) { return bsn_vector_load(p); }
-BSN_INLINE void bsn_vector_peel(bsn_vector_v x[4], uint64_t w[4], const uint8_t *codes, unsigned k)
+BSN_INLINE void bsn_vector_look_up(bsn_vector_v y[4], const bsn_vector_v index[4], const uint8_t *table)
 {
     uint8_t p[64];
-    unsigned i, j;
-    for (j = 0; j < k; j++) w[j] = 0;
-    for (i = 0; i < 64; i++) {
-        for (j = 0; j < k; j++) w[j] |= (uint64_t)(codes[i] >> (7 - j) & 1) << i;
-        p[i] = (uint8_t)(codes[i] << k);
-    }
-    memcpy(x, p, 64);
+    unsigned i;
+    memcpy(p, index, 64);
+    for (i = 0; i < 64; i++) p[i] = p[i] < 64 ? table[p[i]] : 0;
+    for (i = 0; i < 4; i++) y[i] ^= bsn_vector_load(p + 16 * i);
 }
-
 #define BSN_T_NAME bsn_vector
 #define BSN_T_TARGET
 #define BSN_T_UNROLL
@@ -389,7 +373,7 @@ BSN_INLINE void bsn_vector_peel(bsn_vector_v x[4], uint64_t w[4], const uint8_t 
 #define BSN_T_ACROSS 0
 #define BSN_T_RANKS 0
 #define BSN_T_CHAINS 0
-#define BSN_T_LEAVES 0
+#define BSN_T_TWIGS 0
 #define BSN_T_SHL(width, x, n) SHIFT(width, x, <<, n)
 #define BSN_T_SHR(width, x, n) SHIFT(width, x, >>, n)
 #include BITSNAP_SIMD_FILE
@@ -397,14 +381,11 @@ BSN_INLINE void bsn_vector_peel(bsn_vector_v x[4], uint64_t w[4], const uint8_t 
 #undef LANES
 #undef SHIFT
 
-/* what has no template yet, or is better not done at once, is the portable code */
-#define bsn_vector_bits_take bsn_scalar_bits_take
-#define bsn_vector_bits_put bsn_scalar_bits_put
-#define bsn_vector_map bsn_scalar_map
+/* what is better not done at once is the portable code */
 #define bsn_vector_start bsn_scalar_start
 #define bsn_vector_finish bsn_scalar_finish
 #define bsn_vector_places bsn_scalar_places
 #define BSN_SLOT(when, result, name, arguments) BSN_FOR_##when(bsn_vector_##name),
-static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
+static const bitsnap_kernels bsn_kernels_vector = { "vector", 512, BSN_LEAVES | BSN_LEAVES_LISTS | BSN_LOGS, BSN_KERNELS(BSN_SLOT) };
 #undef BSN_SLOT
 #define TARGET_TESTED
