@@ -727,14 +727,14 @@ typedef struct bitsnap_request {
 } bitsnap_request;
 
 /* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. What the
- * device declines or refuses the host decodes, whose error it is if there is one: only what the device calls good is believed.
+ * device declines or refuses is decoded by the host, whose error it is if there is one: only what the device calls good is believed.
  * Other frames go on after an error, which is in request.error, that of the first bad block if there are several; that of the
  * first request is returned. Checks all that bitsnap_decode checks, but the content id. Requests are done side by side: none
  * may write what another one reads or writes.
  * apply: turns bases at `elements` into results, in place; base, base_dtype and base_id are not looked at, and checks are always
  * verified. A first pass tests all blocks of all frames: where one is refused, nothing at all is stored. An error in the second
- * one (the device failed, or a frame has changed) may leave some blocks stored and others not. Refuses the frames that
- * bitsnap_apply refuses, and results as bases: unlike that, it cannot be repeated.
+ * one (the device failed, or a frame has changed) may leave some blocks stored and others not. Frames are refused as
+ * by bitsnap_apply; but this cannot be repeated, as results are no bases.
  * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags.
  * What keeps a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests; a function of the device
  * that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as what became of them is not known. A single
