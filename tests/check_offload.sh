@@ -1,15 +1,25 @@
 #!/bin/sh
-# The device code of docs/examples/offload: as fibers under sanitizers, as OpenCL C for clang and for Oclgrind, and, where there is nvcc,
-# compiled for three GPUs without a warning. ROUNDS=n: damaged blocks (300).
+# The device code of docs/examples/offload: as fibers under sanitizers and for races, as OpenCL C for clang and for Oclgrind, and, where there
+# is nvcc, compiled for three GPUs without a warning. ROUNDS=n: damaged blocks (300).
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 if ! command -v "${CXX:-g++}" >/dev/null; then echo "skip - offload: needs a C++ compiler"; exit 0; fi
-"${CC:-cc}" -std=c99 -O1 -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o "$t/bitsnap.o" &&
-    "${CXX:-g++}" -fno-operator-names -O1 -Wall -Wextra -Wno-clobbered -fsanitize=address,undefined -fno-sanitize-recover=undefined \
-        -I. -Itests tests/offload.cpp "$t/bitsnap.o" -o "$t/offload" >"$t/log" 2>&1
-if [ $? -ne 0 ] || [ -s "$t/log" ]; then echo "not ok - offload: fibers do not compile without a warning"; head -n 20 "$t/log"; exit 1; fi
+"${CC:-cc}" -std=c99 -O1 -fPIC -DBITSNAP_NO_SIMD -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o "$t/bitsnap.o" || exit 1
+cxx() { "${CXX:-g++}" -fno-operator-names -O1 -Wall -Wextra -Wno-clobbered -Werror -I. -Itests "$@" 2>"$t/log"; }
+failed() { echo "not ok - offload: $1"; grep -v WARNING "$t/log" | head -n 20; }
+
 # ASan knows of the stacks of fibers only that they are memory
-ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-300}" "$t/offload" 2>"$t/log" || grep -v WARNING "$t/log"
+if cxx -fsanitize=address,undefined -fno-sanitize-recover=undefined tests/offload.cpp "$t/bitsnap.o" -o "$t/offload"; then
+    ASAN_OPTIONS=detect_leaks=0:detect_stack_use_after_return=0 ROUNDS="${ROUNDS:-300}" "$t/offload" 2>"$t/log" || failed "under sanitizers"
+else
+    failed "fibers do not compile without a warning"
+fi
+# what -fsanitize=thread calls is here: offload_races.cpp
+if cxx -DOFFLOAD_RACES -fsanitize=thread -c tests/offload.cpp -o "$t/offload.o" && cxx "$t/offload.o" tests/offload_races.cpp "$t/bitsnap.o" -o "$t/races"; then
+    ROUNDS=100 "$t/races" 2>"$t/log" || failed "races"
+else
+    failed "fibers do not compile for races"
+fi
 if ! command -v clang >/dev/null; then
     echo "skip - offload as OpenCL C: needs clang"
 elif printf '#include "quantize.h"\n' | clang -x cl -cl-std=CL1.2 -D__OPENCL_VERSION__=120 -Xclang -finclude-default-header -Wall -Wextra -Werror \
@@ -36,8 +46,7 @@ else
 fi
 # the library for other languages, without a GPU; PyTorch is where check_python.sh has put it
 if [ -x build/venv/bin/python ] && build/venv/bin/python -c 'import torch' 2>"$t/log"; then
-    if "${CC:-cc}" -O1 -fPIC -DBITSNAP_NO_SIMD -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o "$t/codec.o" &&
-        "${CC:-cc}" -O1 -Wall -Wextra -Werror -fPIC -shared -I. -x c docs/examples/offload/library.cu -x none "$t/codec.o" -o "$t/liboffload.so" 2>"$t/log" &&
+    if "${CC:-cc}" -O1 -Wall -Wextra -Werror -fPIC -shared -I. -x c docs/examples/offload/library.cu -x none "$t/bitsnap.o" -o "$t/liboffload.so" 2>"$t/log" &&
         FRAME="$t/frame" build/venv/bin/python docs/examples/offload/torch_offload.py "$t/liboffload.so" >"$t/out" 2>"$t/log" && [ -s "$t/frame" ]
     then echo "ok - offload: torch_offload.py: $(cat "$t/out")"; else echo "not ok - offload: torch_offload.py"; tail -n 20 "$t/log"; fi
 else

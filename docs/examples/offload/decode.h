@@ -252,9 +252,8 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
                    const Source s, const Base base, u32 form, u32 n, u64 out, u32 deltas)
 {
     const u32 lists = form == 2 ? 1 : form == 3 || form == 9 ? g->width : 0, numbers = deltas && (form == 6 || form == 7);
-    const u32 used = numbers ? SCALES_AT + SCALES_SIZE : base.role ? SCALES_AT : lists * MAX_ELEMENTS;
+    const u32 classed = base.role && form == 5, used = numbers ? SCALES_AT + SCALES_SIZE : base.role ? SCALES_AT : lists * MAX_ELEMENTS;
     u32 k;
-    SYNC();
     if (THREAD == 0) {
         g->words.changed = 0;
         g->lists.status = form == 2 ? split_tails(g, s, n) : ST_OK;
@@ -264,14 +263,13 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
     SYNC();
     for (k = 0; k < lists && !g->lists.status; k++)
         list_read(LANES_ &g->lists, arena, arena_size, scratch, used, s, n, form == 2 ? g->e : 8, k * MAX_ELEMENTS);
-    if (base.role && form == 5) classed_decode(LANES_ &g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
+    if (classed) classed_decode(LANES_ &g->words, &g->lists, arena, arena_size, scratch, used, s, base, n);
     if (numbers)
         numbers_decode(LANES_ &g->numbers, &g->words, &g->lists, arena, arena_size, scratch, used, s, work);
     if (base.role && form == 8) sparse_decode(LANES_ &g->words, &g->lists, scratch, s, base, n);
     SYNC();
-    if (lists && THREAD == 0 && !g->lists.status && g->lists.at != g->end) g->lists.status = ST_CORRUPT(33);
-    SYNC();
     if (g->lists.status) return g->lists.status;
+    if ((lists || classed || numbers) && g->lists.at != g->end) return ST_CORRUPT(33);
     if (form == 2) split_put(g, s, scratch, out, n);
     else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
     else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
@@ -300,14 +298,12 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     }
     SYNC();
     status = g->status;
-    SYNC();
     if (!status && base.role && !ignore) {
         const u32 kept = g->pieces.count, at = g->pieces.at[0], size = g->pieces.size[0];
         const u32 width = base.role == 2 ? 4 : g->width;
         for (i = 0; i < leaves; i++)
             leaf_hash(g, arena, (GLOBAL const u8 *)base.elements + (size_t)i * MAX_ELEMENTS * width, leaf_size(n, i) * width, i);
         status = cell_check(g, arena, s, 0, leaves);
-        SYNC();
         if (THREAD == 0) {
             g->pieces.count = kept;
             g->pieces.at[0] = at;
@@ -338,7 +334,6 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
         for (i = n * g->width / 4 * 4 + THREAD; i < n * g->width; i += THREADS)
             ((GLOBAL u8 *)(size_t)work->target)[i] = ((GLOBAL const u8 *)(size_t)out)[i];
     }
-    SYNC();
     return status;
 }
 

@@ -72,7 +72,7 @@ typedef struct Words {
     u32 classes, border[8];
     u32 count[8];            /* elements of each class */
     u32 part[8][WARPS];
-    u32 shift, limit;        /* of the list of words being read */
+    u32 shift, limit, low;   /* of the list of words being read; low: where its low bits stand */
     u32 changed;             /* SPARSE */
     u8 class_of[256];        /* by exponent */
 } Words;
@@ -80,17 +80,17 @@ typedef struct Words {
 /* The elements of class 0, in order, then those of class 1, ...: their places, by the whole group. `classes` is room for n bytes. */
 FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GLOBAL u16 *places, u32 n)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, step = AT_ONCE * WARP, each = (n / WARPS + step) / step * step;
-    const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
+    const u32 lane = THREAD % WARP, step = AT_ONCE * WARP;
+    const Share share = share_of(n, step);
     u32 at[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, sum = 0, i, k, w, u, c[AT_ONCE];
     for (i = THREAD; i < 256; i += THREADS) {
         for (k = w = 0; k < x->classes; k++) w += x->border[k] <= i;
         x->class_of[i] = (u8)(w - 1);
     }
     SYNC();
-    for (i = begin + lane; i - lane < end; i += step) {
+    for (i = share.begin + lane; i - lane < share.end; i += step) {
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < end ? x->class_of[exponent_of(predict(base, i + u * WARP), base.dtype)] : 8;
+        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < share.end ? x->class_of[exponent_of(predict(base, i + u * WARP), base.dtype)] : 8;
         UNROLL
         for (u = 0; u < AT_ONCE; u++) {
             if (c[u] < 8) classes[i + u * WARP] = (u8)c[u];
@@ -101,20 +101,19 @@ FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GL
     }
     UNROLL
     for (k = 0; k < 8; k++)
-        if (lane == 0) x->part[k][warp] = at[k];
+        if (lane == 0) x->part[k][THREAD / WARP] = at[k];
     SYNC();
     UNROLL
-    for (k = 0; k < 8; k++) {
-        const u32 before = sum;
-        for (w = 0; w < WARPS; w++) {
-            if (w == warp) at[k] = sum;
-            sum += k < x->classes ? x->part[k][w] : 0;
+    for (k = 0; k < 8; k++)
+        if (k < x->classes) {
+            u32 all;
+            at[k] = sum + part_before(x->part[k], &all);
+            sum += all;
+            if (THREAD == 0) x->count[k] = all;
         }
-        if (THREAD == 0) x->count[k] = sum - before;
-    }
-    for (i = begin + lane; i - lane < end; i += step) {
+    for (i = share.begin + lane; i - lane < share.end; i += step) {
         UNROLL
-        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < end ? classes[i + u * WARP] : 8;
+        for (u = 0; u < AT_ONCE; u++) c[u] = i + u * WARP < share.end ? classes[i + u * WARP] : 8;
         UNROLL
         for (u = 0; u < AT_ONCE; u++)
             UNROLL
@@ -131,26 +130,21 @@ FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GL
 /* Those of m places (null: 0, 1, ...) whose symbols are the limit, in order, by the whole group; returns how many. */
 FN u32 words_escaped(LANES LOCAL Words *x, GLOBAL const u8 *symbols, GLOBAL const u16 *from, GLOBAL u16 *to, u32 m)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (m / WARPS + WARP) / WARP * WARP;
-    const u32 begin = warp * each < m ? warp * each : m, end = begin + each < m ? begin + each : m;
-    u32 pass, i, k, at = 0, all = 0;
+    const u32 lane = THREAD % WARP;
+    const Share share = share_of(m, WARP);
+    u32 pass, i, at = 0, all = 0;
     for (pass = 0; pass < 2; pass++) {
         UNROLL_4
-        for (i = begin; i < end; i += WARP) {
-            const u32 wanted = i + lane < end && symbols[i + lane] == x->limit, found = BALLOT(wanted);
+        for (i = share.begin; i < share.end; i += WARP) {
+            const u32 wanted = i + lane < share.end && symbols[i + lane] == x->limit, found = BALLOT(wanted);
             if (pass && wanted) to[at + POPC(found & ((1u << lane) - 1))] = from ? from[i + lane] : (u16)(i + lane);
             at += POPC(found);
         }
         if (pass) break;
+        if (lane == 0) x->part[0][THREAD / WARP] = at;
         SYNC();
-        if (lane == 0) x->part[0][warp] = at;
-        SYNC();
-        for (k = at = 0; k < WARPS; k++) {
-            if (k == warp) at = all;
-            all += x->part[0][k];
-        }
+        at = part_before(x->part[0], &all);
     }
-    SYNC();
     return all;
 }
 
@@ -168,20 +162,27 @@ FN u32 words_begin(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 dtype)
     return ST_OK;
 }
 
-/* The beginning of a list of m words, by one work-item: 0 where its low bits end outside of the body, or other rules are broken. */
+/* The beginning of a list of m words, up to the list of symbols, by one work-item. */
 FN u32 words_head(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 m, u32 level, u32 used, u32 width)
 {
     u32 low, v, k, at;
     if (p->at == p->end) return ST_CORRUPT(47);
     x->shift = read8(s, p->at++);
-    if (x->shift == 128) return (p->end - p->at) / width < m ? ST_CORRUPT(47) : ST_OK;
+    if (x->shift == 128) {
+        if ((p->end - p->at) / width < m) return ST_CORRUPT(47);
+        x->low = p->at;
+        p->at += m * width;
+        return ST_OK;
+    }
     if (level == WORD_LEVELS || used + x->shift >= 8 * width || p->at == p->end) return ST_CORRUPT(47);
     x->limit = read8(s, p->at++);
-    low = x->shift / 8 * m + POPC((1u << x->shift % 8) - 1) * (m / 64 * 8 + (m % 64 + 7) / 8);
+    x->low = p->at;
+    low = x->shift / 8 * m + x->shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
     if (p->end - p->at < low) return ST_CORRUPT(47);
+    p->at += low;
     if (m % 8) {
         v = (m % 64 + 7) / 8;
-        at = p->at + x->shift / 8 * m + x->shift % 8 * (m / 64 * 8) + v - 1;
+        at = x->low + x->shift / 8 * m + x->shift % 8 * (m / 64 * 8) + v - 1;
         for (k = 0; k < x->shift % 8; k++)
             if (read8(s, at + k * v) >> m % 8) return ST_CORRUPT(22);
     }
@@ -213,10 +214,8 @@ FN void words_read(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 a
         SYNC();
         shift = x->shift;
         limit = x->limit;
-        at = p->at;
+        at = x->low;
         if (p->status) return;
-        SYNC();
-        if (THREAD == 0) p->at += shift == 128 ? m * width : shift / 8 * m + shift % 8 * (m / 64 * 8 + (m % 64 + 7) / 8);
         if (shift != 128) list_read_apart(LANES_ p, arena, arena_size, scratch, used, s, m, 8, 0);
         if (p->status) return;
         SYNC();
@@ -267,10 +266,7 @@ PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena,
     } else {
         words_read(LANES_ x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
     }
-    SYNC();
-    if (THREAD == 0 && p->at != p->end) list_fail(p, ST_CORRUPT(33));
-    SYNC();
-    if (p->status) return;
+    if (p->status || p->at != p->end) return; /* R33, of which the caller takes care */
     for (i = THREAD; i < n; i += AT_ONCE * THREADS) {
         u32 v[AT_ONCE], u;
         UNROLL
@@ -282,7 +278,6 @@ PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena,
         for (u = 0; u < AT_ONCE; u++)
             if (i + u * THREADS < n) put_element(here, width, i + u * THREADS, v[u]);
     }
-    SYNC();
 }
 
 /* ---- SPARSE ---- */
@@ -309,7 +304,6 @@ PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratc
     a &= 127;
     if (escaping) f = size < 6 ? 0 : read32(s, at + 4) & 0xFFFF;
     body = at + 4 + 2 * escaping;
-    SYNC();
     if (size < 4 + 2 * escaping || c < 1 || c > n / 16 || l > 20 || a > W - escaping || a < escaping || f > c || f < escaping) wrong = 1;
     else {
         high = c * l;
@@ -320,7 +314,6 @@ PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratc
     }
     if (wrong) {
         if (THREAD == 0) p->status = ST_CORRUPT(52);
-        SYNC();
         return;
     }
     for (k = 0; k < numbers - high; k += 32 * THREADS) { /* 32 bits each */
@@ -359,7 +352,6 @@ PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratc
         x->changed = c;
         p->at = p->end;
     }
-    SYNC();
 }
 
 /* Elements first .. first + count - 1 of a SPARSE block, or of SAME, where nothing has changed; `to` may be the base from `first` on. */
@@ -368,7 +360,6 @@ PART void sparse_put(LOCAL const Words *x, GLOBAL const u32 *scratch, const Base
     GLOBAL const u32 *place = scratch, *number = scratch + NUMBERS_AT / 4;
     const u32 width = width_of[base.dtype], changed = x->changed;
     u32 i, low = 0, high = changed;
-    SYNC();
     for (i = THREAD; i < count; i += THREADS) put_element(to, width, i, predict(base, first + i));
     SYNC();
     while (low < high) { /* the first place that is not before these */
@@ -378,7 +369,6 @@ PART void sparse_put(LOCAL const Words *x, GLOBAL const u32 *scratch, const Base
     }
     for (i = low + THREAD; i < changed && place[i] - first < count; i += THREADS)
         put_element(to, width, place[i] - first, predict(base, place[i]) + difference_of(number[i] + 1));
-    SYNC();
 }
 
 #endif

@@ -34,7 +34,7 @@ typedef struct Encoder {
     u32 h[256], full[256]; /* counts: of the sample, then of the escapes; of all */
     u32 keys, kept, used, total, escapes, bits, most, taken[8]; /* of the tree being planned */
     u32 status, varying, end, escapes_in, rare_in, scratch_used;
-    u32 part[4][WARPS];
+    u32 part[5][WARPS];
     Group layout; /* of the block: width, e, planes, varying, value, plane */
 } Encoder;
 
@@ -159,11 +159,11 @@ FN void encode_table(LOCAL Encoder *g, LOCAL Coder *c)
 PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *count)
 {
     const u32 t = THREAD;
+    LOCAL u32 *before = &c->before[256 / THREADS * t];
     u32 i, at, all, l = 1, escape_code = 0;
     u8 has_code[256 / THREADS];
     UNROLL
     for (i = 0; i < 256 / THREADS; i++) has_code[i] = g->length[i * THREADS + t] != 0;
-    SYNC();
     if (t == 0) encode_table(g, c);
     SYNC();
     if (t < WARP) (void)tree_order(LANES_ &c->tree, g->length);
@@ -185,11 +185,14 @@ PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *c
         ATOMIC_ADD(&c->before[c->code[s]], count[s]);
     }
     SYNC();
-    for (i = t, at = 0; i < 256; i += THREADS, at += all) {
-        c->before[i] = at + group_before(LANES_ c->before[i], &all, g->part[0]);
-        SYNC();
+    for (i = at = 0; i < 256 / THREADS; i++) at += before[i];
+    at = group_before(LANES_ at, &all, g->part[0]);
+    for (i = 0; i < 256 / THREADS; i++) {
+        const u32 count_of = before[i];
+        before[i] = at;
+        at += count_of;
     }
-    if (t == 0) c->before[256] = c->count = at;
+    if (t == 0) c->before[256] = c->count = all;
     SYNC();
 }
 
@@ -335,32 +338,30 @@ FN void fork_kinds(LANES LOCAL const Fork *f, GLOBAL u8 *scratch, GLOBAL u8 *tar
 PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *target)
 {
     const u32 warp = THREAD / WARP;
-    u32 level, i, j, w;
+    u32 level, i, j;
     for (level = 0; level <= c->deepest; level++) {
         SYNC();
         for (i = 0; i < c->nodes; i++) {
             LOCAL const Fork *f = &c->node[i];
-            const u32 groups = (f->count + 7) / 8, each = (groups + THREADS - 1) / THREADS * WARP;
-            const u32 from = warp * each < groups ? warp * each : groups, to = from + each < groups ? from + each : groups;
-            u32 base[4] = { 0, 0, 0, 0 };
+            const u32 groups = (f->count + 7) / 8;
+            const Share share = share_of(groups, WARP);
+            u32 base[4] = { 0, 0, 0, 0 }, all;
             if (f->level != level) continue;
             if (groups <= 8 * WARP) {
                 if (i % WARPS == warp) fork_kinds(LANES_ f, scratch, target, 0, groups, base, 0);
                 continue;
             }
-            fork_kinds(LANES_ f, scratch, target, from, to, base, 1);
+            fork_kinds(LANES_ f, scratch, target, share.begin, share.end, base, 1);
             SYNC();
             UNROLL
             for (j = 0; j < 4; j++)
                 if (THREAD % WARP == 0) g->part[j][warp] = base[j];
             SYNC();
             UNROLL
-            for (j = 0; j < 4; j++)
-                for (base[j] = w = 0; w < warp; w++) base[j] += g->part[j][w];
-            fork_kinds(LANES_ f, scratch, target, from, to, base, 0);
+            for (j = 0; j < 4; j++) base[j] = part_before(g->part[j], &all);
+            fork_kinds(LANES_ f, scratch, target, share.begin, share.end, base, 0);
         }
     }
-    SYNC();
 }
 
 FN u32 get_element(u64 elements, u32 width, u32 i)
@@ -523,11 +524,8 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
 {
     const u32 fast = work->level == BITSNAP_FAST, n = work->count;
     u32 total, lost = n >= (fast ? 4096u : 32768u), i;
-    SYNC();
-    if (THREAD == 0) g->most = g->used = g->total = 0;
-    SYNC();
     if (THREAD == 0)
-        for (i = 0; i < 256; i++) {
+        for (i = g->most = g->used = g->total = 0; i < 256; i++) {
             g->total += g->h[i];
             g->most = g->h[i] > g->most ? g->h[i] : g->most;
             g->used += g->h[i] > 0;
@@ -538,7 +536,6 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
     if (lost && (8 * g->most > 5 * total || (g->used > 64 && !fast))) { /* skewed, or too many symbols for a sample */
         lost = 0;
         total = n;
-        SYNC();
         for (i = THREAD; i < 256; i += THREADS) g->h[i] = g->full[i];
         SYNC();
         if (THREAD == 0)
@@ -557,8 +554,7 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
 FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
 {
     LOCAL Coder *c = &g->inner;
-    u32 m, i, planned = 0;
-    SYNC();
+    u32 m, i;
     if (THREAD == 0) {
         c->count = c->escapes = c->escape_at = c->nodes = g->most = 0;
         for (i = 0; i < 256; i++) {
@@ -580,14 +576,11 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
     m = c->count;
     if (!shift || m < 16 || c->kind == 1) return ST_OK;
     if (2 * g->h[0] > m) return ST_DECLINED;
-    planned = encode_plan(g, p, g->h, m, shift, 0);
-    SYNC();
-    if (planned && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
+    if (encode_plan(g, p, g->h, m, shift, 0) && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
         LOCAL u32 *rare = g->full; /* which are done with */
         for (i = THREAD; i < 256; i += THREADS) rare[i] = g->length[i] ? 0 : g->h[i];
         encode_tree(LANES_ g, c, g->h);
     }
-    SYNC();
     return ST_OK;
 }
 
@@ -595,14 +588,13 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
  * work-item at a time. */
 FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m)
 {
-    const u32 escape_code = c->escape_code, has_escape = c->kind != 2;
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, groups = (m + 7) / 8, each = (groups + THREADS - 1) / THREADS * WARP;
-    const u32 begin = warp * each < groups ? warp * each : groups, end = begin + each < groups ? begin + each : groups;
+    const u32 escape_code = c->escape_code, has_escape = c->kind != 2, lane = THREAD % WARP;
+    const Share share = share_of((m + 7) / 8, WARP);
     GLOBAL u32 *words = (GLOBAL u32 *)symbols;
     u32 pass, first, k, u, h, at = 0;
     for (pass = has_escape ? 0 : 1; pass < 2; pass++) {
-        for (first = begin; first < end; first += WARP) {
-            const u32 i = first + lane, live = i >= end ? 0 : m - 8 * i < 8 ? m - 8 * i : 8;
+        for (first = share.begin; first < share.end; first += WARP) {
+            const u32 i = first + lane, live = i >= share.end ? 0 : m - 8 * i < 8 ? m - 8 * i : 8;
             u32 eight[2] = { 0, 0 }, codes[2] = { 0, 0 }, escapes = 0, all = 0;
             UNROLL
             for (h = 0; h < 2; h++) {
@@ -631,12 +623,11 @@ FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symb
         }
         if (pass) break;
         (void)warp_before(LANES_ at, &at);
+        if (lane == 0) g->part[4][THREAD / WARP] = at;
         SYNC();
-        if (lane == 0) g->part[0][warp] = at;
-        SYNC();
-        for (k = at = 0; k < warp; k++) at += g->part[0][k];
+        at = part_before(g->part[4], &k);
     }
-    SYNC();
+    TOGETHER();
 }
 
 /* Where the list stands from byte `at` of the target on, to g->end, by one work-item: the list of its escapes is inside of it, so that
@@ -682,7 +673,6 @@ FN void encode_list(LANES LOCAL Encoder *g, GLOBAL u8 *symbols, GLOBAL u8 *targe
             for (i = THREAD; i < c->escapes; i += THREADS) target[c->escape_at + 1 + i] = rare[i];
         }
     }
-    SYNC();
 }
 
 /* Head and check of a block whose body, from byte `body` to `end`, is there. Pieces of g->layout: what is hashed, from its first byte on. */
@@ -693,7 +683,6 @@ FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_wor
     const Source s = source_of(work->target, end);
     LOCAL Group *y = &g->layout;
     u32 i;
-    SYNC();
     if (THREAD == 0)
         for (i = 0; i < 4; i++) target[i] = (u8)(head >> 8 * i);
     if (work->flags & BITSNAP_WORK_CHECKS) { /* as they are looked at */
@@ -703,14 +692,12 @@ FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_wor
             y->list += begin;
             y->body = body + begin;
         }
-        SYNC();
         hash_pieces(&y->pieces, (ARENA u64 *)arena, s);
         if (THREAD == 0) {
             const u64 check = block_record(y, arena, work, head, s);
             for (i = 0; i < 8; i++) target[4 + i] = (u8)(check >> 8 * i);
         }
     }
-    SYNC();
 }
 
 /* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
@@ -749,7 +736,6 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     SYNC();
     status = g->status;
     end = g->end;
-    SYNC();
     if (status) return status;
     if (end - body >= n * width) return ST_DECLINED; /* must gain a byte */
     encode_planes(y, work->source, target, n);

@@ -1,5 +1,6 @@
 /* fibers.h - the device code as C++ on one thread: a group is 256 fibers, which take turns in a random order between barriers, so
- * that sanitizers and debuggers see what they do, and a missing barrier shows. MIT licence, see bitsnap.h. */
+ * that sanitizers and debuggers see what they do. Barriers have numbers, and say when they are passed: tests/offload_races.cpp finds
+ * those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_FIBERS_H
 #define OFFLOAD_FIBERS_H
 
@@ -12,38 +13,46 @@
 #include "prelude.h"
 
 #define FIBER_STACK 65536
+#define FIBER_OWN __attribute__((no_sanitize("address", "thread"))) /* sanitizers look at device code alone */
 
 u32 fiber_thread, fiber_group, fiber_groups = 1, *fiber_memory;
+void (*fiber_passed)(u32 from, u32 to, int barrier, const char *function, int line); /* told which barriers work-items from .. to - 1 pass, and
+                                                                                      * of launches, as barriers below 0; null: nobody */
 
 enum { FIBER_READY, FIBER_WAITS, FIBER_WARP_WAITS, FIBER_ENDED };
 
 static struct {
-    ucontext_t caller, of[THREADS];
+    void *caller[5], *of[THREADS][5];
     char *stack;
-    int state[THREADS];
-    u32 ready[THREADS], count, seed, lane[THREADS];
+    int state[THREADS], barrier[THREADS];
+    u32 ready[THREADS], count, seed, lane[2][THREADS], turn[THREADS];
     void (*run)(void *);
     void *argument;
 } fibers;
 
+__attribute__((noinline, noreturn)) FIBER_OWN static void fiber_jump(void **to) { __builtin_longjmp(to, 1); }
+
 /* Those from .. to - 1 go on if all of them have come to the barrier. */
-static void fiber_release(u32 from, u32 to, int barrier)
+FIBER_OWN static int fiber_release(u32 from, u32 to)
 {
+    const u32 me = fiber_thread;
     u32 t;
     for (t = from; t < to; t++)
-        if (fibers.state[t] != barrier) return;
+        if (fibers.state[t] != fibers.state[me] || fibers.barrier[t] != fibers.barrier[me]) return 0;
     for (t = from; t < to; t++) {
         fibers.state[t] = FIBER_READY;
         fibers.ready[fibers.count++] = t;
     }
+    return 1;
 }
 
-static void fiber_next(int state)
+FIBER_OWN static void fiber_next(int state)
 {
     const u32 me = fiber_thread;
     u32 i, next;
+    if (__builtin_setjmp(fibers.of[me])) return;
     if (!fibers.count) {
-        if (state == FIBER_ENDED) setcontext(&fibers.caller);
+        if (state == FIBER_ENDED) fiber_jump(fibers.caller);
         fprintf(stderr, "work-items wait at barriers that the others do not come to\n");
         abort();
     }
@@ -52,76 +61,88 @@ static void fiber_next(int state)
     next = fibers.ready[i];
     fibers.ready[i] = fibers.ready[--fibers.count];
     fiber_thread = next;
-    if (state == FIBER_ENDED) setcontext(&fibers.of[next]);
-    if (next != me) swapcontext(&fibers.of[me], &fibers.of[next]);
-    fiber_thread = me;
+    if (next != me) fiber_jump(fibers.of[next]);
 }
 
-void fiber_sync(void)
+FIBER_OWN static void fiber_wait(u32 from, u32 to, int barrier, const char *function, int line)
 {
-    fibers.state[fiber_thread] = FIBER_WAITS;
-    fiber_release(0, THREADS, FIBER_WAITS);
-    fiber_next(FIBER_WAITS);
+    const int state = to - from == THREADS ? FIBER_WAITS : FIBER_WARP_WAITS;
+    fibers.state[fiber_thread] = state;
+    fibers.barrier[fiber_thread] = barrier;
+    if (fiber_release(from, to) && function && fiber_passed) fiber_passed(from, to, barrier, function, line);
+    fiber_next(state);
 }
 
-void fiber_warp_sync(void)
-{
-    const u32 from = fiber_thread / WARP * WARP;
-    fibers.state[fiber_thread] = FIBER_WARP_WAITS;
-    fiber_release(from, from + WARP, FIBER_WARP_WAITS);
-    fiber_next(FIBER_WARP_WAITS);
-}
+FIBER_OWN void fiber_sync(int barrier, const char *function, int line) { fiber_wait(0, THREADS, barrier, function, line); }
 
-u32 fiber_shuffle(u32 x, u32 lane)
+FIBER_OWN void fiber_warp_sync(int barrier, const char *function, int line)
 {
     const u32 from = fiber_thread / WARP * WARP;
-    fibers.lane[fiber_thread] = x;
-    fiber_warp_sync();
-    x = fibers.lane[from + lane];
-    fiber_warp_sync();
-    return x;
+    fiber_wait(from, from + WARP, barrier, function, line);
 }
 
-u32 fiber_ballot(u32 condition)
+/* What the lanes of a warp give, until the next but one such call. As with CUDA, this does not order their accesses to memory. */
+FIBER_OWN static const u32 *fiber_exchange(u32 x)
 {
-    const u32 from = fiber_thread / WARP * WARP;
+    u32 *lanes = fibers.lane[fibers.turn[fiber_thread]++ % 2];
+    lanes[fiber_thread] = x;
+    fiber_warp_sync(-1, NULL, 0);
+    return lanes + fiber_thread / WARP * WARP;
+}
+
+FIBER_OWN u32 fiber_shuffle(u32 x, u32 lane) { return fiber_exchange(x)[lane]; }
+
+FIBER_OWN u32 fiber_ballot(u32 condition)
+{
+    const u32 *lanes = fiber_exchange(condition != 0);
     u32 i, all = 0;
-    fibers.lane[fiber_thread] = condition != 0;
-    fiber_warp_sync();
-    for (i = 0; i < WARP; i++) all |= fibers.lane[from + i] << i;
-    fiber_warp_sync();
+    for (i = 0; i < WARP; i++) all |= lanes[i] << i;
     return all;
 }
 
 static void fiber_entry(void)
 {
-    fibers.run(fibers.argument);
-    fibers.state[fiber_thread] = FIBER_ENDED;
-    fiber_next(FIBER_ENDED);
+    if (!__builtin_setjmp(fibers.of[fiber_thread])) fiber_jump(fibers.caller);
+    for (;;) { /* a group each time */
+        fibers.run(fibers.argument);
+        fibers.state[fiber_thread] = FIBER_ENDED;
+        fiber_next(FIBER_ENDED);
+    }
 }
 
-/* One group of work-items runs `run`, with `memory_size` bytes of memory of its own. */
-static void fiber_run_group(u32 group, u32 memory_size, void (*run)(void *), void *argument)
+/* Contexts are made once; then jumps are enough, which ask nothing of the system. */
+static void fiber_start(u32 t)
+{
+    ucontext_t context;
+    getcontext(&context);
+    context.uc_stack.ss_sp = fibers.stack + (size_t)FIBER_STACK * t;
+    context.uc_stack.ss_size = FIBER_STACK;
+    makecontext(&context, fiber_entry, 0);
+    fiber_thread = t;
+    if (!__builtin_setjmp(fibers.caller)) setcontext(&context);
+}
+
+/* One group of work-items, whose own memory is `memory`, runs `run`. */
+static void fiber_run_group(u32 group, u32 *memory, void (*run)(void *), void *argument)
 {
     u32 t;
-    if (!fibers.stack) fibers.stack = (char *)malloc((size_t)FIBER_STACK * THREADS);
-    fiber_memory = (u32 *)malloc(memory_size);
-    memset(fiber_memory, (int)(fibers.seed >> 24), memory_size); /* garbage, each time another */
+    if (!fibers.stack) {
+        fibers.stack = (char *)malloc((size_t)FIBER_STACK * THREADS);
+        for (t = 0; t < THREADS; t++) fiber_start(t);
+    }
+    fiber_memory = memory;
     fiber_group = group;
     fibers.run = run;
     fibers.argument = argument;
-    fibers.count = 0;
     for (t = 0; t < THREADS; t++) {
         fibers.state[t] = FIBER_READY;
-        fibers.ready[fibers.count++] = t;
-        getcontext(&fibers.of[t]);
-        fibers.of[t].uc_stack.ss_sp = fibers.stack + (size_t)FIBER_STACK * t;
-        fibers.of[t].uc_stack.ss_size = FIBER_STACK;
-        makecontext(&fibers.of[t], fiber_entry, 0);
+        fibers.ready[t] = t;
     }
-    fiber_thread = fibers.ready[--fibers.count];
-    swapcontext(&fibers.caller, &fibers.of[fiber_thread]);
-    free(fiber_memory);
+    fibers.count = THREADS - 1;
+    fiber_thread = THREADS - 1;
+    if (fiber_passed) fiber_passed(0, THREADS, -1, "", 0);
+    if (!__builtin_setjmp(fibers.caller)) fiber_jump(fibers.of[THREADS - 1]);
+    if (fiber_passed) fiber_passed(0, THREADS, -1, "", 0);
 }
 
 #endif

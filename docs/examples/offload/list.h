@@ -93,7 +93,8 @@ FN void tree_built_in(LOCAL u8 *length, u32 j)
     WSYNC();
 }
 
-/* Canonical order, by a warp; leaves the lengths all 0. Returns 0 where they are no complete code of two or more. */
+/* Canonical order, by a warp, of which lane 0 may go on with it at once; leaves the lengths all 0. Returns 0 where they are no complete
+ * code of two or more. */
 FN u32 tree_order(LANES LOCAL Tree *t, LOCAL u8 *length)
 {
     const u32 lane = THREAD % WARP;
@@ -115,7 +116,6 @@ FN u32 tree_order(LANES LOCAL Tree *t, LOCAL u8 *length)
         t->escape = (u16)escape;
         t->next = 0;
     }
-    WSYNC();
     return sum == 256;
 }
 
@@ -207,7 +207,7 @@ FN LOCAL Node *list_node(LOCAL Lists *p, const Item item, u32 bits, u32 lists)
 /* A list of `count` symbols: merging writes four at a time, and reads up to 7 bytes behind the last one. */
 FN u32 list_room(LOCAL Lists *p, u32 count)
 {
-    const u32 out = p->scratch_used, room = count ? (count & ~3u) + 8 : 0;
+    const u32 out = p->scratch_used, room = (count & ~3u) + 8;
     if (p->scratch_size - out < room) list_fail(p, ST_DECLINED);
     else p->scratch_used += room;
     return out;
@@ -386,26 +386,21 @@ FN void node_load(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at
 FN void node_load_all(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at, const Node x, u32 counts[4])
 {
     ARENA u16 *ranks = (ARENA u16 *)arena;
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, words = (x.count + 31) / 32;
-    const u32 each = ((words + WARPS - 1) / WARPS + WARP - 1) / WARP * WARP;
-    const u32 from = warp * each < words ? warp * each : words, to = from + each < words ? from + each : words;
-    u32 i, j, w;
-    node_load(LANES_ p, arena, s, at, x, from, to, counts);
+    const u32 lane = THREAD % WARP;
+    const Share share = share_of((x.count + 31) / 32, WARP);
+    u32 j, w;
+    node_load(LANES_ p, arena, s, at, x, share.begin, share.end, counts);
     UNROLL
     for (j = 0; j < 4; j++)
-        if (lane == 0) p->part[j][warp] = counts[j];
+        if (lane == 0) p->part[j][THREAD / WARP] = counts[j];
     SYNC();
     UNROLL
     for (j = 0; j < 4; j++)
         if (j < x.lists) {
-            u32 sum = 0, before = 0;
-            for (i = 0; i < WARPS; i++) {
-                if (i == warp) before = sum;
-                sum += p->part[j][i];
-            }
+            const u32 before = part_before(p->part[j], &counts[j]);
             if (before)
-                for (w = from + lane; w < to; w += WARP) ranks[x.rank + w * x.lists + j] = (u16)(ranks[x.rank + w * x.lists + j] + before);
-            counts[j] = sum;
+                for (w = share.begin + lane; w < share.end; w += WARP)
+                    ranks[x.rank + w * x.lists + j] = (u16)(ranks[x.rank + w * x.lists + j] + before);
         }
 }
 
@@ -496,7 +491,7 @@ FN void merge_nodes(LANES LOCAL Lists *p, ARENA const u32 *arena, GLOBAL u32 *sc
 /* ---- the whole list ---- */
 
 /* `count` symbols of `bits` bits at p->at, by the whole group. They come to byte `out` of the scratch memory, what they are made of
- * behind byte `used`. Then p->at is behind the list, or p->status says why not. */
+ * behind byte `used`. Then p->at is behind the list, or p->status says why not. Who writes to either has a SYNC before. */
 FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
                     u32 bits, u32 out)
 {
@@ -537,8 +532,7 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
             if (op == OP_TREE) {
                 const Job job = p->job;
                 if (job.value < 5) tree_built_in(p->length, job.value);
-                if (!tree_order(LANES_ &p->tree[job.node], p->length)) list_fail(p, ST_CORRUPT(28));
-                WSYNC();
+                if (!tree_order(LANES_ &p->tree[job.node], p->length) && lane == 0) list_fail(p, ST_CORRUPT(28));
             } else if (op == OP_NODE && p->node[p->job.node].count <= 32 * FEW) {
                 const Node x = p->node[p->job.node];
                 node_load(LANES_ p, arena, s, p->at, x, 0, (x.count + 31) / 32, counts);
@@ -559,7 +553,6 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
             const u32 node = p->job.node, at = p->node[node].list[0];
             merge_nodes(LANES_ p, arena, scratch, node + 1);
             node_load_all(LANES_ p, arena, kept, at, p->node[node], counts);
-            SYNC();
             if (THREAD == 0) { /* what the mask was made of is done with */
                 const u32 words = (p->node[node].count + 31) / 32;
                 p->nodes = node + 1;
@@ -573,7 +566,6 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
         SYNC();
     }
     if (p->status == ST_OK) merge_nodes(LANES_ p, arena, scratch, 0);
-    SYNC();
 }
 
 /* The same; where the arena is too small for the planes, with one in the scratch memory, which is slower. */
@@ -587,7 +579,6 @@ FN void list_read(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL
     const u32 at = p->at;
     list_decode(LANES_ p, arena, arena_size, scratch, used, s, count, bits, out);
     if (ARENA_IS_LARGE || p->status != ST_DECLINED || p->scratch_size - used < LARGE_ARENA) return;
-    SYNC();
     if (THREAD == 0) p->at = at;
     list_decode_slowly(LANES_ p, scratch, used, s, count, bits, out);
 }

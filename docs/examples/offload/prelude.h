@@ -2,7 +2,8 @@
  * for sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
  *
  * A group of THREADS work-items has memory of its own (`Group`, and behind it the arena) and decodes or encodes one block at a
- * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call.
+ * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call, but they
+ * order no accesses to memory. TOGETHER orders nothing either: nvcc makes fewer instructions of what is behind it.
  *
  * What OpenCL asks of code that is to be all three:
  * - Pointers say where they point: LOCAL, what the group shares (Group, Encoder and what is in them); ARENA, its arena; GLOBAL, all that
@@ -42,6 +43,7 @@
 #define GROUPS ((u32)get_num_groups(0))
 #define SYNC() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)
 #define WSYNC() SYNC()
+#define TOGETHER()
 #define BALLOT(condition) warp_ballot(lanes, condition)
 #define SHUFFLE(x, lane) warp_shuffle(lanes, x, lane)
 #define SHUFFLE_UP(x, d) warp_shuffle(lanes, x, THREAD >= (d) ? THREAD - (d) : THREAD)
@@ -128,6 +130,7 @@ typedef unsigned long long u64;
 #define GROUPS gridDim.x
 #define SYNC() __syncthreads()
 #define WSYNC() __syncwarp()
+#define TOGETHER() __syncthreads()
 #define BALLOT(condition) __ballot_sync(~0u, condition)
 #define SHUFFLE(x, lane) __shfl_sync(~0u, x, lane)
 #define SHUFFLE_UP(x, d) __shfl_up_sync(~0u, x, d)
@@ -151,8 +154,9 @@ extern __shared__ __align__(16) u32 group_memory[];
 #define THREAD fiber_thread
 #define GROUP fiber_group
 #define GROUPS fiber_groups
-#define SYNC() fiber_sync()
-#define WSYNC() fiber_warp_sync()
+#define SYNC() fiber_sync(__COUNTER__, __func__, __LINE__)
+#define WSYNC() fiber_warp_sync(__COUNTER__, __func__, __LINE__)
+#define TOGETHER()
 #define BALLOT(condition) fiber_ballot(condition)
 #define SHUFFLE(x, lane) fiber_shuffle(x, lane)
 #define SHUFFLE_UP(x, d) fiber_shuffle(x, THREAD % WARP >= (d) ? THREAD % WARP - (d) : THREAD % WARP)
@@ -162,13 +166,13 @@ extern __shared__ __align__(16) u32 group_memory[];
 #define MULHI64(a, b) ((u64)(((unsigned __int128)(a) * (b)) >> 64))
 #define FUNNEL(low, high, bits) ((u32)((((u64)(high) << 32) | (low)) >> (bits)))
 #define PERM(a, b, selector) bytes_perm(a, b, selector)
-#define ATOMIC_ADD(p, v) ((void)(*(p) += (v)))
-#define ATOMIC_OR(p, v) ((void)(*(p) |= (v)))
+#define ATOMIC_ADD(p, v) ((void)__atomic_fetch_add(p, v, __ATOMIC_RELAXED))
+#define ATOMIC_OR(p, v) ((void)__atomic_fetch_or(p, v, __ATOMIC_RELAXED))
 #define UNROLL
 #define UNROLL_4
 extern u32 fiber_thread, fiber_group, fiber_groups, *fiber_memory;
-void fiber_sync(void);
-void fiber_warp_sync(void);
+void fiber_sync(int barrier, const char *function, int line);
+void fiber_warp_sync(int barrier, const char *function, int line);
 u32 fiber_ballot(u32 condition);
 u32 fiber_shuffle(u32 x, u32 lane);
 #endif
@@ -197,20 +201,39 @@ FN u32 warp_before(LANES u32 x, u32 *all)
     return sum - x;
 }
 
-/* The same over the group; `part` has a word for each warp, and can be used again after the next SYNC. */
-FN u32 group_before(LANES u32 x, u32 *all, LOCAL u32 *part)
+/* The sum of the words of `part`, one for each warp, before that of this one. */
+FN u32 part_before(LOCAL const u32 *part, u32 *all)
 {
-    u32 before, total, i, sum = 0, mine = 0;
-    before = warp_before(LANES_ x, &total);
-    if (THREAD % WARP == 0) part[THREAD / WARP] = total;
-    SYNC();
+    u32 i, sum = 0, mine = 0;
     UNROLL
     for (i = 0; i < WARPS; i++) {
         if (i == THREAD / WARP) mine = sum;
         sum += part[i];
     }
     *all = sum;
-    return mine + before;
+    return mine;
+}
+
+/* The sum of x over the group; `part` has a word for each warp, and can be used again after the next SYNC. */
+FN u32 group_before(LANES u32 x, u32 *all, LOCAL u32 *part)
+{
+    u32 total;
+    const u32 before = warp_before(LANES_ x, &total);
+    if (THREAD % WARP == 0) part[THREAD / WARP] = total;
+    SYNC();
+    return before + part_before(part, all);
+}
+
+/* What a warp has of n things: `begin` to `end` - 1, whole steps but for the end. */
+typedef struct Share { u32 begin, end; } Share;
+
+FN Share share_of(u32 n, u32 step)
+{
+    const u32 each = (n + WARPS * step - 1) / (WARPS * step) * step, begin = THREAD / WARP * each;
+    Share share;
+    share.begin = begin < n ? begin : n;
+    share.end = n - share.begin < each ? n : share.begin + each;
+    return share;
 }
 
 /* Statuses: those of bitsnap.h, the reject condition above them. DECLINED: the host has to do it. */

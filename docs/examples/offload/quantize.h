@@ -498,6 +498,7 @@ PART u32 list_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u8 *scratch
     SYNC();
     status = y->status;
     if (!status) encode_list(LANES_ y, scratch, target, at);
+    SYNC();
     return status;
 }
 
@@ -566,6 +567,7 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
                     escaped += cost_of(t.logs, escape[i], log_outside);
                     length += 5 + (i < LENGTHS - 1 ? escape[i] * i : 0);
                 }
+            WSYNC();
             escaped = warp_sum(LANES_ escaped) >> 20;
             bits += ((cost[k] + cost_of(t.logs, outside, log_n)) >> 20) + kind * (kinds[k] + 1) + 40;
             bits += escaped + warp_sum(LANES_ length) + outside / 2 + (fast ? 2 * outside : 0);
@@ -633,24 +635,21 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
 FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u32 least, u32 most, u64 source, u32 width,
                   GLOBAL u8 *to)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (n / WARPS + WARP) / WARP * WARP;
-    const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
-    u32 pass, i, k, at = 0, all = 0;
+    const u32 lane = THREAD % WARP;
+    const Share share = share_of(n, WARP);
+    u32 pass, i, at = 0, all = 0;
     for (pass = 0; pass < 2; pass++) {
-        for (i = begin; i < end; i += WARP) {
-            const u32 y = i + lane < end ? t.u[i + lane] >> shift : 0, wanted = i + lane < end && y >= least && y <= most;
+        for (i = share.begin; i < share.end; i += WARP) {
+            const u32 in = i + lane < share.end, y = in ? t.u[i + lane] >> shift : 0, wanted = in && y >= least && y <= most;
             const u32 found = BALLOT(wanted), place = at + POPC(found & ((1u << lane) - 1));
             if (pass && wanted) put_target(to, width * place, source ? get_element(source, width, i + lane) : y - least, width);
             at += POPC(found);
         }
         if (pass) break;
         SYNC();
-        if (lane == 0) g->most[warp] = at;
+        if (lane == 0) g->most[THREAD / WARP] = at;
         SYNC();
-        for (k = at = 0; k < WARPS; k++) {
-            if (k == warp) at = all;
-            all += g->most[k];
-        }
+        at = part_before(g->most, &all);
     }
     SYNC();
     return all;

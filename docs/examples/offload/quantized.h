@@ -97,12 +97,12 @@ FN u32 scale_of(LOCAL const Numbers *x, GLOBAL const u8 *scales, u32 i)
 FN void cells_put(LANES LOCAL const Numbers *x, LOCAL Lists *p, GLOBAL const u32 *words, GLOBAL const u32 *thresholds,
                   GLOBAL const u32 *normal, GLOBAL const u8 *scales, const Source s, u32 width, u64 target, u32 n)
 {
-    const u32 lane = THREAD % WARP, warp = THREAD / WARP, each = (n / WARPS + WARP) / WARP * WARP;
-    const u32 begin = warp * each < n ? warp * each : n, end = begin + each < n ? begin + each : n;
-    u32 pass, i, k, at = 0, all = 0, wrong = 0;
+    const u32 lane = THREAD % WARP;
+    const Share share = share_of(n, WARP);
+    u32 pass, i, at = 0, all = 0, wrong = 0;
     for (pass = 0; pass < 2; pass++) {
-        for (i = begin; i < end; i += WARP) {
-            const u32 in = i + lane < end, word = in ? words[i + lane] : 0, u = word >> x->signs, exact = in && u == 1;
+        for (i = share.begin; i < share.end; i += WARP) {
+            const u32 in = i + lane < share.end, word = in ? words[i + lane] : 0, u = word >> x->signs, exact = in && u == 1;
             const u32 found = BALLOT(exact), number = at + POPC(found & ((1u << lane) - 1));
             at += POPC(found);
             if (!pass || !in) continue;
@@ -121,16 +121,11 @@ FN void cells_put(LANES LOCAL const Numbers *x, LOCAL Lists *p, GLOBAL const u32
             }
         }
         if (pass) break;
+        if (lane == 0) p->part[0][THREAD / WARP] = at;
         SYNC();
-        if (lane == 0) p->part[0][warp] = at;
-        SYNC();
-        for (k = at = 0; k < WARPS; k++) {
-            if (k == warp) at = all;
-            all += p->part[0][k];
-        }
+        at = part_before(p->part[0], &all);
     }
     if (wrong || all != x->exact) p->status = ST_CORRUPT(50);
-    SYNC();
 }
 
 /* A body at p->at, by the whole group. The scratch memory is that of words_read; then scales; thresholds come where places were. */
@@ -152,16 +147,12 @@ PART void numbers_decode(LANES LOCAL Numbers *x, LOCAL Words *y, LOCAL Lists *p,
         if (p->status) return;
     }
     words_read(LANES_ y, p, arena, arena_size, scratch, used, s, n, quantized ? 4 : width, 0, here, there, words);
-    SYNC();
-    if (THREAD == 0 && p->at != p->end) list_fail(p, ST_CORRUPT(33));
-    SYNC();
-    if (p->status) return;
+    if (p->status || p->at != p->end) return; /* R33, of which the caller takes care */
     if (quantized) {
         for (i = THREAD; i <= x->cells; i += THREADS) thresholds[i] = cell_threshold(x->cells, i);
         SYNC();
         for (i = THREAD; i < x->cells; i += THREADS)
             normal[i] = cell_center(x->cells, thresholds[i], thresholds[i + 1], i, x->mantissa);
-        SYNC();
         cells_put(LANES_ x, p, words, thresholds, normal, scales, s, width, work->target, n);
         return;
     }
@@ -170,7 +161,6 @@ PART void numbers_decode(LANES LOCAL Numbers *x, LOCAL Words *y, LOCAL Lists *p,
         const u32 v = x->signs ? (((word >> 1) + above) & ((1u << top) - 1)) | (word & 1) << top : word + above;
         put_element((GLOBAL void *)(size_t)work->target, width, i, v);
     }
-    SYNC();
 }
 
 #endif
