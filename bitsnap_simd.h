@@ -224,32 +224,26 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
     return last;
 }
 
-/* A source of a merge: a list or, where that is null, elements of value 0. Its last bytes move to a buffer, which is apart so that
- * the rest can be in registers, before reading 64 at a time would pass them. */
+/* A source of a merge. Its last bytes move to a buffer, which is apart so that the rest can be in registers, before reading 64 at a
+ * time would pass them. */
 enum { BSN_SOURCE_LAST = 128 };
 typedef struct bsn_source {
     const uint8_t *p, *end;
     uint8_t *last;
-    int endless;
 } bsn_source;
 
 BSN_INLINE void bsn_source_begin(bsn_source *s, uint8_t *last, const uint8_t *p, size_t size)
 {
     s->last = last;
-    s->endless = !p;
-    s->p = p ? p : bsn_filled_up(last, BSN_SOURCE_LAST, NULL, 0, 0);
-    s->end = p ? p + size : last + BSN_SOURCE_LAST;
+    s->p = p;
+    s->end = p ? p + size : NULL;
 }
 
 BSN_INLINE void bsn_source_ahead(bsn_source *s)
 {
-    if (BSN_LIKELY(s->end - s->p >= 64)) return;
-    if (s->end != s->last + BSN_SOURCE_LAST) {
-        s->p = bsn_filled_up(s->last, BSN_SOURCE_LAST, s->p, (size_t)(s->end - s->p), 0);
-        s->end = s->last + BSN_SOURCE_LAST;
-    } else if (s->endless) {
-        s->p = s->last;
-    }
+    if (BSN_LIKELY(s->end - s->p >= 64) || s->end == s->last + BSN_SOURCE_LAST) return;
+    s->p = bsn_filled_up(s->last, BSN_SOURCE_LAST, s->p, (size_t)(s->end - s->p), 0);
+    s->end = s->last + BSN_SOURCE_LAST;
 }
 
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
@@ -4109,13 +4103,17 @@ BSN_T_INLINE void BSN_T(merge_width)(uint8_t *list, size_t n, const uint8_t *mas
             const uint64_t part = ~UINT64_C(0) >> (64 - lanes);
             BSN_T(v) x[BSN_T_N];
             if (BSN_UNLIKELY(i + j >= n)) break;
-            bsn_source_ahead(&z);
-            bsn_source_ahead(&o);
-            if (width == 1) {
+            if (zeros) bsn_source_ahead(&z);
+            if (ones) bsn_source_ahead(&o);
+            if (width == 1 && zeros && ones) {
                 BSN_T(fill)(&c, x, set, &z.p, &o.p);
             } else {
-                x[0] = BSN_T(expand_words)(width, c.none, ~set >> j & part, &z.p);
-                x[0] = BSN_T(expand_words)(width, x[0], set >> j & part, &o.p);
+                BSN_UNROLL
+                for (q = 0; q < registers; q++) x[q] = c.none;
+                if (zeros && width == 1) BSN_T(expand_list)(&c, x, BSN_T(set)(&c, ~set), &z.p);
+                else if (zeros) x[0] = BSN_T(expand_words)(width, x[0], ~set >> j & part, &z.p);
+                if (ones && width == 1) BSN_T(expand_list)(&c, x, BSN_T(set)(&c, set), &o.p);
+                else if (ones) x[0] = BSN_T(expand_words)(width, x[0], set >> j & part, &o.p);
             }
             BSN_UNROLL
             for (q = 0; q < registers; q++) BSN_T(store)(to + j * width + q * BSN_T_BYTES, x[q]);
