@@ -18,6 +18,7 @@ except ImportError:
 ARCH = "sm_90"
 THREADS, WARP = 256, 32
 MEMORY = 48 << 10                                   # of a group, as in cuda.h
+SCRATCH = 1056 << 10
 SHARED, GLOBAL, LOCAL = 0x7001 << 32, 1 << 32, 0x7002 << 32  # windows of the generic address space
 STACK = 4096
 FULL = np.ones(WARP, bool)
@@ -348,8 +349,11 @@ def arithmetic(op, texts):
         assert "U32" in op
 
         def run(w, mask):
-            product, z = a(w).astype(u64) * b(w).astype(u64), c(w)
-            keep(w, to, ((product + z) >> u64(32)).astype(u32), mask)
+            z = c(w)
+            total = a(w).astype(u64) * b(w).astype(u64) + z
+            if outs:
+                keep(w, outs[0], total < z, mask)
+            keep(w, to, (total >> u64(32)).astype(u32), mask)
         return run
     if name == "CS2R":
         return lambda w, mask: keep_pair(w, to, np.zeros(WARP, u64), mask)
@@ -360,12 +364,12 @@ def arithmetic(op, texts):
             value = bits_of(source(w) & mask)
             keep(w, to, np.full(WARP, value, u32), mask)
         return run
-    if name == "P2R":
-        assert texts[0] == "PR"
+    if name in ("P2R", "P2UR"):
+        assert texts[0] in ("PR", "UPR")
         c, chosen = operand(texts[1]), int(texts[2], 0)
 
         def run(w, mask):
-            value = sum((w.p[i].astype(u32) << u32(i) for i in range(7)), np.zeros(WARP, u32))
+            value = sum(((w.up if name == "P2UR" else w.p)[i].astype(u32) << u32(i) for i in range(7)), np.zeros(WARP, u32))
             keep(w, to, (value & u32(chosen)) | (c(w) & u32(~chosen & 0xFFFFFFFF)), mask)
         return run
     if name in ("S2R", "S2UR"):
@@ -378,6 +382,10 @@ def arithmetic(op, texts):
             keep(w, to, value, mask)
             keep(w, outs[0], valid, mask)
         return run
+    if name in ("I2F", "F2I") and "U64" in op:
+        a = pair(texts[0]) if name == "I2F" else operand(texts[0])
+        return (lambda w, mask: keep(w, to, toward_infinity(a(w)), mask)) if name == "I2F" else \
+               (lambda w, mask: keep_pair(w, to, np.where(mask, a(w).view(np.float32), 0).astype(u64), mask))
     sources = [operand(t) for t in texts]
     signed = "U32" not in op
     if name == "LOP3":
@@ -408,6 +416,7 @@ def arithmetic(op, texts):
         "MOV": lambda w, a: a, "PRMT": lambda w, a, b, c: permute(a, b, c), "SHF": lambda w, a, s, c: shift(base, a, s, c),
         "SEL": lambda w, a, b: np.where(preds[0](w), a, b), "POPC": lambda w, a: ones(a),
         "VIMNMX": lambda w, a, b: minmax(a, b, preds[0](w)), "IMNMX": lambda w, a, b: minmax(a, b, preds[0](w)),
+        "VIMNMX3": lambda w, a, b, c: minmax(minmax(a, b, preds[0](w)), c, preds[0](w)),
         "VIADDMNMX": lambda w, a, b, c: minmax(a + b, c, preds[0](w)),
         "FLO": lambda w, a: np.where(a == 0, u32(0xFFFFFFFF), u32(31) - highest(a) if ".SH" in op else highest(a)).astype(u32),
         "BREV": lambda w, a: sum(((a >> u32(i) & u32(1)) << u32(31 - i) for i in range(32)), np.zeros(WARP, u32)),
@@ -424,7 +433,7 @@ def arithmetic(op, texts):
 
 def toward_infinity(a):
     near = a.astype(np.float32)
-    return np.where(near.astype(np.float64) < a, np.nextafter(near, np.float32(np.inf)), near).view(u32)
+    return np.where((near < 2.0**64) & (np.where(near < 2.0**64, near, 0).astype(u64) < a), np.nextafter(near, np.float32(np.inf)), near).view(u32)
 
 
 def size_of(op):
@@ -660,21 +669,29 @@ static unsigned char in[1 << 20], out[1 << 21], work[1 << 25];
 int main(int argc, char **argv)
 {
     bitsnap b = { 0 };
-    const unsigned dtype = (unsigned)atoi(argv[1]);
-    size_t size = fread(in, 1, sizeof in, stdin);
-    b.level = argc > 2 ? atoi(argv[2]) : 0;
+    bitsnap_info info;
+    const bitsnap_dtype dtype = (bitsnap_dtype)atoi(argv[1]);
+    size_t size = fread(in, 1, sizeof in, stdin), n = size / bitsnap_width(dtype);
+    if (argc != 5) return 1;
+    b.level = atoi(argv[2]);
+    b.quantizer.cells = (unsigned)atoi(argv[3]);
+    b.columns = (unsigned)atoi(argv[4]);
+    b.block_log2 = 16;
     b.workspace = work;
     b.workspace_size = sizeof work;
-    if (bitsnap_encode(&b, out, sizeof out, &size, in, size / bitsnap_width((bitsnap_dtype)dtype), (bitsnap_dtype)dtype)) return 1;
-    return fwrite(out, 1, size, stdout) != size;
+    if (bitsnap_encode(&b, out, sizeof out, &size, in, n, dtype) || bitsnap_read_info(&info, out, size) ||
+        bitsnap_decode(&b, in, n, dtype, out, size)) return 1;
+    return fwrite(&info.header_check, 8, 1, stdout) + fwrite(out + info.header_size, size - info.header_size, 1, stdout) +
+           fwrite(in, n * bitsnap_width(dtype), 1, stdout) != 3;
 }
 """
 DTYPES = {"F16": (8, 2), "BF16": (9, 2), "F32": (10, 4)}
 N = 65536
+CELLS = 35 # of moments: within 1 %
 
 
 def elements_of(path):
-    """65536 elements from the middle of the largest tensor."""
+    """65536 elements from the middle of the largest tensor, and how many are in a row."""
     with open(path, "rb") as f:
         size, = struct.unpack("<Q", f.read(8))
         head = json.loads(f.read(size))
@@ -683,11 +700,11 @@ def elements_of(path):
         dtype, width = DTYPES[best["dtype"]]
         begin, end = best["data_offsets"]
         f.seek(8 + size + begin + (end - begin) // width // 2 // N * N * width)
-        return dtype, width, f.read(N * width)
+        return dtype, width, best["shape"][-1], f.read(N * width)
 
 
-def work_of(source, target, size, head, dtype, level, check):
-    return struct.pack("<QQQQQIIIBBBBII", source, target, 0, 0, check, size, N, head, dtype, level, 1, 0, 0, 0)
+def work_of(source, target, size, head, dtype, level, check, cells, columns):
+    return struct.pack("<QQQQQIIIBBBBII", source, target, 0, 0, check, size, N, head, dtype, level, 1, 0, cells, columns)
 
 
 def main():
@@ -703,7 +720,7 @@ def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
     with tempfile.TemporaryDirectory() as t:
         with open(t + "/kernels.cu", "w") as f:
-            f.write('#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/encode.h"\n')
+            f.write('#define BITSNAP_OFFLOAD\n#include "docs/examples/offload/quantize.h"\n')
         with open(t + "/coder.c", "w") as f:
             f.write(CODER)
         subprocess.run([nvcc, "-O3", "-arch=" + ARCH, "-I" + root, "-cubin", t + "/kernels.cu", "-o", t + "/kernels.cubin"], check=True)
@@ -712,23 +729,27 @@ def main():
         with open(t + "/kernels.cubin", "rb") as f:
             elf = f.read()
         wrong = 0
-        decode, encode = Kernel(text, elf, "offload_decode"), Kernel(text, elf, "offload_encode")
+        plain, quantized = [[Kernel(text, elf, "offload_" + name) for name in names]
+                            for names in (("decode", "encode"), ("decode_deltas", "encode_cells"))]
         for path in options.files:
-            dtype, width, elements = elements_of(path)
+            dtype, width, columns, elements = elements_of(path)
+            cells, columns = (CELLS, columns) if os.path.basename(path).startswith("adam") else (0, 0)
+            decode, encode = quantized if cells else plain
             for level in (options.l,) if options.l else (1, 2):
-                frame = subprocess.run([t + "/coder", str(dtype), str(level)], input=elements, stdout=subprocess.PIPE, check=True).stdout
-                check, head = struct.unpack_from("<Q", frame, 16)[0], struct.unpack_from("<I", frame, 24)[0]
-                block = frame[24:24 + 12 + (head >> 8)]
+                coder = [t + "/coder"] + [str(x) for x in (dtype, level, cells, columns)]
+                coded = subprocess.run(coder, input=elements, stdout=subprocess.PIPE, check=True).stdout
+                check, head = struct.unpack_from("<QI", coded)
+                block, decoded = coded[8:20 + (head >> 8)], coded[-len(elements):]
                 report = []
-                for kernel, source, size, wanted in (decode, block, len(block), elements), (encode, elements, N * width + 28, block):
+                for kernel, source, size, wanted in (decode, block, len(block), decoded), (encode, elements, N * width + 28, block):
                     shared = np.full(MEMORY + 1024, 0xCD, np.uint8)
                     at = [256, 256 + (len(source) + 271) // 256 * 256]
                     scratch = (at[1] + N * width + 512) // 256 * 256
-                    memory = np.full(scratch + (1 << 20), 0xA5, np.uint8)
-                    work = work_of(GLOBAL + at[0], GLOBAL + at[1], size, head, dtype, level, check)
+                    memory = np.full(scratch + SCRATCH, 0xA5, np.uint8)
+                    work = work_of(GLOBAL + at[0], GLOBAL + at[1], size, head, dtype, level, check, cells, columns)
                     memory[:len(work)] = np.frombuffer(work, np.uint8)
                     memory[at[0]:at[0] + len(source)] = np.frombuffer(source, np.uint8)
-                    arguments = struct.pack("<QQIIQII", GLOBAL, GLOBAL + 128, 1, 0, GLOBAL + scratch, 1 << 20, MEMORY)
+                    arguments = struct.pack("<QQIIQII", GLOBAL, GLOBAL + 128, 1, 0, GLOBAL + scratch, SCRATCH, MEMORY)
                     counts = kernel.run({"shared": shared, "global": memory}, arguments)
                     status, made = memory[128:136].view(u32)
                     right = status == 0 and bytes(memory[at[1]:at[1] + len(wanted)]) == wanted
