@@ -1,7 +1,8 @@
-/* Data races of the device code, and barriers that nobody needs: what tests/offload.cpp, compiled with -fsanitize=thread, calls at each access
- * to memory. Two work-items that access a byte, one of them to write, must have a barrier between them, of the group or of their warp;
- * neither atomic operations with each other nor equal values that several write need one. Where all barriers between two accesses are the same
- * one, passed once or in a loop, it is needed: without it there would be a race. */
+/* Data races of the device code, and barriers that nobody needs: what tests/offload.cpp, compiled with -fsanitize=thread, calls
+ * at each access to memory. Two work-items that access a byte, one of them to write, must have a barrier between them, of the
+ * group or of their warp; neither atomic operations with each other nor equal values that several write need one. Where all
+ * barriers between two accesses are the same one, passed once or in a loop, it is needed: without it there would be a race.
+ * Compiled with -g and -no-pie, addr2line -i says where a race is. */
 #include "offload_races.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@ enum { READ, WRITE, ATOMIC };
 /* An access: time << 8 | work-item; 0: none. */
 struct Cell { u32 write, atomic, read[3]; }; /* read: the last one; before, by another of the warp; by another warp */
 
-struct Clock { u32 now, before; int barrier; }; /* before: when the barriers passed since, all of them this one, had not been passed */
+struct Clock { u32 now, before; int barrier; }; /* before: when this one, if only it has been passed since, had not been */
 
 static const u8 *memory; /* that is looked at */
 static size_t memory_size;
@@ -62,7 +63,7 @@ static void access(const u8 *at, size_t size, int kind, void *caller)
     if (pending.at) settle();
     for (i = 0; i < size; i++) {
         Cell *cell = cells + (at - memory) + i;
-        if ((kind == READ && cell->read[0] == now) || (kind == WRITE && cell->write == now)) continue; /* whoever came between has looked */
+        if (kind != ATOMIC && now == (kind == READ ? cell->read[0] : cell->write)) continue; /* whoever came since has looked */
         if (kind != ATOMIC && meets(cell->atomic)) race(at, cell->atomic, caller);
         if (meets(cell->write)) {
             if (kind != WRITE || size > sizeof pending.old) race(at, cell->write, caller);
@@ -126,8 +127,10 @@ unsigned races_report(int count)
     int i;
     for (i = 0; i < count; i++) {
         if (barriers[i].passed && barriers[i].needed) continue;
-        if (barriers[i].passed) fprintf(stderr, "%s, line %d: a barrier that nobody needs\n", barriers[i].function, barriers[i].line);
-        else fprintf(stderr, "barrier %d, behind that of %s, line %d: is never passed\n", i, i ? barriers[i - 1].function : "", i ? barriers[i - 1].line : 0);
+        if (barriers[i].passed)
+            fprintf(stderr, "%s, line %d: a barrier that nobody needs\n", barriers[i].function, barriers[i].line);
+        else
+            fprintf(stderr, "barrier %d, the next behind %s, is never passed\n", i, i ? barriers[i - 1].function : "none");
         wrong++;
     }
     return wrong;

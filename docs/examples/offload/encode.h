@@ -338,19 +338,20 @@ FN void fork_kinds(LANES LOCAL const Fork *f, GLOBAL u8 *scratch, GLOBAL u8 *tar
 PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *target)
 {
     const u32 warp = THREAD / WARP;
-    u32 level, i, j;
+    u32 level, i, j, w;
     for (level = 0; level <= c->deepest; level++) {
         SYNC();
         for (i = 0; i < c->nodes; i++) {
             LOCAL const Fork *f = &c->node[i];
             const u32 groups = (f->count + 7) / 8;
-            const Share share = share_of(groups, WARP);
-            u32 base[4] = { 0, 0, 0, 0 }, all;
+            u32 base[4] = { 0, 0, 0, 0 };
+            Share share;
             if (f->level != level) continue;
             if (groups <= 8 * WARP) {
                 if (i % WARPS == warp) fork_kinds(LANES_ f, scratch, target, 0, groups, base, 0);
                 continue;
             }
+            share = share_of(groups, WARP);
             fork_kinds(LANES_ f, scratch, target, share.begin, share.end, base, 1);
             SYNC();
             UNROLL
@@ -358,7 +359,8 @@ PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *
                 if (THREAD % WARP == 0) g->part[j][warp] = base[j];
             SYNC();
             UNROLL
-            for (j = 0; j < 4; j++) base[j] = part_before(g->part[j], &all);
+            for (j = 0; j < 4; j++)
+                for (base[j] = w = 0; w < warp; w++) base[j] += g->part[j][w];
             fork_kinds(LANES_ f, scratch, target, share.begin, share.end, base, 0);
         }
     }

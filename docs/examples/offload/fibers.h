@@ -1,6 +1,6 @@
-/* fibers.h - the device code as C++ on one thread: a group is 256 fibers, which take turns in a random order between barriers, so
- * that sanitizers and debuggers see what they do. Barriers have numbers, and say when they are passed: tests/offload_races.cpp finds
- * those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
+/* fibers.h - the device code as C++ on one thread: a group is 256 fibers, which take turns in a random order between
+ * barriers, so that sanitizers and debuggers see what they do. Barriers have numbers, and say when they are passed:
+ * tests/offload_races.cpp finds those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_FIBERS_H
 #define OFFLOAD_FIBERS_H
 
@@ -16,8 +16,8 @@
 #define FIBER_OWN __attribute__((no_sanitize("address", "thread"))) /* sanitizers look at device code alone */
 
 u32 fiber_thread, fiber_group, fiber_groups = 1, *fiber_memory;
-void (*fiber_passed)(u32 from, u32 to, int barrier, const char *function, int line); /* told which barriers work-items from .. to - 1 pass, and
-                                                                                      * of launches, as barriers below 0; null: nobody */
+/* Told which barriers work-items from .. to - 1 pass, and of launches, as barriers below 0; null: nobody. */
+void (*fiber_passed)(u32 from, u32 to, int barrier, const char *function, int line);
 
 enum { FIBER_READY, FIBER_WAITS, FIBER_WARP_WAITS, FIBER_ENDED };
 

@@ -2,8 +2,8 @@
  * for sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
  *
  * A group of THREADS work-items has memory of its own (`Group`, and behind it the arena) and decodes or encodes one block at a
- * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call, but they
- * order no accesses to memory. TOGETHER orders nothing either: nvcc makes fewer instructions of what is behind it.
+ * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call, but
+ * they order no accesses to memory. TOGETHER orders nothing either: nvcc makes fewer instructions of what is behind it.
  *
  * What OpenCL asks of code that is to be all three:
  * - Pointers say where they point: LOCAL, what the group shares (Group, Encoder and what is in them); ARENA, its arena; GLOBAL, all that
