@@ -1243,6 +1243,11 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, const uint8_t *p)
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i *x)
 {
+    static const uint8_t second[64] = {
+        0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62,
+        64, 66, 68, 70, 72, 74, 76, 78, 80, 82, 84, 86, 88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118,
+        120, 122, 124, 126
+    };
     static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
                                         64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
     const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
@@ -1252,7 +1257,7 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i *x
         for (i = 0; i < 8; i++) BSN_STORE64(part[i], _mm512_cvtepi64_epi8(x[i]));
         return _mm512_loadu_si512(part);
     }
-    if (width == 2) return _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(x[0])), _mm512_cvtepi16_epi8(x[1]), 1);
+    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(second), x[1]);
     return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
                               _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
 }

@@ -263,7 +263,6 @@ WIDEN(cvtepu16_epi32, uint16_t, __m256i, u32, 16)
         memcpy(&r, small, sizeof r);                                                                  \
         return r;                                                                                     \
     }
-NARROW(cvtepi16_epi8, __m256i, uint8_t, u16, 32)
 NARROW(cvtepi32_epi16, __m256i, uint16_t, u32, 16)
 NARROW(cvtepi64_epi8, __m128i, uint8_t, u64, 8)
 
@@ -379,8 +378,6 @@ EMULATED __m512 e_divide_up_ps(__m512 a, __m512 b, int mode)
 #define _mm512_cvt_roundepu32_ps e_down_ps
 #undef _mm512_cvt_roundps_epi32
 #define _mm512_cvt_roundps_epi32 e_up_epi32
-#undef _mm512_cvtepi16_epi8
-#define _mm512_cvtepi16_epi8 e_cvtepi16_epi8
 #undef _mm512_cvtepi32_epi16
 #define _mm512_cvtepi32_epi16 e_cvtepi32_epi16
 #undef _mm512_cvtepi32_ps
