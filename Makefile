@@ -107,7 +107,7 @@ $(B)/tests/codec.o: docs/examples/tool/bitsnap.c $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
-LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C)),$(TESTS_C))
+LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
 $(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
 $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	@mkdir -p $(B)/tests

@@ -1546,7 +1546,7 @@ enum {
     SLOT(ALL, void, join, (const bsn_field *field, uint8_t *elements, const uint8_t *const planes[8], size_t groups)) \
     /* bytes to bit planes of the bits set in `varying` */                                            \
     SLOT(ENCODE, void, bits_take, (uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)) \
-    /* and back: symbols << shift | value, which have 0 there, and these bits; `bytes` may be `symbols`, and are where shift is 0 */ \
+    /* and back: symbols << shift | value, 0 there, and these bits; `bytes` may be `symbols`; shift 0: they are, and value is 0 */ \
     SLOT(ALL, void, bits_put, (uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, \
          const uint8_t *bits, unsigned varying, size_t groups))                                       \
     /* counts of the bytes of a list, added to h */                                                   \
@@ -13210,9 +13210,10 @@ static bitsnap_status bsn_sender_begin(bsn_sender *x, const bitsnap_request *q, 
     return status;
 }
 
-/* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, but where there is a content
- * id, for which it is decoded. */
-static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const void *block, size_t size)
+/* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, and to have that head, but where
+ * there is a content id, for which it is decoded. */
+static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
+                                        uint32_t head)
 {
     bitsnap *host = &x->d.host;
     bitsnap_encoder *encoder = &x->encoder;
@@ -13229,7 +13230,7 @@ static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const
         call.context.kernels = bsn_kernels_of(host);
         call.context.checks = sent->info.checks;
         s.position += sent->extent.count;
-        status = bsn_push_note(&call, &s, (const uint8_t *)block, bsn_load32((const uint8_t *)block));
+        status = bsn_push_note(&call, &s, block, head);
         memcpy(encoder, &s, sizeof s);
     }
     if (!status) memcpy((uint8_t *)q->destination + at, block, size);
@@ -13245,8 +13246,10 @@ static bitsnap_status bsn_sender_end(bsn_sender *x, bitsnap_request *q, bitsnap_
     return status;
 }
 
+static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
+
 /* A block that the device has made, or not (size 0): then by the host. */
-static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, const uint8_t *block, size_t size)
+static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, const bitsnap_work *w, size_t size)
 {
     bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
@@ -13254,18 +13257,16 @@ static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_
     const bitsnap_info *info = &sent->info;
     const size_t n = (size_t)sent->extent.count;
     bitsnap_status status = BITSNAP_OK;
-    if (size) status = bsn_sender_append(x, q, sent, block, size);
+    if (size) status = bsn_sender_append(x, q, sent, bsn_sender_at(x, w), size, w->head);
     if (size && (!status || status == BITSNAP_E_CAPACITY)) return status;
     if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * info->width, n * info->width) ||
         o->wait(o->context, queue)) return bsn_device_failed(d);
     status = bitsnap_block_encode(&d->host, d->base, d->room.base, &size, info, d->elements, sent->extent.first, n);
-    return status ? status : bsn_sender_append(x, q, sent, d->base, size);
+    return status ? status : bsn_sender_append(x, q, sent, d->base, size, bsn_load32(d->base));
 }
 
-static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
-
 /* The blocks of one frame that the device has made, from that one on, BSN_JOBS at most, looked at by all workers: those that are not
- * good get size 0. Returns where they end. */
+ * good get size 0. Heads are read once, as the device may write to where they stand. Returns where they end. */
 static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
 {
     const bsn_sent *sent = &batch->sent[from];
@@ -13286,7 +13287,9 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
         if (!call.b || bsn_look_at(&call, &s, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count ||
             (look.form == BSN_FORM_QUANTIZED && size < look.prefix + BSN_CERTIFICATE_SIZE)) {
             batch->done[i].size = 0;
-        } else if (decoding) {
+        } else {
+            batch->work[i].head = look.head;
+            if (!decoding) continue;
             of[jobs] = i;
             bsn_job_of(&call, jobs++, &look, extent->first, 0)->source = p;
         }
@@ -13320,7 +13323,7 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         if (q->error.status) continue;
         status = sent->extent.first ? BITSNAP_OK : bsn_sender_begin(x, q, &x->encoder);
         if (!status && i >= end) end = bsn_sender_check(x, batch, i);
-        if (!status) status = bsn_sender_block(x, queue, sent, bsn_sender_at(x, &batch->work[i]), batch->done[i].size);
+        if (!status) status = bsn_sender_block(x, queue, sent, &batch->work[i], batch->done[i].size);
         if (d->b->error.status) return d->b->error.status; /* the device has failed */
         if (!status && x->encoder.position == x->encoder.count) status = bsn_sender_end(x, q, &x->encoder);
         if (status) q->error = d->host.error;

@@ -326,7 +326,8 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     BSN_T_CHAINS                            1: deposit is there, for BSN_CHAINS
  *     BSN_T_TWIGS                             1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig is there; 0: for
  *                                             BSN_LEAVES_LISTS
- *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these most words are there
+ *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these most words are there;
+ *                                             and `sixteen` is to be: all16 of a register
  *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
  *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, 0, ..
  *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is
@@ -566,7 +567,6 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
     *top = _mm256_sub_epi16(_mm256_and_si256(_mm256_srai_epi16(y, 8), rest), odd);
 }
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_reach(__m256i x, __m256i y) { return _mm256_cmpeq_epi8(_mm256_max_epu8(x, y), x); }
-BSN_INLINE BSN_AVX2 unsigned bsn_avx2_popcount(uint64_t x) { return bsn_x86_ones(x); }
 BSN_INLINE BSN_AVX2 unsigned bsn_avx2_ones(__m256i m) { return bsn_x86_ones((uint32_t)_mm256_movemask_epi8(m)); }
 BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_bits(const __m256i m[2])
 {
@@ -810,12 +810,10 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_digit(__m256i x, bsn_avx2_s s, unsigned i, 
 {
     return _mm256_or_si256(x, _mm256_slli_epi16(s.v[i], (int)b));
 }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_shuffle(__m256i x, __m256i index) { return _mm256_shuffle_epi8(x, index); }
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_all16(const uint8_t *p) { return _mm256_broadcastsi128_si256(BSN_LOAD128(p)); }
 /* For other indices it saturates to one with bit 7, which gives 0. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i y[2], const __m256i index[2], const uint8_t *table)
 {
-    const __m256i codes = bsn_avx2_all16(table), only16 = _mm256_set1_epi8(0x70);
+    const __m256i codes = bsn_avx2_sixteen(BSN_LOAD128(table)), only16 = _mm256_set1_epi8(0x70);
     y[0] = _mm256_xor_si256(y[0], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[0], only16)));
     y[1] = _mm256_xor_si256(y[1], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[1], only16)));
 }
@@ -1168,7 +1166,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_exchange(unsigned unit, __m512i *a, __m512
 BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_all_of(void) { return ~UINT64_C(0); }
 BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_andnot_m(__mmask64 x, __mmask64 y) { return _kandn_mask64(x, y); }
 BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_reach(__m512i x, __m512i y) { return _mm512_cmpge_epu8_mask(x, y); }
-BSN_INLINE BSN_AVX512 unsigned bsn_avx512_popcount(uint64_t x) { return bsn_x86_ones(x); }
 BSN_INLINE BSN_AVX512 unsigned bsn_avx512_ones(__mmask64 m) { return bsn_x86_ones(m); }
 BSN_INLINE BSN_AVX512 uint64_t bsn_avx512_bits(const __mmask64 m[1]) { return m[0]; }
 BSN_INLINE BSN_AVX512 bsn_avx512_s bsn_avx512_set_of(const bsn_avx512_k *c, const __mmask64 m[1])
@@ -1241,25 +1238,24 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_widen(unsigned width, const uint8_t *p)
     }
 }
 
+static const uint8_t bsn_avx512_in_order[64] = {
+    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
+    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
+};
+
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i *x)
 {
-    static const uint8_t second[64] = {
-        0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 50, 52, 54, 56, 58, 60, 62,
-        64, 66, 68, 70, 72, 74, 76, 78, 80, 82, 84, 86, 88, 90, 92, 94, 96, 98, 100, 102, 104, 106, 108, 110, 112, 114, 116, 118,
-        120, 122, 124, 126
-    };
-    static const uint8_t fourth[32] = { 0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44, 48, 52, 56, 60,
-                                        64, 68, 72, 76, 80, 84, 88, 92, 96, 100, 104, 108, 112, 116, 120, 124 };
-    const __m512i index = _mm512_castsi256_si512(BSN_LOAD256(fourth));
+    const __m512i each = _mm512_loadu_si512(bsn_avx512_in_order);
+    const __m512i second = _mm512_add_epi8(each, each), fourth = _mm512_add_epi8(second, second); /* its lower half counts */
     if (width == 8) {
         uint8_t part[8][8];
         unsigned i;
         for (i = 0; i < 8; i++) BSN_STORE64(part[i], _mm512_cvtepi64_epi8(x[i]));
         return _mm512_loadu_si512(part);
     }
-    if (width == 2) return _mm512_permutex2var_epi8(x[0], _mm512_loadu_si512(second), x[1]);
-    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], index, x[1]),
-                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], index, x[3])), 1);
+    if (width == 2) return _mm512_permutex2var_epi8(x[0], second, x[1]);
+    return _mm512_inserti64x4(_mm512_permutex2var_epi8(x[0], fourth, x[1]),
+                              _mm512_castsi512_si256(_mm512_permutex2var_epi8(x[2], fourth, x[3])), 1);
 }
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
@@ -1379,13 +1375,12 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_digit(__m512i x, bsn_avx512_s s, unsign
     (void)i;
     return _mm512_mask_add_epi8(x, s.bits, x, _mm512_set1_epi8((char)(1 << b)));
 }
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_shuffle(__m512i x, __m512i index) { return _mm512_shuffle_epi8(x, index); }
-BSN_INLINE BSN_AVX512 __m512i bsn_avx512_all16(const uint8_t *p) { return _mm512_broadcast_i32x4(BSN_LOAD128(p)); }
 BSN_INLINE BSN_AVX512 void bsn_avx512_look_up(__m512i y[1], const __m512i index[1], const uint8_t *table)
 {
     const __mmask64 outside = _mm512_cmpgt_epu8_mask(index[0], _mm512_set1_epi8(63));
     y[0] = _mm512_xor_si512(y[0], _mm512_maskz_permutexvar_epi8(~outside, index[0], _mm512_loadu_si512(table)));
 }
+
 /* ---- avx512: counts, comparisons ---- */
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_add_ones(__m512i sum, __m512i x) { return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x)); }
@@ -1587,11 +1582,6 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
     }
     for (; n; n--) h[*list++]++;
 }
-
-static const uint8_t bsn_avx512_in_order[64] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31,
-    32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51, 52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
-};
 
 /* Splitting and hashing of groups while they are in registers; each as by itself. */
 BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
@@ -2371,6 +2361,7 @@ BSN_INLINE void bsn_neon_look_up(uint8x16_t y[4], const uint8x16_t index[4], con
     BSN_UNROLL
     for (q = 0; q < 4; q++) y[q] ^= vqtbl4q_u8(codes, index[q]);
 }
+
 /* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
 
 BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
@@ -2635,6 +2626,9 @@ BSN_T_INLINE BSN_T(v) BSN_T(multiply)(BSN_T(v) x, uint32_t by)
     return BSN_MM(add_epi64)(BSN_MM(mul_epu32)(x, y), BSN_MM(slli_epi64)(high, 32));
 }
 BSN_T_INLINE BSN_T(v) BSN_T(swap)(BSN_T(v) x) { return BSN_MM(alignr_epi8)(x, x, 8); }
+BSN_T_INLINE unsigned BSN_T(popcount)(uint64_t x) { return bsn_x86_ones(x); }
+BSN_T_INLINE BSN_T(v) BSN_T(shuffle)(BSN_T(v) x, BSN_T(v) index) { return BSN_MM(shuffle_epi8)(x, index); }
+BSN_T_INLINE BSN_T(v) BSN_T(all16)(const uint8_t *p) { return BSN_T(sixteen)(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
 /* of cells */
 #define BSN_PS(op, x, y) BSN_SI(castps_)(BSN_MM(op)(BSN_PASTE(BSN_SI(cast), _ps)(x), BSN_PASTE(BSN_SI(cast), _ps)(y)))
@@ -4325,14 +4319,14 @@ BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t f
     for (j = 0; j < twigs; j++) fork->used[j] = used[j];
 }
 
-BSN_FUNCTION BSN_T_TARGET void BSN_T(nodes_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
+BSN_T_FUNCTION void BSN_T(nodes_fork)(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
 #define BSN_CALL(k, lists) BSN_T(fork_node)(fork, codes, first, n, k, lists, 0)
     BSN_NODE_SWITCH(fork)
 #undef BSN_CALL
 }
 
-BSN_FUNCTION BSN_T_TARGET void BSN_T(leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
+BSN_T_FUNCTION void BSN_T(leaves_fork)(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n)
 {
 #define BSN_CALL(k, lists) BSN_T(fork_node)(fork, symbols, first, n, k, lists, 1)
     BSN_LEAF_SWITCH(fork)

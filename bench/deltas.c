@@ -147,6 +147,8 @@ static void measure_coder(const options *o, const coder *coder, const change *c)
     print_row(o, &j, encode, decode, copy);
 }
 
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
 static void repeat(uint8_t *to, const uint8_t *from, size_t n, size_t size)
 {
     for (size_t i = 0; i < size; i += n) memcpy(to + i, from, size - i < n ? size - i : n);
@@ -160,18 +162,24 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
         const char *name;
         int level;
     } levels[] = {{"fast", BITSNAP_FAST}, {"default", BITSNAP_DEFAULT}, {"best", BITSNAP_BEST}};
-    const bitsnap largest = {.level = BITSNAP_BEST, .base = {.data = base->data, .dtype = base->dtype}};
-    const size_t n = size / bitsnap_width(to->dtype), bound = bitsnap_bound(&largest, n, to->dtype) + peers_bound(size);
-    const size_t base_size = n * bitsnap_width(base->dtype);
+    const size_t n = size / bitsnap_width(to->dtype), base_size = n * bitsnap_width(base->dtype);
+    bitsnap any = {.base = {.data = base->data, .dtype = base->dtype}};
+    size_t bound = peers_bound(size);
     const int cast = base->dtype != to->dtype; /* others have no such thing */
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
-    buffers old = buffers_open(base_size, 1, NULL), new = buffers_open(size, 1, NULL), frame = buffers_open(bound, 1, NULL),
+    buffers old = buffers_open(base_size, 1, NULL), new = buffers_open(size, 1, NULL), frame,
             output = buffers_open(size, 1, NULL), scratch = buffers_open(size, 1, NULL);
     repeat(old.at[0], base->data, base->size, base_size);
     repeat(new.at[0], to->data, to->size, size);
-    workspace_size = bitsnap_workspace_size(&largest, n, to->dtype);
+    workspace_size = 0;
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) { /* blocks, and with them what they take, are not alike */
+        any.level = levels[l].level;
+        bound = larger(bound, bitsnap_bound(&any, n, to->dtype));
+        workspace_size = larger(workspace_size, bitsnap_workspace_size(&any, n, to->dtype));
+    }
+    frame = buffers_open(bound, 1, NULL);
     workspace = malloc(workspace_size);
     if (!workspace) fail("out of memory", "");
     memset(&c, 0, sizeof c);

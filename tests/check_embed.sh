@@ -28,12 +28,12 @@ for h in bitsnap bitsnap_simd; do
     for compiler in gcc clang; do
         command -v $compiler >/dev/null || { echo "skip - embed: needs $compiler"; continue; }
         check "$compiler: $h.h in three files, the implementation after its own declarations" \
-            "$compiler -std=c99 $w -I. $t/user.c $t/main.c $t/implementation.c -o $t/a && $t/a"
+            "$compiler -std=c99 $w -I. -c $t/implementation.c -o $t/c.o && $compiler -std=c99 $w -I. $t/user.c $t/main.c $t/c.o -o $t/a && $t/a"
         check "$compiler: $h.h from C++ to a C implementation" \
-            "$compiler -std=c99 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -x c++ -std=c++11 $w -I. -c $t/user.c -o $t/u.o &&
-             $compiler -x c++ -std=c++11 $w -I. -c $t/main.c -o $t/m.o && ${compiler%cc}$([ $compiler = gcc ] && echo ++ || echo ++) $t/i.o $t/u.o $t/m.o -o $t/a && $t/a"
+            "$compiler -x c++ -std=c++11 $w -I. -c $t/user.c -o $t/u.o && $compiler -x c++ -std=c++11 $w -I. -c $t/main.c -o $t/m.o &&
+             ${compiler%cc}++ $t/c.o $t/u.o $t/m.o -o $t/a && $t/a"
         check "$compiler: $h.h implemented in C++" \
-            "$compiler -x c++ -std=c++17 $w -I. -c $t/implementation.c -o $t/i.o && $compiler -std=c99 $w -I. -c $t/user.c -o $t/u.o &&
+            "$compiler -x c++ -std=c++17 -fno-exceptions $w -I. -c $t/implementation.c -o $t/i.o && $compiler -std=c99 $w -I. -c $t/user.c -o $t/u.o &&
              $compiler -std=c99 $w -I. -c $t/main.c -o $t/m.o && $compiler $t/u.o $t/m.o $t/i.o -o $t/a && $t/a"
         printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint user(void) {%s}\n' $h "$use" >"$t/s1.c"
         printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#include "%s.h"\nint user(void);\nint main(void) { return user() + (bitsnap_width(BITSNAP_F32) != 4); }\n' $h >"$t/s2.c"

@@ -264,7 +264,7 @@ result("what is refused, and says why; one run changes a store at a time, and sa
 
 # ------------------------------------------------------------------ prune
 for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]), ("--keep-every 200", [0, 200, 400]), ("--keep-every 300 --keep-last 1", [0, 300, 500]), ("--keep-last 6", list(want)),
-                   ("--remove 0,200", [100, 300, 400, 500]), ("--remove 400,500 --keep-last 3", [300])):
+                   ("--remove 0,200", [100, 300, 400, 500]), ("--remove 400,500 --keep-last 3", [100, 200, 300])):
     begin("six")
     before = tree("run")
     run(0, f"prune run {keep} --dry-run")
@@ -349,12 +349,12 @@ write(f"run/objects/{third}", data)
 before = tree("run")
 shutil.copytree("run", "hurt")
 for line, step in (("prune run --keep-every 200", 400), ("prune run --keep-last 1", 500), ("prune run --remove 300", 400)):
-    run(1, line, f"bitsnap: run/objects/{third}: .*; step {step}, which is to stay, needs it, so nothing is removed: bitsnap verify says what is lost")
+    run(1, line, f"bitsnap: run/objects/{third}: .*; step {step}, which is to stay, needs it, so nothing is removed; bitsnap verify says which steps are lost")
     expect(tree("run") == before, f"{line} has changed something")
 run(0, "prune run --keep-every 300 --dry-run")
-lost = re.search("cannot be restored: ([0-9, ]*); a snapshot of .* prune --remove gives them up", p.run("verify run").stderr)
-expect(lost and lost[1] == "300, 400, 500", f"what is lost: {lost}")
-run(0, "prune run --remove 300,400,500")
+lost = re.search("cannot be restored: ([0-9,]*); a snapshot of .* prune --remove gives them up", p.run("verify run").stderr)
+expect(lost and lost[1] == "300,400,500", f"what is lost: {lost}")
+run(0, f"prune run --remove {lost[1]}")
 restored({s: want[s] for s in (0, 100, 200)})
 run(0, "verify -q run")
 clean()
@@ -366,6 +366,20 @@ restored({0: want[0], 200: want[200], 400: want[400], 600: want[300]})
 run(0, "verify -q run")
 clean()
 result("prune removes nothing where what stays needs what is damaged, and says which; it does when that is given up, or is whole again")
+
+begin("six")
+before = tree("run")
+got = json.loads(p.run("verify --json run --temp nowhere").stdout)
+expect(got["lost_steps"] == [] and not got["ok"], f"steps are lost for want of room: {got}")
+run(1, "verify run --temp nowhere", "temporary file in nowhere: cannot be made: .*\n(.*\n)+.*run: [0-9]+ of 27 objects could not be read, which may pass; none is known")
+run(1, "prune run --remove 200 --temp nowhere", "temporary file in nowhere: cannot be made: .*; nothing is removed$")
+expect(tree("run") == before, "prune without room has changed something")
+state = next(n for n in sorted(names_of()) if n in ids[300] - ids[200])  # a copy
+write(f"run/objects/{state}", b"nothing")
+lost = json.loads(p.run("verify --json run --temp nowhere").stdout)["lost_steps"]
+expect(lost == [300], f"what is lost: {lost}")
+clean()
+result("what cannot be checked for want of room is neither lost nor given up")
 
 contents = {s: sorted(v[1] for v in t.values() if isinstance(v, tuple)) for s, t in want.items()}
 accepted = 0
@@ -484,6 +498,7 @@ if p.has_shim:
                 expect(good, f"{what}: {got.returncode} {got.stderr}")
                 if got.returncode == 0:
                     expect(listed() == sorted(after), f"{what}: status 0, and nothing is done")
+                expect(got.returncode != 1 or not got.stdout, f"{what}: status 1, but {got.stdout}")
                 settled(line, small, after, what)
                 runs += 1
         result(f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): the steps of before or after, and it is done by the next run")

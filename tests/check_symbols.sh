@@ -11,7 +11,7 @@ for compiler in gcc clang; do
         case $h in *_file) file=_FILE needs='|malloc|realloc|free|memchr|bcmp|str(len|chr)|bitsnap_[a-z_]+' ;; *) file='' needs='' ;; esac
         printf '#define BITSNAP%s_IMPLEMENTATION\n#include "%s.h"\n' "$file" $h >"$t/a.c"
         for level in -O0 -O2 -O3 -Os; do
-            case $h$level in bitsnap-O[!2] | bitsnap_simd-O2) continue ;; esac # all of bitsnap.h is in bitsnap_simd.h, too
+            case $h$level in bitsnap-O[!2] | bitsnap_simd-O2) continue ;; esac # which has all of bitsnap.h in it: each level once
             $compiler -std=c99 $level -fno-stack-protector -I. -c "$t/a.c" -o "$t/a.o" || bad="$bad $h$level:compile"
             undefined=$(nm -u "$t/a.o" | awk '{print $2}' | grep -vE '^(mem(cpy|set|cmp|move)|_GLOBAL_OFFSET_TABLE_'"$needs"')$' | tr '\n' ' ')
             [ -z "$undefined" ] || bad="$bad $h$level: undefined $undefined"

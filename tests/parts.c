@@ -8,6 +8,12 @@
 #define main huffman_main
 #include "test_huffman.c"
 #undef main
+#define main index_main
+#include "test_index.c"
+#undef main
+#define main integers_main
+#include "test_integers.c"
+#undef main
 #define main mask_main
 #include "test_mask.c"
 #undef main
@@ -15,4 +21,4 @@
 #include "test_planes.c"
 #undef main
 
-int main(void) { return bitmask_main() | hash_main() | huffman_main() | mask_main() | planes_main(); }
+int main(void) { return bitmask_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | planes_main(); }

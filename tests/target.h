@@ -365,6 +365,7 @@ BSN_INLINE void bsn_vector_look_up(bsn_vector_v y[4], const bsn_vector_v index[4
     for (i = 0; i < 64; i++) p[i] = p[i] < 64 ? table[p[i]] : 0;
     for (i = 0; i < 4; i++) y[i] ^= bsn_vector_load(p + 16 * i);
 }
+
 #define BSN_T_NAME bsn_vector
 #define BSN_T_TARGET
 #define BSN_T_UNROLL

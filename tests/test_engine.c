@@ -1041,6 +1041,65 @@ static void damaged_at_others(void)
     }
 }
 
+/* A step of a rank goes to disk. */
+static void write_member(const member *m, disk_manifest *files, uint64_t step)
+{
+    disk_writer w;
+    engine_reader *reader;
+    engine_error error;
+    uint64_t sequence = 0, at;
+    memset(&w, 0, sizeof w);
+    w.directory = place, w.name = m->name, w.keep = 8;
+    CHECK(!engine_reader_open(&reader, place, w.name, 0, &error) && !engine_reader_next(reader, 1, &sequence, &at, &error) && at == step &&
+          !disk_write(&w, files, reader, step, &error), "%s, step %u: %s", m->name, (unsigned)step, error.message);
+    engine_reader_release(reader);
+    engine_reader_close(reader);
+}
+
+static void remove_files(const char *end) /* of three ranks */
+{
+    char path[512];
+    unsigned i;
+    for (i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/rank.%u%s", place, i, end);
+        CHECK(!unlink(path), "%s", path);
+    }
+}
+
+/* A file of the newest step is damaged, and nothing in memory: none goes back by itself, all do when that step's files are gone. */
+static void damaged_file(void)
+{
+    static const int disk[3] = { ENGINE_FROM_DISK, ENGINE_FROM_DISK, ENGINE_FROM_DISK };
+    disk_manifest files[3];
+    char path[512], byte = 0;
+    unsigned i;
+    uint64_t step;
+    int fd;
+    begin_members(3, 24 << 20);
+    memset(files, 0, sizeof files);
+    for (i = 0; i < 3; i++) members[i].o.disk = place;
+    for (step = 1; step <= 2; step++) {
+        all_members(3, step, step);
+        for (i = 0; i < 3; i++) write_member(&members[i], &files[i], step);
+    }
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
+    burn_letters();
+    snprintf(path, sizeof path, "%s/rank.0-0000000002.bsnap", place);
+    fd = open(path, O_RDWR);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, 5000) == 1 && (byte = (char)~byte, pwrite(fd, &byte, 1, 5000) == 1), "%s", path);
+    close(fd);
+    all_members(3, 0, 0);
+    for (i = 0; i < 3; i++)
+        CHECK(members[i].error.status == ENGINE_E_DAMAGED && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
+    CHECK(strstr(heard, "rank.0-0000000002.bsnap"), "%s", heard);
+    remove_files("-0000000002.bsnap");
+    all_members(3, 0, 0);
+    check_members(3, 1, disk);
+    remove_files("-0000000001.bsnap");
+    remove_files(".manifest");
+    end_members(3);
+}
+
 /* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
 static void parity(void)
 {
@@ -1341,6 +1400,7 @@ int main(void)
     RUN(partners);
     RUN(parity);
     RUN(damaged_at_others);
+    RUN(damaged_file);
     RUN(left_out);
     RUN(partner_hangs);
     RUN(late_ranks);

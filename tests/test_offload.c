@@ -641,6 +641,45 @@ static void cuts(void)
     guarded_free(g);
 }
 
+static uint8_t *late_host;
+
+static void too_late(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    size_t at;
+    (void)context;
+    while (count--) task(argument, count, 0);
+    for (at = 0; at < 8 * 160; at += 160) bsn_store32(late_host + at, BSN_FORM_STORED | 300 << 8);
+}
+
+/* The device writes to the staging memory of the host once more when its blocks have been looked at: heads of larger ones. */
+static void late(void)
+{
+    enum { N = 64 * 8 };
+    static uint8_t out[8192], frame[4096];
+    static uint16_t elements[N];
+    bitsnap_offload o = begin(GOOD);
+    bitsnap b = options();
+    bitsnap_request r;
+    bitsnap_info info;
+    size_t size, i;
+    memset(&r, 0, sizeof r);
+    data_fill(elements, N, BITSNAP_BF16, DATA_WEIGHTS);
+    outside(1, STAGING, elements, 2 * N);
+    late_host = (uint8_t *)o.host;
+    dev.log2 = b.block_log2 = 6;
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, N, BITSNAP_BF16), "%s", bitsnap_message(&b));
+    b.run = too_late;
+    b.workers = 2;
+    r.destination = out;
+    r.size = size;
+    r.elements = ADDRESS + STAGING;
+    r.count = N;
+    r.dtype = BITSNAP_BF16;
+    CHECK(!bitsnap_offload_encode(&b, &o, &r, 1) && dev.decoded == 8 && r.size == size, "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_read_info(&info, frame, size) && memcmp(out + info.header_size, frame + info.header_size, 4), "heads as they were");
+    for (i = size; i < sizeof out; i++) CHECK(!out[i], "byte %lu, behind the frame", (unsigned long)i);
+}
+
 /* Wherever the device fails, its queues are empty in the end, and nothing is called good that is not there. */
 static void fails(void)
 {
@@ -881,6 +920,7 @@ int main(void)
     RUN(quantizes);
     RUN(trusts);
     RUN(cuts);
+    RUN(late);
     RUN(fails);
     RUN(changes);
     RUN(checks);

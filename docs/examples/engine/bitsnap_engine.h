@@ -170,10 +170,11 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
 /* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
-/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one. With a transport: from the
- * newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is none,
- * but files of all ranks of another number of them, each tensor from the file that has it. Names, dtypes and counts must be
- * those of the snapshot, in any order. After an error the tensors are unspecified. */
+/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one.
+ * With a transport: from the newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is
+ * none, but files of all ranks of another number of them, each tensor from the file that has it. Files are then taken as the manifest
+ * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
+ * Names, dtypes and counts must be those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
 const engine_cost *engine_last_cost(const engine *e);

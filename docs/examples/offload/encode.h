@@ -714,7 +714,7 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     u32 status, i, end;
     if (work->dtype < BITSNAP_F8_E4M3 || width == 8 || !width || n < 4096 || n > MAX_ELEMENTS || work->role || (work->source & 3) ||
         (!fast && work->level != BITSNAP_DEFAULT) || work->size < body + n * width ||
-        arena_size < (sizeof *p + 3) / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
+        arena_size < LEAST_ARENA / 4 || scratch_size < 4 * MAX_ELEMENTS) return ST_DECLINED;
     for (i = t; i < 256; i += THREADS) g->h[i] = g->full[i] = 0;
     for (i = t; i < 65; i += THREADS) ((LOCAL u32 *)g->length)[i] = 0;
     if (t == 0) g->varying = 0;

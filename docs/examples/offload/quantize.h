@@ -807,7 +807,8 @@ FN u32 cells_block(LANES LOCAL Quantizer *g, ARENA u32 *arena, u32 arena_size, G
     u32 status;
     if (work->dtype < BITSNAP_F16 || work->dtype > BITSNAP_F32 || n < 2 || n > MAX_ELEMENTS || work->role || (work->source & 3) ||
         !work->cells || work->cells > CELLS_MOST || (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) ||
-        work->size < body + n * width_of[work->dtype] || arena_size < BINS || scratch_size < 11 * MAX_ELEMENTS) return ST_DECLINED;
+        work->size < body + n * width_of[work->dtype] || arena_size < LEAST_ARENA / 4 || scratch_size < 11 * MAX_ELEMENTS)
+        return ST_DECLINED;
     SYNC();
     if (THREAD == 0) g->stop = body + n * width_of[work->dtype] - 1; /* must gain a byte */
     status = cells_encode(LANES_ g, arena, scratch, work, body);

@@ -5,6 +5,7 @@
 #define MAX_ELEMENTS 65536       /* of a block that is no CONST, SAME or SPARSE; more are left to the host */
 #define MAX_SPARSE (1u << 20)
 #define LARGE_ARENA (160u << 10) /* bytes: enough for planes of 8 bits of 65536 symbols, and their ranks */
+#define LEAST_ARENA (17u << 10)  /* enough for the hashes of a block, each of its KiB begun, and for plans of codes */
 
 #ifndef __OPENCL_VERSION__
 #include "bitsnap.h"
@@ -13,13 +14,6 @@
 static inline int offload_has_words(const bitsnap_work *work)
 {
     return work->role || (work->head & 255) == 6 || (work->head & 255) == 7;
-}
-
-/* The same to encode: lists, or with cells also words, tables and scales. */
-static inline uint32_t offload_scratch_to_encode(const bitsnap_work *works, size_t count)
-{
-    while (count && !works[count - 1].cells) count--;
-    return (count ? 11 : 6) * MAX_ELEMENTS;
 }
 
 /* Scratch memory that a group needs for these blocks: symbols of each plane or what deltas need, lists inside of lists, an arena for
@@ -35,6 +29,13 @@ static inline uint32_t offload_scratch_of(const bitsnap_work *works, size_t coun
         else if (planes > symbols && planes <= 4) symbols = planes;
     }
     return symbols * MAX_ELEMENTS + 3 * MAX_ELEMENTS + LARGE_ARENA;
+}
+
+/* The same to encode: lists, or with cells also words, tables and scales. */
+static inline uint32_t offload_scratch_to_encode(const bitsnap_work *works, size_t count)
+{
+    while (count && !works[count - 1].cells) count--;
+    return (count ? 11 : 6) * MAX_ELEMENTS;
 }
 #endif
 

@@ -444,19 +444,20 @@ static int refuse(job *j, source *s, size_t number)
     const char *name = j->o->files[number];
     const safetensors *all;
     const tensor *nearest;
+    const char *more = s->file.kind == BITSNAP_SOURCE_PLAIN ? "" : "; bitsnap info lists them"; /* it takes no .safetensors file */
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
     if (j->folder.count && !j->source_count)
         return fault_set(j->f, "has no .safetensors or .bsnap file in it that is wanted; links are followed with -L");
     if (j->folder.count)
-        return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists them", j->source_count, name);
+        return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists those of .bsnap files", j->source_count, name);
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
-    if (strpbrk(name, "*?[") || !all->count) return fault_set(j->f, "none of its %zu tensors matches %.200s; bitsnap info lists them", all->count, name);
+    if (strpbrk(name, "*?[") || !all->count) return fault_set(j->f, "none of its %zu tensors matches %.200s%s", all->count, name, more);
     nearest = all->tensors;
     for (i = 1; i < all->count; i++)
         if (likeness(all->tensors[i].name, name) > likeness(nearest->name, name)) nearest = &all->tensors[i];
-    return fault_set(j->f, "none of its %zu tensors is called %.200s; the nearest name is %.*s, and bitsnap info lists them all", all->count, name,
-                     nearest->name.size < 200 ? (int)nearest->name.size : 200, nearest->name.at);
+    return fault_set(j->f, "none of its %zu tensors is called %.200s; the nearest name is %.*s%s", all->count, name,
+                     nearest->name.size < 200 ? (int)nearest->name.size : 200, nearest->name.at, more);
 }
 
 /* Everything that is to be taken. */

@@ -26,6 +26,7 @@ typedef struct job {
     walk in;
     store_step step;      /* the new one */
     uint64_t number;      /* of it */
+    uint64_t newest;      /* of prune: the first step that --keep-last keeps */
     uint64_t bytes_in, bytes_out; /* of the files; of the objects that are new */
     size_t files, objects;
     fault *f;
@@ -117,7 +118,8 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
         fault why;
         memset(&why, 0, sizeof why);
         if (store_restore(&j->store, j->codec, from, &b, &why)) {
-            warn(&j->codec->used, *why.file ? why.file : path, "is damaged, and no base any more; bitsnap verify says more");
+            warn(&j->codec->used, *why.file ? why.file : path,
+                 why.passes ? why.text : "is damaged, and no base any more; bitsnap verify says more");
             from = NULL;
         } else {
             with_delta = 1;
@@ -230,7 +232,9 @@ static int is_stored(const job *j, const input *in, const store_object *o, int *
         else if (store_id(&b.in) == o->id) failed = fault_set(j->f, "cannot be stored: another file in the store has its id, %016" PRIx64, o->id);
     }
     base_close(&b);
-    if (!failed && !*is) warn(&j->codec->used, path, "is damaged, and written anew; bitsnap verify says whether there is more");
+    if (!failed && !*is)
+        warn(&j->codec->used, path, why.passes ? "cannot be read now, and is written anew"
+                                               : "is damaged, and written anew; bitsnap verify says whether there is more");
     free(path);
     return failed;
 }
@@ -450,7 +454,18 @@ static int is_kept(const job *j, size_t i)
     const manifest *m = &j->store.m;
     if (is_named(j->o->remove, m->steps[i].number)) return 0;
     if (!j->o->keep_last && !j->o->keep_every) return 1;
-    return m->step_count - i <= j->o->keep_last || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
+    return m->steps[i].number >= j->newest || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
+}
+
+/* The steps that --remove names do not count. */
+static uint64_t find_newest(const job *j)
+{
+    const manifest *m = &j->store.m;
+    uint64_t n = j->o->keep_last, newest = UINT64_MAX;
+    size_t i;
+    for (i = m->step_count; n && i--;)
+        if (!is_named(j->o->remove, m->steps[i].number)) newest = m->steps[i].number, n--;
+    return newest;
 }
 
 /* Every step that is named is there. */
@@ -474,9 +489,10 @@ static int refuse(const job *j, const store_object *x)
     const manifest *m = &j->store.m;
     char text[256];
     size_t i = 0;
+    if (j->f->passes) return fault_add(j->f, "; nothing is removed");
     while (i + 1 < m->step_count && !(is_kept(j, i) && step_has(&m->steps[i], x->id))) i++;
-    (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it, so nothing is removed: "
-                   "bitsnap verify says what is lost, and --remove gives it up", m->steps[i].number);
+    (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it, so nothing is removed; "
+                   "bitsnap verify says which steps are lost, --remove gives them up", m->steps[i].number);
     return fault_add(j->f, text);
 }
 
@@ -508,27 +524,24 @@ static int join(const job *j, store_object *x)
     return failed;
 }
 
-/* The steps that go, as JSON or in a line. */
-static void report_prune(const job *j, uint64_t before)
+/* The steps that go, or have gone, as JSON or in a line. */
+static void report_prune(const job *j, const uint64_t *gone, size_t count, size_t kept, uint64_t before)
 {
-    const manifest *m = &j->store.m;
     json out = { NULL, 0 };
-    size_t i, gone = 0;
+    size_t i;
     out.to = stdout;
-    for (i = 0; i < m->step_count; i++) gone += !is_kept(j, i);
     if (j->o->json) {
         json_begin(&out, '{');
         json_member_string(&out, "command", j->o->dry_run ? "dry-run" : "prune");
         json_member_string(&out, "file", j->store.path);
         json_name(&out, "removed");
         json_begin(&out, '[');
-        for (i = 0; i < m->step_count; i++)
-            if (!is_kept(j, i)) json_whole(&out, m->steps[i].number);
+        for (i = 0; i < count; i++) json_whole(&out, gone[i]);
         json_end(&out, ']');
-        json_member_whole(&out, "steps", m->step_count - gone);
+        json_member_whole(&out, "steps", kept);
         if (!j->o->dry_run) {
             json_member_whole(&out, "bytes_in", before);
-            json_member_whole(&out, "bytes_out", manifest_bytes(m));
+            json_member_whole(&out, "bytes_out", manifest_bytes(&j->store.m));
         }
         json_end(&out, '}');
         (void)putc('\n', stdout);
@@ -536,38 +549,51 @@ static void report_prune(const job *j, uint64_t before)
     }
     if (j->o->quiet) return;
     (void)print_text(stdout, j->store.path, strlen(j->store.path));
-    if (!gone) (void)fputs(": nothing is to be removed", stdout);
+    if (!count) (void)fputs(": nothing is to be removed", stdout);
     else (void)fputs(j->o->dry_run ? ": would be removed:" : ": removed:", stdout);
-    for (i = 0; i < m->step_count; i++)
-        if (!is_kept(j, i)) (void)printf(" %" PRIu64, m->steps[i].number);
+    for (i = 0; i < count; i++) (void)printf(" %" PRIu64, gone[i]);
     (void)putchar('\n');
 }
 
 /* A chain that has objects in it that will go is joined before they do. */
-static int prune(job *j)
+static int remove_steps(job *j)
 {
     manifest *m = &j->store.m;
-    const uint64_t before = manifest_bytes(m);
-    size_t i, kept = 0;
-    if (check_named(j)) return 1;
-    for (i = 0; i < m->step_count; i++) kept += is_kept(j, i) != 0;
-    if (!kept && m->step_count && j->o->remove)
-        return fault_set(j->f, "would have no step left; who wants none removes the folder");
-    if (!kept && m->step_count) return fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
-    if (j->o->dry_run || kept == m->step_count) {
-        report_prune(j, before);
-        return 0;
-    }
+    size_t i;
     for (i = 0; i < m->step_count; i++)
         if (is_kept(j, i)) manifest_mark(m, &m->steps[i]);
     for (i = 0; i < m->object_count; i++)
         if (m->objects[i].used && join(j, &m->objects[i])) return 1;
     manifest_remove_unmarked(m);
-    report_prune(j, before);
     for (i = 0; i < m->step_count;)
         if (is_kept(j, i)) i++;
         else manifest_remove_step(m, i);
     return store_save(&j->store, &j->codec->used, j->f);
+}
+
+static int prune(job *j)
+{
+    const manifest *m = &j->store.m;
+    const uint64_t before = manifest_bytes(m);
+    uint64_t *gone;
+    size_t i, kept = 0, count = 0;
+    int failed = 0;
+    if (check_named(j)) return 1;
+    gone = (uint64_t *)malloc((m->step_count + 1) * sizeof *gone);
+    if (!gone) return fault_memory(j->f);
+    j->newest = find_newest(j);
+    for (i = 0; i < m->step_count; i++)
+        if (is_kept(j, i)) kept++;
+        else gone[count++] = m->steps[i].number;
+    if (count && !kept && j->o->remove)
+        failed = fault_set(j->f, "would have no step left; remove the folder if none is wanted");
+    else if (count && !kept)
+        failed = fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
+    else if (count && !j->o->dry_run)
+        failed = remove_steps(j);
+    if (!failed) report_prune(j, gone, count, kept, before);
+    free(gone);
+    return failed;
 }
 
 int command_prune(const options *o, codec *c, const char *path, fault *f)

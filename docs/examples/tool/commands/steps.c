@@ -270,7 +270,7 @@ typedef struct verification {
     codec *codec;
     store store;
     store_object **by_base; /* deltas, in the order of their bases */
-    size_t deltas, bad;
+    size_t deltas, bad, unread;
     json out;
 } verification;
 
@@ -280,9 +280,13 @@ static int by_base(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void tell(verification *v, const fault *why)
+enum { WHOLE = 1, DAMAGED, UNREAD }; /* what objects are marked as; 0: those that stand on one which is not whole */
+
+static void tell(verification *v, store_object *o, const fault *why)
 {
-    v->bad++;
+    o->used = why->passes ? UNREAD : DAMAGED;
+    if (why->passes) v->unread++;
+    else v->bad++;
     if (!v->o->json) {
         (void)fflush(stdout);
         fault_print(why);
@@ -302,7 +306,7 @@ static int check_copy(const store *s, const store_object *o, fault *f)
     return failed;
 }
 
-/* An object and the deltas to it; those to what is damaged stay unmarked. `before` is closed where this is the `last` that needs it:
+/* An object and the deltas to it; those to what is not whole stay unmarked. `before` is closed where this is the `last` that needs it:
  * so of a chain there are never more than two files in the room for temporary ones. */
 static void check_chain(verification *v, store_object *o, base *before, int last)
 {
@@ -313,8 +317,8 @@ static void check_chain(verification *v, store_object *o, base *before, int last
     memset(&why, 0, sizeof why);
     failed = store_restore_one(&v->store, v->codec, o, before, &b, &why);
     if (last && before) base_close(before);
-    if (failed) tell(v, &why);
-    else o->used = 1;
+    if (failed) tell(v, o, &why);
+    else o->used = WHOLE;
     while (i < high) {
         const size_t middle = (i + high) / 2;
         if (v->by_base[middle]->base < o->id) i = middle + 1;
@@ -338,17 +342,20 @@ static void check_objects(verification *v)
         memset(&why, 0, sizeof why);
         if (o->tensors && !o->has_base) check_chain(v, o, NULL, 0);
         if (o->tensors) continue;
-        o->used = !check_copy(&v->store, o, &why);
-        if (!o->used) tell(v, &why);
+        if (check_copy(&v->store, o, &why)) tell(v, o, &why);
+        else o->used = WHOLE;
     }
 }
 
-static int is_whole(const manifest *m, const store_step *s)
+static int is_lost(const manifest *m, const store_step *s)
 {
     size_t i;
-    for (i = 0; i < s->count; i++)
-        if (s->entries[i].kind == ENTRY_FILE && !manifest_object(m, s->entries[i].id)->used) return 0;
-    return 1;
+    for (i = 0; i < s->count; i++) {
+        const store_object *o = s->entries[i].kind == ENTRY_FILE ? manifest_object(m, s->entries[i].id) : NULL;
+        while (o && !o->used) o = manifest_object(m, o->base);
+        if (o && o->used == DAMAGED) return 1;
+    }
+    return 0;
 }
 
 /* Which steps cannot be restored. */
@@ -363,19 +370,21 @@ static int report_verify(verification *v, fault *f)
         json_begin(&v->out, '[');
     }
     for (i = 0; i < m->step_count; i++) {
-        if (is_whole(m, &m->steps[i])) continue;
+        if (!is_lost(m, &m->steps[i])) continue;
         if (v->o->json) json_whole(&v->out, m->steps[i].number);
-        if (lost++ && at < sizeof text - 32) at += (size_t)snprintf(text + at, sizeof text - at, ", ");
+        if (lost++ && at < sizeof text - 32) at += (size_t)snprintf(text + at, sizeof text - at, ",");
         if (at < sizeof text - 32) at += (size_t)snprintf(text + at, sizeof text - at, "%" PRIu64, m->steps[i].number);
     }
     if (v->o->json) {
         json_end(&v->out, ']');
         json_member_whole(&v->out, "steps", m->step_count);
         json_member_whole(&v->out, "objects", m->object_count);
-        json_member_truth(&v->out, "ok", !v->bad);
+        json_member_truth(&v->out, "ok", !v->bad && !v->unread);
         json_end(&v->out, '}');
         (void)putc('\n', stdout);
     }
+    if (v->unread && !v->bad)
+        return fault_set(f, "%zu of %zu objects could not be read, which may pass; none is known to be damaged", v->unread, m->object_count);
     if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs", v->bad, m->object_count);
     if (v->bad)
         return fault_set(f, "%zu of %zu objects damaged; %zu of %zu steps cannot be restored: %s%s; a snapshot of what they held "

@@ -18,6 +18,7 @@ int fault_set(fault *f, const char *format, ...)
     va_start(arguments, format);
     (void)vsnprintf(f->text, sizeof f->text, format, arguments);
     va_end(arguments);
+    f->passes = 0;
     return 1;
 }
 
@@ -31,10 +32,15 @@ int fault_errno(fault *f, const char *format, ...)
     va_end(arguments);
     if (n >= 0 && (size_t)n < sizeof f->text)
         (void)snprintf(f->text + n, sizeof f->text - (size_t)n, ": %s", strerror(error));
+    f->passes = error != ENOENT && error != EIO;
     return 1;
 }
 
-int fault_memory(fault *f) { return fault_set(f, "out of memory; fewer threads (-T) need less"); }
+int fault_memory(fault *f)
+{
+    (void)fault_set(f, "out of memory; fewer threads (-T) need less");
+    return f->passes = 1;
+}
 
 void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f)
 {

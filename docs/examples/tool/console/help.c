@@ -514,6 +514,7 @@ static const char verify_text[] =
     "Everything is decoded, and compared with what was stored by its content id. What is\n"
     "wrong has a line on standard error, and a last one names the steps that are lost;\n"
     "the exit status is then 1. A snapshot of a file that is lost makes it whole again.\n"
+    "What cannot be checked for want of room, memory or permission is not called lost.\n"
     "\n";
 
 static const char verify_examples[] =
@@ -527,10 +528,10 @@ static const char prune_text[] =
     "\n"
     "What stays is what any of the options names. A delta to what goes becomes one to\n"
     "what was before that, or whole: every other step can be restored as before, and\n"
-    "while it runs, too. Where what stays would have to be made of what is damaged, or\n"
+    "while it runs, too. If a delta would have to be made anew from what is damaged or\n"
     "cannot be read, nothing is removed.\n"
     "\n"
-    "      --keep-last N    the N newest steps stay\n"
+    "      --keep-last N    the N newest steps stay, not counting those of --remove\n"
     "      --keep-every N   steps whose number is a multiple of N stay\n"
     "      --remove N,N     these steps go, whatever would keep them; without the other\n"
     "                       options all else stays. This is the way to give up steps that\n"

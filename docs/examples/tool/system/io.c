@@ -475,6 +475,7 @@ int spool_open(output *out, fault *f)
     if (out->fd < 0) {
         (void)fault_errno(f, "cannot be made");
         (void)fault_add(f, SPOOL_ELSEWHERE);
+        f->passes = 1;
     }
     free(path);
     return out->fd < 0 ? fault_in(f, out->name) : 0;
