@@ -12917,7 +12917,7 @@ static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_
     for (i = 0; i < count && !status; i++) {
         const bitsnap_request *q = &requests[i];
         if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements) ||
-            (encode ? !q->destination || q->base : !q->frame || (!apply && q->base & 3)))
+            (encode && (!q->destination || q->base)) || (!encode && (!q->frame || (!apply && q->base & 3))))
             status = bsn_wrong(b, "requests");
     }
     memset(d, 0, sizeof *d);

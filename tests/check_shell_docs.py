@@ -14,7 +14,7 @@ import tempfile
 root = os.path.abspath(os.path.join(os.path.dirname(__file__), ".."))
 tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsnap")))
 shell = shutil.which("bash")
-LONG = {"demo", "test", "check", "bench", "lib", "install", "engine", "bench-engine", "crash-demo"}
+LONG = {"demo", "test", "check", "bench", "lib", "install", "engine", "bench-engine", "crash-demo", "offload-test"}
 failed = False
 
 
