@@ -102,13 +102,9 @@ bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
 test: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
 
-# compiled once for the tests that need no more than its declarations; the others look inside, and have it in them
-$(B)/tests/codec.o: docs/examples/tool/bitsnap.c $(HEADERS)
-	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
-
+# tests that need no more than the codec's declarations are linked with the tool's; the others look inside, and have it in them
 LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
-$(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
+$(LINKED:tests/%.c=$(B)/tests/%): $(B)/tool/bitsnap.o
 $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
