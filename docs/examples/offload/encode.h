@@ -747,19 +747,22 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     return ST_OK;
 }
 
-KERNEL(4) offload_encode(KERNEL_PARAMETERS)
-{
-    GROUP_MEMORY(Encoder);
-    u32 i;
-    for (i = GROUP; i < count; i += GROUPS) {
-        u32 size = 0;
-        const u32 status = block_encode(LANES_ g, arena, arena_size, own, scratch_size, works + i, &size);
-        SYNC();
-        if (THREAD == 0) {
-            done[i].status = status;
-            done[i].size = status ? 0 : size;
-        }
+/* A kernel that makes each block of `works` by this function, with a `type` in the group's memory. */
+#define ENCODES(kernel, type, block) \
+    KERNEL(4) kernel(KERNEL_PARAMETERS) \
+    { \
+        GROUP_MEMORY(type); \
+        u32 i; \
+        for (i = GROUP; i < count; i += GROUPS) { \
+            u32 size = 0; \
+            const u32 status = block(LANES_ g, arena, arena_size, own, scratch_size, works + i, &size); \
+            SYNC(); \
+            if (THREAD == 0) { \
+                done[i].status = status; \
+                done[i].size = status ? 0 : size; \
+            } \
+        } \
     }
-}
+ENCODES(offload_encode, Encoder, block_encode)
 
 #endif

@@ -825,19 +825,6 @@ FN u32 cells_block(LANES LOCAL Quantizer *g, ARENA u32 *arena, u32 arena_size, G
     return ST_OK;
 }
 
-KERNEL(4) offload_encode_cells(KERNEL_PARAMETERS)
-{
-    GROUP_MEMORY(Quantizer);
-    u32 i;
-    for (i = GROUP; i < count; i += GROUPS) {
-        u32 size = 0;
-        const u32 status = cells_block(LANES_ g, arena, arena_size, own, scratch_size, works + i, &size);
-        SYNC();
-        if (THREAD == 0) {
-            done[i].status = status;
-            done[i].size = status ? 0 : size;
-        }
-    }
-}
+ENCODES(offload_encode_cells, Quantizer, cells_block)
 
 #endif
