@@ -2616,6 +2616,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     }
     if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
     else if (!agreed && !error->status) (void)engine_fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
+    free(plan);
     if (error->status) {
         snapshot_free(&own);
         snapshot_free(&theirs);
@@ -2630,7 +2631,6 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     e->cost.sent_size = sent;
     e->last = own;
     e->mover->kept = theirs;
-    free(plan);
     return engine_good(error);
 }
 
