@@ -1375,6 +1375,14 @@ static void manifests(void)
     check_manifest("2 10 4 a\n2 10 4 b\n", 1, "steps that do not ascend");
 }
 
+/* What NOT lists is whole names: tests/check_race.sh has most of them. */
+static void names_of_cases(void)
+{
+    CHECK(test_lists("damaged", "damaged") && test_lists("round_trip damaged", "damaged") && test_lists("killed\n    damaged refusals", "damaged"));
+    CHECK(!test_lists("damaged_at_others", "damaged") && !test_lists("not_damaged", "damaged") && !test_lists("damage", "damaged"));
+    CHECK(!test_lists(NULL, "damaged") && !test_lists("", "damaged"));
+}
+
 int main(void)
 {
     test_program = "engine";
@@ -1408,6 +1416,7 @@ int main(void)
     RUN(from_devices);
     RUN(refusals);
     RUN(manifests);
+    RUN(names_of_cases);
     state_free(&now);
     state_free(&then);
     CHECK(!rmdir(place), "something is left in %s", place);
