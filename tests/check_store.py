@@ -264,7 +264,7 @@ result("what is refused, and says why; one run changes a store at a time, and sa
 
 # ------------------------------------------------------------------ prune
 for keep, left in (("--keep-last 3", [300, 400, 500]), ("--keep-last 1", [500]), ("--keep-every 200", [0, 200, 400]), ("--keep-every 300 --keep-last 1", [0, 300, 500]), ("--keep-last 6", list(want)),
-                   ("--remove 0,200", [100, 300, 400, 500]), ("--remove 400,500 --keep-last 3", [100, 200, 300])):
+                   ("--remove 0,200", [100, 300, 400, 500]), ("--remove 400,500 --keep-last 3", [100, 200, 300]), ("--remove 0 --remove=100,500 --remove 200", [300, 400])):
     begin("six")
     before = tree("run")
     run(0, f"prune run {keep} --dry-run")

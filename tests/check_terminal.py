@@ -186,12 +186,12 @@ with tempfile.TemporaryDirectory() as t:
     with open(os.path.join(t, "table.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"\1\60" * 21)
     subprocess.check_call([tool, "compress", "-q", "-f", "table.safetensors"], cwd=t)
-    for columns, left in ((80, 12), (100, 28), (120, 48), (170, 80)):
+    for columns, left in ((70, 12), (80, 22), (100, 42), (120, 62), (170, 80)):
         s, status = watch(["info", "table.safetensors.bsnap"], columns, t)
-        rows, least = s.lines[:4], 83 # columns of a table whose names have 12
-        good = not status and max(map(width_of, rows)) <= max(columns - 1, least) and len({width_of(l) for l in rows}) == 1 and \
-            (names[1] if left > 75 else "..." + names[1][3 - left:]) in rows[2] and rows[1].startswith("layer ")
-        report(good, f"a table is as wide as a window of {columns} columns, if that is enough", repr(rows))
+        rows = s.lines[:4]
+        good = not status and max(map(width_of, rows)) < columns and len({width_of(l) for l in rows}) == 1 and \
+            (names[1] if left > 75 else "..." + names[1][3 - left:]) + " " in rows[2] and rows[1].startswith("layer ")
+        report(good, f"a table is as wide as a window of {columns} columns", repr(rows))
 
     # lines of many parts, and the table of benchmark
     def piped(*arguments):

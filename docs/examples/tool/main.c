@@ -173,6 +173,7 @@ int main(int argc, char **argv)
     if (o.help || o.version) {
         if (o.help) print_help(o.command);
         else print_version();
+        options_free(&o);
         return finish_output();
     }
     failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */

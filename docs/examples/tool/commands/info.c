@@ -194,46 +194,61 @@ static size_t shape_text(const tensor *t, char *text, size_t size)
 
 /* Columns of a table; several files may share one. */
 typedef struct widths {
-    size_t name, shape;
+    size_t name, dtype, shape, elements;
     int with_bound, with_changes;
     int cut; /* names that are wider lose their beginning */
 } widths;
 
+static void widen_to(size_t *width, size_t columns, size_t most)
+{
+    if (columns > *width) *width = columns < most ? columns : most;
+}
+
+/* Of a file without tensors, whose only row is of all that is in it. */
+static uint64_t elements_of(const job *j)
+{
+    const unsigned width = bitsnap_width(j->reader.common);
+    return j->tally.stored_at.at / (width ? width : 1);
+}
+
 static void widen(widths *w, const job *j)
 {
     const safetensors *m = &j->model;
-    const size_t widest_name = isatty(STDOUT_FILENO) ? 1000 : 64, widest_shape = 40;
-    char shape[256];
+    const size_t widest_name = isatty(STDOUT_FILENO) ? 1000 : 64;
+    uint64_t most = j->with_text ? 0 : elements_of(j);
+    char text[256];
     size_t i;
     w->with_bound |= j->with_bound;
     w->with_changes |= j->with_changes;
     for (i = 0; i < m->count; i++) {
-        const size_t columns = text_columns(m->tensors[i].name.at, m->tensors[i].name.size);
-        const size_t shapes = shape_text(&m->tensors[i], shape, sizeof shape);
-        if (columns > w->name) w->name = columns < widest_name ? columns : widest_name;
-        if (shapes > w->shape) w->shape = shapes < widest_shape ? shapes : widest_shape;
+        const tensor *t = &m->tensors[i];
+        widen_to(&w->name, text_columns(t->name.at, t->name.size), widest_name);
+        widen_to(&w->dtype, text_columns(t->dtype.at, t->dtype.size), 16);
+        widen_to(&w->shape, shape_text(t, text, sizeof text), 40);
+        if (t->elements > most) most = t->elements;
     }
+    widen_to(&w->elements, (size_t)(text + DIGITS - put_digits(text + DIGITS, most, 0)), DIGITS);
 }
 
 /* On a terminal the table is no wider than that, as long as something of the names is left. */
 static void fit(widths *w)
 {
     const size_t least = 12, columns = terminal_columns(STDOUT_FILENO);
-    const size_t others = 52 + w->shape + (w->with_changes ? 11 : 0) + (w->with_bound ? 14 : 0);
+    const size_t others = 30 + w->dtype + w->shape + w->elements + (w->with_changes ? 11 : 0) + (w->with_bound ? 9 : 0);
     w->cut = columns != 0;
     if (w->cut && w->name + others > columns) w->name = columns > others + least ? columns - others : least;
 }
 
 static widths widths_least(void)
 {
-    const widths w = { 5, 5, 0, 0, 0 };
+    const widths w = { 5, 5, 5, 8, 0, 0, 0 };
     return w;
 }
 
 static void print_cells(const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
 {
     const double stored = j->tally.stored[i];
-    print_whole(16, elements, 0);
+    print_whole(2 + w->elements, elements, 0);
     if (elements) print_real(14, stored / (double)elements);
     else (void)printf("  %12s", "-");
     if (stored > 0) print_real(10, 8 * (double)bytes / stored);
@@ -242,15 +257,16 @@ static void print_cells(const widths *w, const job *j, size_t i, uint64_t elemen
         (void)printf("  %7.3f %%", 100 * (double)j->tally.changed[i] / (double)elements);
     else if (w->with_changes) (void)printf("  %9s", "-");
     if (!w->with_bound) return;
-    if (elements && j->with_bound) print_real(14, j->tally.bound[i] / (double)elements);
-    else (void)printf("  %12s", "-");
+    if (elements && j->with_bound) print_real(9, j->tally.bound[i] / (double)elements);
+    else (void)printf("  %7s", "-");
 }
 
 static void print_title(const widths *w)
 {
-    (void)printf("%-*s  %-8s  %-*s  %14s  %12s  %8s", (int)w->name, "name", "dtype", (int)w->shape, "shape", "elements", "bits/element", "ratio");
+    (void)printf("%-*s  %-*s  %-*s  %*s  %12s  %8s", (int)w->name, "name", (int)w->dtype, "dtype", (int)w->shape, "shape",
+                 (int)w->elements, "elements", "bits/element", "ratio");
     if (w->with_changes) (void)printf("  %9s", "changed");
-    (void)printf(w->with_bound ? "  %12s\n" : "\n", "order-0");
+    (void)printf(w->with_bound ? "  %7s\n" : "\n", "order-0");
 }
 
 static void fill(size_t columns, size_t width)
@@ -265,18 +281,16 @@ static void print_rows(const widths *w, const job *j)
     char shape[256];
     size_t i;
     if (raw) {
-        const unsigned width = bitsnap_width(j->reader.common) ? bitsnap_width(j->reader.common) : 1;
-        const uint64_t bytes = j->tally.stored_at.at;
-        (void)printf("%-*s  %-8s  %-*s", (int)w->name, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)",
+        (void)printf("%-*s  %-*s  %-*s", (int)w->name, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)", (int)w->dtype,
                      j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)w->shape, "-");
-        print_cells(w, j, 0, bytes / width, bytes);
+        print_cells(w, j, 0, elements_of(j), j->tally.stored_at.at);
         (void)putchar('\n');
     }
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
         fill(w->cut ? print_end(stdout, t->name.at, t->name.size, w->name) : print_text(stdout, t->name.at, t->name.size), w->name);
         (void)fputs("  ", stdout);
-        fill(print_text(stdout, t->dtype.at, t->dtype.size), 8);
+        fill(print_text(stdout, t->dtype.at, t->dtype.size), w->dtype);
         (void)fputs("  ", stdout);
         fill(print_text(stdout, shape, shape_text(t, shape, sizeof shape)), w->shape);
         print_cells(w, j, i, t->elements, t->end - t->begin);

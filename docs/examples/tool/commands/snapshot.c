@@ -440,19 +440,19 @@ int command_snapshot(const options *o, codec *c, const char *path, const char *f
 
 /* ================================================================================= PRUNE */
 
-/* Whether a step goes, whatever else would keep it: "100,200" are numbers of such. */
-static int is_named(const char *at, uint64_t number)
+/* Whether a step goes, whatever else would keep it. */
+static int is_named(const options *o, uint64_t number)
 {
-    char *end;
-    for (; at; at = *end ? end + 1 : NULL)
-        if (strtoull(at, &end, 10) == number) return 1;
+    size_t i;
+    for (i = 0; i < o->removed_count; i++)
+        if (o->removed[i] == number) return 1;
     return 0;
 }
 
 static int is_kept(const job *j, size_t i)
 {
     const manifest *m = &j->store.m;
-    if (is_named(j->o->remove, m->steps[i].number)) return 0;
+    if (is_named(j->o, m->steps[i].number)) return 0;
     if (!j->o->keep_last && !j->o->keep_every) return 1;
     return m->steps[i].number >= j->newest || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
 }
@@ -464,7 +464,7 @@ static uint64_t find_newest(const job *j)
     uint64_t n = j->o->keep_last, newest = UINT64_MAX;
     size_t i;
     for (i = m->step_count; n && i--;)
-        if (!is_named(j->o->remove, m->steps[i].number)) newest = m->steps[i].number, n--;
+        if (!is_named(j->o, m->steps[i].number)) newest = m->steps[i].number, n--;
     return newest;
 }
 
@@ -472,10 +472,9 @@ static uint64_t find_newest(const job *j)
 static int check_named(const job *j)
 {
     const manifest *m = &j->store.m;
-    const char *at = j->o->remove;
-    char *end;
-    for (; at; at = *end ? end + 1 : NULL) {
-        const uint64_t number = strtoull(at, &end, 10);
+    size_t k;
+    for (k = 0; k < j->o->removed_count; k++) {
+        const uint64_t number = j->o->removed[k];
         const size_t i = manifest_find(m, number);
         if (i == m->step_count || m->steps[i].number != number)
             return fault_set(j->f, "has no step %" PRIu64 "; bitsnap log lists them", number);
@@ -585,7 +584,7 @@ static int prune(job *j)
     for (i = 0; i < m->step_count; i++)
         if (is_kept(j, i)) kept++;
         else gone[count++] = m->steps[i].number;
-    if (count && !kept && j->o->remove)
+    if (count && !kept && j->o->removed)
         failed = fault_set(j->f, "would have no step left; remove the folder if none is wanted");
     else if (count && !kept)
         failed = fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);

@@ -136,15 +136,18 @@ static int set_number(uint64_t *to, const char *name, const char *argument, uint
 }
 
 /* Numbers of steps with commas between them. */
-static int set_remove(options *o, const char *argument, fault *f)
+static int set_removed(options *o, const char *argument, fault *f)
 {
     const char *at = argument;
     size_t digits;
-    o->remove = argument;
     while ((digits = strspn(at, "0123456789")) != 0 && digits <= STEP_DIGITS) {
-        if (!at[digits]) return 0;
-        if (at[digits] != ',') break;
-        at += digits + 1;
+        uint64_t *numbers = (uint64_t *)grown(o->removed, o->removed_count, &o->removed_capacity, sizeof *numbers, f);
+        if (!numbers) return 1;
+        o->removed = numbers;
+        numbers[o->removed_count++] = strtoull(at, NULL, 10);
+        at += digits;
+        if (!*at) return 0;
+        if (*at++ != ',') break;
     }
     return fault_set(f, "--remove wants numbers of steps, such as 100 or 100,200, not '%s'", argument);
 }
@@ -153,6 +156,7 @@ static int set_remove(options *o, const char *argument, fault *f)
 static int set_range(options *o, const char *argument, fault *f)
 {
     const char *at = argument;
+    if (o->ranges) return fault_set(f, "--range is given twice; dimensions have commas between them, such as 5:6,:100");
     errno = 0;
     for (o->ranges = 0; o->ranges < RANGES_MAX; at++) {
         option_range *r = &o->range[o->ranges++];
@@ -192,7 +196,10 @@ static int set(options *o, char letter, const char *argument, fault *f)
     case 'O': o->tensors_only = 1; break;
     case 'Z': o->bytes = 1; break;
     case 'K': o->skip_existing = 1; break;
-    case 'F': o->files_from = argument; break;
+    case 'F':
+        if (o->files_from) return fault_set(f, "--files-from is given twice");
+        o->files_from = argument;
+        break;
     case '0': o->null_ends = 1; break;
     case 'g': return set_range(o, argument, f);
     case 'w': o->raw = 1; break;
@@ -221,7 +228,7 @@ static int set(options *o, char letter, const char *argument, fault *f)
         return set_number(&o->step, "step", argument, 0, STEP_MAX, f);
     case 'm': return set_number(&o->max_chain, "max-chain", argument, 1, CHAIN_MAX, f);
     case 'k': return set_number(&o->keep_last, "keep-last", argument, 1, STEP_MAX, f);
-    case 'd': return set_remove(o, argument, f);
+    case 'd': return set_removed(o, argument, f);
     case 'e': return set_number(&o->keep_every, "keep-every", argument, 1, STEP_MAX, f);
     case 'E':
         if (!*argument) return fault_set(f, "--temp wants the name of a directory");
@@ -316,7 +323,7 @@ static int check_store(const options *o, fault *f)
     if (o->command == RESTORE && o->file_count != 2) return fault_set(f, "restore wants a store and a step of it: restore STORE STEP -o FOLDER");
     if (o->command == RESTORE && (!o->output || !*o->output || !strcmp(o->output, "-"))) return fault_set(f, "restore wants the name of a new folder: -o FOLDER");
     if (!o->file_count) return fault_set(f, "%s wants a store of snapshots", command_name(o->command));
-    if (o->command == PRUNE && !o->keep_last && !o->keep_every && !o->remove)
+    if (o->command == PRUNE && !o->keep_last && !o->keep_every && !o->removed)
         return fault_set(f, "prune wants to know what stays, --keep-last N, --keep-every N or both, or what goes, --remove N");
     for (i = 0; i < o->file_count; i++)
         if (!*o->files[i] || !strcmp(o->files[i], "-")) return fault_set(f, "a store of snapshots is a folder, not '%s'", o->files[i]);
@@ -424,7 +431,11 @@ static int is_into(const options *o)
     return o->output[size - 1] == '/' || (o->file_count > 1 && !stat(o->output, &st) && S_ISDIR(st.st_mode));
 }
 
-void options_free(options *o) { names_free(&o->names); }
+void options_free(options *o)
+{
+    free(o->removed);
+    names_free(&o->names);
+}
 
 int options_parse(options *o, int argc, char **argv, fault *f)
 {

@@ -48,7 +48,8 @@ typedef struct options {
     const char *weights;    /* --weights: for --adam stage */
     uint64_t memory;        /* --memory; 0: nothing is said */
     uint64_t step, max_chain, keep_last, keep_every;
-    const char *remove;     /* --remove: numbers of steps */
+    uint64_t *removed;      /* --remove: numbers of steps */
+    size_t removed_count, removed_capacity;
     int force, quiet, verbose, json, no_progress, remove_input, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
     int raw, npy, safetensors, as_f32; /* of extract */
     int help, version;
