@@ -482,6 +482,7 @@ static void damaged(void)
     uint8_t *copy, *p;
     unsigned round, old = 0, lost = 0;
     int fd;
+    engine_report r;
     engine *e = open_engine(&o);
     size_t at[4], size[4];
     take(e, 1);
@@ -504,6 +505,7 @@ static void damaged(void)
         size_t i, flips = 1 + test_below(4);
         *said = 0;
         for (i = 0; i < flips; i++) p[at[round % 4] + test_below(size[round % 4])] ^= (uint8_t)(1 + test_below(255));
+        (void)engine_read_status(place, "damaged", &r, &error);
         if (!engine_open(&e, &o, &error)) {
             const engine_status status = engine_recover(e, &step, then.tensors, TENSORS, &error);
             if (!status) {
@@ -762,7 +764,7 @@ static void large_tensors(void)
 
 /* ---- ranks: threads of this program, each with its engine and its state ---- */
 
-enum { RANKS = 4, MOST_RANKS = 6, LETTERS = 4096 };
+enum { RANKS = 4, MOST_RANKS = 6, LETTERS = 4096, PATIENCE = 300 }; /* seconds: as long as a busy machine may take */
 
 typedef struct letter {
     unsigned from, to;
@@ -931,8 +933,8 @@ static void begin_members(unsigned ranks, uint64_t budget)
         snprintf(m->name, sizeof m->name, "rank.%u", i);
         m->t.context = &m->rank, m->t.rank = i, m->t.ranks = ranks, m->t.send = post_letter, m->t.receive = want_letter, m->t.test = test_letter;
         m->o = options_of(m->name, budget);
-        m->o.transport = &m->t, m->o.threads = 1, m->o.say = hear_all, m->o.when_busy = ENGINE_WAIT, m->o.patience = 20, m->o.partner_patience = 20;
-        m->patience = 20;
+        m->o.transport = &m->t, m->o.threads = 1, m->o.say = hear_all, m->o.when_busy = ENGINE_WAIT, m->o.patience = PATIENCE, m->o.partner_patience = PATIENCE;
+        m->patience = PATIENCE;
         state_make(&m->s);
     }
 }
@@ -1174,8 +1176,9 @@ static void hang(void)
     unsigned i;
     begin_members(3, 24 << 20);
     all_members(3, 1, 2);
-    for (i = 0; i < 3; i++) members[i].patience = 3, end_member(&members[i], ENGINE_KEEP), members[i].o.partner_patience = 1;
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
     all_members(3, 0, 0);
+    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = 1;
     post.cut = 1;
     all_members(3, 3, 4);
     for (i = 0; i < 3; i++) CHECK(!members[i].failed && members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
@@ -1213,7 +1216,7 @@ static void copied_first(void)
     for (step = 1; step <= 3; step++) {
         take(e, step);
         state_at(&now, 99);
-        CHECK(!engine_wait(e, 20, &error), "%s", error.message);
+        CHECK(!engine_wait(e, PATIENCE, &error), "%s", error.message);
         CHECK(engine_last_cost(e)->frames_size > 0 && engine_last_cost(e)->encode_seconds > 0, "its cost");
         CHECK(recovered(e) == step, "not the newest");
     }
@@ -1221,7 +1224,7 @@ static void copied_first(void)
     for (step = 0; step < 20; step++) busy += engine_snapshot(e, 4, now.tensors, TENSORS, &error) == ENGINE_E_BUSY;
     CHECK(busy > 0, "never busy");
     now.tensors[0].data = NULL;
-    CHECK(engine_wait(e, 20, &error) == ENGINE_OK && engine_snapshot(e, 5, now.tensors, TENSORS, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
+    CHECK(engine_wait(e, PATIENCE, &error) == ENGINE_OK && engine_snapshot(e, 5, now.tensors, TENSORS, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
     now.tensors[0].data = now.weights;
     CHECK(recovered(e) == 4, "not the newest");
     engine_close(e, ENGINE_KEEP);
@@ -1273,7 +1276,7 @@ static void from_devices(void)
             state_at(&now, step);
             for (i = 0; i < TENSORS; i++) /* as what is fetched is to be the state */
                 for (k = 0; k < now.tensors[i].count * bitsnap_width(now.tensors[i].dtype); k++) ((uint8_t *)now.tensors[i].data)[k] ^= 0x5A;
-            CHECK(!engine_snapshot(e, step, far_now, TENSORS, &error) && !engine_wait(e, 20, &error), "%s", error.message);
+            CHECK(!engine_snapshot(e, step, far_now, TENSORS, &error) && !engine_wait(e, PATIENCE, &error), "%s", error.message);
         }
         CHECK(engine_last_cost(e)->cast == (N + PIECE - 1) / PIECE, "%u casts", (unsigned)engine_last_cost(e)->cast);
         CHECK(!engine_recover(e, &step, far_then, TENSORS, &error) && step == 3 && same(&now, &then), "%s", error.message);
@@ -1309,6 +1312,7 @@ static void late_ranks(void)
 
 static void refusals(void)
 {
+    static const char *const no_agent[] = { "/nowhere", NULL };
     engine_options o = options_of("refused", BUDGET);
     engine_error error;
     engine_tensor t;
@@ -1349,6 +1353,10 @@ static void refusals(void)
     o.delta_percent = 0;
     o.budget = 9000;
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT, "%s", error.message);
+    o.budget = BUDGET;
+    o.agent = no_agent;
+    CHECK(engine_open(&e, &o, &error) == ENGINE_E_SYSTEM && strstr(error.message, "agent"), "%s", error.message);
+    CHECK(engine_remove(place, "refused", &error) == ENGINE_E_NONE, "the segment stays: %s", error.message);
     o.name = "../x";
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
 }

@@ -781,6 +781,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     engine *e = (engine *)calloc(1, sizeof *e);
     slot_seal seal;
     unsigned i;
+    int fresh = 0;
     *made = NULL;
     if (!e) return no_memory(error);
     e->o = *o;
@@ -811,6 +812,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     }
     if (e->s.fd < 0) {
         if (segment_make(&e->s, o->budget, error)) goto failed;
+        fresh = 1;
     } else if (lock(&e->s, F_WRLCK, LOCK_TRAINER)) {
         (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
         goto failed;
@@ -838,6 +840,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     }
     pool_stop(&e->workers);
 failed:
+    if (fresh) unlink(e->s.path); /* nobody has it yet, and all its memory is taken */
     segment_close(&e->s);
     free(e->w);
     free(e);
@@ -2672,7 +2675,11 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     if (header_of(&s)->disk_made) r->disk_age = 1e-9 * (double)(nanoseconds() - header_of(&s)->disk_made);
     for (i = 0; used && i < ENGINE_SLOTS; i++) {
         engine_slot *x = &r->slots[i];
-        if (!read_seal(&s, i, &seal) || snapshot_open(&v, &s, i)) continue;
+        if (!read_seal(&s, i, &seal)) continue;
+        if (snapshot_open(&v, &s, i)) {
+            snapshot_free(&v);
+            continue;
+        }
         x->whole = 1;
         x->parity = seal.parity;
         x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;

@@ -269,6 +269,7 @@ static int go_to_background(void)
     if (child) _exit(child < 0);
     fd = open("/dev/null", O_RDWR);
     if (fd >= 0) (void)dup2(fd, 0), (void)dup2(fd, 1), (void)dup2(fd, 2);
+    if (fd > 2) close(fd);
     return 0;
 }
 
