@@ -37,7 +37,7 @@ if ! ${CC:-cc} -fsanitize=thread -x c - -o "$t/a" 2>/dev/null <<END || ! "$t/a";
 int main(void) { return 0; }
 END
 NOT='round_trip deltas follows_the_stage budget_is_enough moments_within_bounds does_not_fit killed damaged changing contents_of_anything
-    read_meanwhile large_tensors partners damaged_at_others damaged_file left_out late_ranks from_devices refusals anchors_in_time levels
+    read_meanwhile large_tensors partners damaged_at_others damaged_file passing_faults left_out late_ranks from_devices refusals anchors_in_time levels
     bounds_follow_updates wrong_headers manifests'
 [ "$seconds" -le 40 ] || NOT=changing
 export NOT

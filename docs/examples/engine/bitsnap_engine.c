@@ -381,6 +381,14 @@ static const char *parity_parse(contents *d, uint64_t group)
 
 /* ================================================================================= VIEWS */
 
+/* What keeps a snapshot from being read, and may pass: the snapshot is good, as far as is known. All else that is found wrong is damage. */
+static const char out_of_memory[] = "out of memory", not_fetched[] = "its master cannot be fetched", not_stored[] = "its elements cannot be stored";
+
+static engine_status status_of(const char *wrong)
+{
+    return wrong == out_of_memory || wrong == not_fetched || wrong == not_stored ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED;
+}
+
 /* A snapshot that can be read. The bytes behind it may change: what comes out has been checked, or is an error. */
 typedef struct snapshot {
     const segment *s;
@@ -430,7 +438,7 @@ static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
     v->map = (map_entry *)malloc((size_t)size + 1);
     v->d.bytes = (uint8_t *)malloc((size_t)v->seal.contents_size);
     v->d.size = v->seal.contents_size;
-    if (!v->map || !v->d.bytes) return "no memory to read it";
+    if (!v->map || !v->d.bytes) return out_of_memory;
     memcpy(v->map, map_of(s, slot), (size_t)size);
     if (bitsnap_hash(v->map, (size_t)size) != v->seal.map_check) return "its map is damaged";
     for (i = 0; i < v->seal.chunks; i++)
@@ -529,7 +537,7 @@ static const char *decode(worker *w, uint64_t size, void *elements, uint64_t cou
     bitsnap_info info;
     if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
     if (info.count != count || info.dtype != dtype || info.workspace_size > 64u * PIECE) return "a frame of other elements";
-    if (reserve_workspace(&w->b, info.workspace_size)) return "no memory to decode it";
+    if (reserve_workspace(&w->b, info.workspace_size)) return out_of_memory;
     return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
 }
 
@@ -547,7 +555,7 @@ static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, vo
     }
     memset(&w->b.base, 0, sizeof w->b.base);
     if (reserve(&w->frame, &w->frame_size, frame_most(p->count, width)) || reserve(&w->elements, &w->elements_size, p->count * width))
-        return "no memory to read it";
+        return out_of_memory;
     if (p->anchor.size) {
         wrong = read_frame(v, &p->anchor, w->frame);
         if (!wrong) wrong = decode(w, p->anchor.size, w->elements, p->count, dtype);
@@ -710,7 +718,7 @@ int engine_policy(engine_options *o, const char *name)
     return 1;
 }
 
-/* The newest snapshot that opens, older than `below`. */
+/* The newest snapshot that opens, older than `below`. ENGINE_E_SYSTEM: one may be whole, but cannot be read now. */
 static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine_error *error)
 {
     slot_seal seal;
@@ -724,6 +732,11 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
         if (!sequence) break;
         wrong = snapshot_open(v, &e->s, best);
         if (!wrong) return ENGINE_OK;
+        if (status_of(wrong) == ENGINE_E_SYSTEM) {
+            (void)engine_fail(error, ENGINE_E_SYSTEM, "%.150s: step %llu: %s", e->s.path, (unsigned long long)v->seal.step, wrong);
+            snapshot_free(v);
+            return error->status;
+        }
         say(e, "slot %u, step %llu: %s", best, (unsigned long long)v->seal.step, wrong);
         snapshot_free(v);
         below = sequence;
@@ -819,7 +832,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     } else if (segment_check(&e->s, 1, error)) {
         goto failed;
     } else if (o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
-        (void)engine_fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; remove it, or open it with budget 0", e->s.path,
+        (void)engine_fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; open it with budget 0, or remove it if nobody needs its snapshots", e->s.path,
                    (unsigned long long)e->s.size, (unsigned long long)o->budget);
         goto failed;
     }
@@ -1363,6 +1376,10 @@ static engine_status find_free(const segment *s, uint32_t *chunks, uint32_t *cou
         const char *wrong = snapshot_open(&v, s, i);
         for (k = 0; !wrong && k < v.seal.chunks; k++) used[v.map[k].chunk] = 1;
         snapshot_free(&v);
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) {
+            free(used);
+            return no_memory(error);
+        }
     }
     for (k = s->chunks; k-- > 0;)
         if (!used[k]) chunks[(*count)++] = (uint32_t)k;
@@ -1639,7 +1656,7 @@ static const char *verify(const snapshot *v)
     for (i = 0; i < v->d.header->pieces && !wrong; i++) {
         const contents_piece *p = &v->d.pieces[i];
         const uint64_t most = p->frame.size > p->anchor.size ? p->frame.size : p->anchor.size;
-        if (reserve(&frame, &size, most + 1)) wrong = "no memory to read it";
+        if (reserve(&frame, &size, most + 1)) wrong = out_of_memory;
         if (!wrong && p->anchor.size) wrong = read_frame(v, &p->anchor, frame);
         if (!wrong && p->frame.size) wrong = read_frame(v, &p->frame, frame);
     }
@@ -1968,7 +1985,7 @@ static const char *seal_parity(engine *e, const message_head *heads, map_entry *
     uint8_t *bytes = (uint8_t *)malloc((size_t)seal->contents_size), *p = bytes;
     uint64_t i, at;
     unsigned m;
-    if (!bytes) return "no memory to describe it";
+    if (!bytes) return out_of_memory;
     memcpy(p, &rows, sizeof rows), p += sizeof rows;
     for (m = 0; m < e->o.group; m++) memcpy(p, &heads[m].seal, sizeof *seal), p += sizeof *seal;
     for (m = 0; m < e->o.group; m++) memcpy(p, maps[m], (size_t)heads[m].seal.chunks * sizeof **maps), p += heads[m].seal.chunks * sizeof **maps;
@@ -2317,11 +2334,11 @@ static const char *restore_piece(const restoring *r, uint64_t i, worker *w)
     const engine_tensor *to = r->to[p->tensor];
     const uint8_t *master = t->master ? bring(r->to[t->master - 1], p->first, p->count, &w->master, &w->master_size) : NULL;
     const char *wrong;
-    if (t->master && !master) return "its master cannot be fetched";
+    if (t->master && !master) return not_fetched;
     if (!to->store) return decode_piece(r->v, i, w, elements_at(to, p->first), master);
-    if (reserve(&w->live, &w->live_size, p->count * bitsnap_width(to->dtype))) return "no memory to decode it";
+    if (reserve(&w->live, &w->live_size, p->count * bitsnap_width(to->dtype))) return out_of_memory;
     wrong = decode_piece(r->v, i, w, w->live, master);
-    return wrong ? wrong : to->store(to->data, p->first, p->count, w->live) ? "its elements cannot be stored" : NULL;
+    return wrong ? wrong : to->store(to->data, p->first, p->count, w->live) ? not_stored : NULL;
 }
 
 static void restore_pieces(void *context, unsigned number)
@@ -2384,7 +2401,7 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
         }
         pthread_mutex_destroy(&r.mutex);
         if (r.wrong)
-            (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
+            (void)engine_fail(error, status_of(r.wrong), "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
         else (void)engine_good(error);
     }
     free((void *)r.to);
@@ -2431,7 +2448,7 @@ static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_t
     if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
         run_of(e, run);
         if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
-        else other.status = ENGINE_E_NONE;
+        else if (other.status != ENGINE_E_SYSTEM) other.status = ENGINE_E_NONE;
     }
     if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
     return error->status;
@@ -2446,12 +2463,14 @@ typedef struct offer {
     uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
 } offer;
 
-static void make_offer(engine *e, offer *x)
+/* 1: something cannot be read now, so that it is not known whether it is there. */
+static int make_offer(engine *e, offer *x)
 {
     const engine_transport *t = e->o.transport;
     disk_manifest m;
     engine_error error;
     unsigned i;
+    int unread = 0;
     memset(x, 0, sizeof *x);
     for (i = 0; i < ENGINE_SLOTS; i++) {
         const unsigned rank = i < OWN_SLOTS ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
@@ -2461,12 +2480,14 @@ static void make_offer(engine *e, offer *x)
         if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
         else if (!wrong && (v.seal.parity ? v.seal.rank == t->rank && v.seal.parity == e->o.group : v.seal.rank == rank && (i < OWN_SLOTS || !e->o.group))) x->steps[i] = v.seal.step + 1;
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) unread = 1;
         snapshot_free(&v);
     }
-    if (!e->o.disk) return;
+    if (!e->o.disk) return unread;
     if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
     for (i = 0; i < m.count; i++)
         if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
+    return unread || error.status == ENGINE_E_SYSTEM;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2522,17 +2543,19 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
     }
 }
 
-/* The plan, the same on all ranks. 1: somebody does not answer. */
+/* The plan, the same on all ranks. 1: there is none. */
 static int agree_on_plan(engine *e, uint64_t *plan)
 {
     const engine_transport *t = e->o.transport;
     const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
     offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
     unsigned i;
-    int failed = !all;
-    if (failed) e->mover->broken = 1;
-    else make_offer(e, all);
-    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
+    int failed = 0;
+    if (!all || make_offer(e, all)) {
+        free(all);
+        return e->mover->broken = 1;
+    }
+    if (t->rank) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
     if (!t->rank && !failed) make_plan(all, e, plan);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
@@ -2589,7 +2612,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     memset(&theirs, 0, sizeof theirs);
     snapshot_free(&e->mover->kept);
     if (!plan) return no_memory(error);
-    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer"); /* plan may still be written to */
+    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or cannot read what it has"); /* plan may still be written to */
     if (!plan[0]) {
         if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
         else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
@@ -2662,6 +2685,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     segment s;
     slot_seal seal;
     snapshot v;
+    const char *wrong;
     uint8_t *used;
     uint64_t k;
     unsigned i;
@@ -2676,7 +2700,9 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     for (i = 0; used && i < ENGINE_SLOTS; i++) {
         engine_slot *x = &r->slots[i];
         if (!read_seal(&s, i, &seal)) continue;
-        if (snapshot_open(&v, &s, i)) {
+        wrong = snapshot_open(&v, &s, i);
+        if (wrong) {
+            if (status_of(wrong) == ENGINE_E_SYSTEM) free(used), used = NULL;
             snapshot_free(&v);
             continue;
         }
@@ -2805,7 +2831,7 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     __atomic_store_n(&x->pin, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
     else if ((wrong = snapshot_open(&r->v, &r->s, best)) != NULL)
-        (void)engine_fail(error, *wrong ? ENGINE_E_DAMAGED : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
+        (void)engine_fail(error, *wrong ? status_of(wrong) : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
     else if (!list_names(r, error)) {
         *sequence = r->v.seal.sequence;
         *step = r->v.seal.step;
@@ -2854,14 +2880,14 @@ static void pieces_of(const contents *d, uint64_t tensor, uint64_t *first, uint6
 static const char *read_master(engine_reader *r, uint64_t tensor, uint64_t first, uint64_t count)
 {
     uint64_t i, end;
-    if (reserve(&r->master, &r->master_size, 4 * count)) return "no memory to read its master";
+    if (reserve(&r->master, &r->master_size, 4 * count)) return out_of_memory;
     for (pieces_of(&r->v.d, tensor, &i, &end); i < end; i++) {
         const contents_piece *p = &r->v.d.pieces[i];
         const uint64_t from = p->first > first ? p->first : first;
         const uint64_t to = p->first + p->count < first + count ? p->first + p->count : first + count;
         const char *wrong;
         if (from >= to) continue;
-        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return "no memory to read its master";
+        if (reserve(&r->elements, &r->elements_size, 8u * PIECE)) return out_of_memory;
         wrong = decode_piece(&r->v, i, &r->other, r->elements, NULL);
         if (wrong) return wrong;
         memcpy(r->master + 4 * (from - first), r->elements + 4 * (from - p->first), (size_t)(4 * (to - from)));
@@ -2893,5 +2919,5 @@ engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t numb
     }
     if (!wrong) return engine_good(error);
     memset(piece, 0, sizeof *piece);
-    return engine_fail(error, ENGINE_E_DAMAGED, "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
+    return engine_fail(error, status_of(wrong), "step %llu, %.100s: %s", (unsigned long long)r->v.seal.step, r->tensors[tensor].name, wrong);
 }

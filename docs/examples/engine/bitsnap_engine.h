@@ -174,6 +174,7 @@ engine_status engine_wait(engine *e, double patience, engine_error *error);
  * With a transport: from the newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is
  * none, but files of all ranks of another number of them, each tensor from the file that has it. Files are then taken as the manifest
  * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
+ * What cannot be read, fetched or stored now, or for want of memory, may be good: that is ENGINE_E_SYSTEM, and nothing older is taken instead.
  * Names, dtypes and counts must be those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 

@@ -148,6 +148,7 @@ typedef struct agent {
     engine_reader *r;
     disk_manifest m;
     uint64_t sequence, skipped, disk_step;
+    char told[sizeof ((engine_error *)0)->message]; /* why the newest cannot be read */
 } agent;
 
 static volatile sig_atomic_t stopped;
@@ -192,7 +193,7 @@ static int write_newest(agent *a)
     engine_error error;
     uint64_t step;
     const engine_status status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
-    if (status == ENGINE_E_DAMAGED) tell(a, "%s", error.message);
+    if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message)) tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
     if (status) return 0;
     if (a->sequence > before + 1 && a->o.every == 1 && before) {
         a->skipped += a->sequence - before - 1;
@@ -286,7 +287,8 @@ static int run_agent(const options *o, const char *name)
     }
     if (o->store) engine_use_stores();
     if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
-        fprintf(stderr, "engine: %s; move %s away, so that a new one can be begun\n", error.message, o->store ? "the whole store" : "it");
+        fprintf(stderr, error.status == ENGINE_E_DAMAGED ? "engine: %s; move %s away, so that a new one can be begun\n" : "engine: %s\n", error.message,
+                o->store ? "the whole store" : "it");
         return 1;
     }
     if (a.m.count) a.disk_step = a.m.entries[a.m.count - 1].step;

@@ -42,7 +42,15 @@ static engine_status path_of(char path[DISK_PATH], const char *directory, const 
 int disk_is_there(const char *path, uint64_t size)
 {
     struct stat st;
-    return !stat(path, &st) && (uint64_t)st.st_size == size;
+    return stat(path, &st) ? errno != ENOENT : (uint64_t)st.st_size == size;
+}
+
+engine_status disk_fail(const struct bitsnap_file *f, const char *path, const char *name, engine_error *error)
+{
+    const int unread = f->error.status == BITSNAP_E_SOURCE;
+    const char *wrong = unread ? strerror(errno) : f->error.message;
+    return engine_fail(error, unread || f->error.status == BITSNAP_E_WORKSPACE ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.60s%s%s%s", path, name,
+                       *name ? ": " : "", unread ? "cannot be read: " : "", wrong);
 }
 
 /* A decimal number below 10^18 that ends with `end`; null: there is none. */
@@ -89,8 +97,13 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     f = fopen(path, "rb");
     if (!f) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     size = fread(text, 1, sizeof text, f);
-    wrong = ferror(f) ? "it cannot be read" : size == sizeof text ? "it is too long" : disk_parse(m, text, size);
+    if (ferror(f)) {
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot be read: %s", path, strerror(errno));
+        fclose(f);
+        return error->status;
+    }
     fclose(f);
+    wrong = size == sizeof text ? "it is too long" : disk_parse(m, text, size);
     if (wrong) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, wrong);
     for (i = n = 0; i < m->count; i++)
         if (!path_of(path, directory, name, FILE_END, m->entries[i].step, error) && disk_is_there(path, m->entries[i].size)) m->entries[n++] = m->entries[i];
@@ -139,6 +152,7 @@ int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
         const ssize_t n = pread(fd, p, size, (off_t)offset);
         if (n <= 0) {
             if (n < 0 && errno == EINTR) continue;
+            if (!n) errno = ENODATA; /* it has become shorter */
             return 1;
         }
         p += n;
@@ -154,26 +168,29 @@ static engine_status store_tensor(bitsnap_file *f, const char *path, const bitsn
     enum { SOME = 1 << 18 };
     void *some = malloc((size_t)SOME * bitsnap_width(x->dtype));
     uint64_t first, n;
-    const char *wrong = some ? NULL : "no memory to read it";
-    for (first = 0; first < x->count && !wrong; first += n) {
+    if (!some) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    (void)engine_good(error);
+    for (first = 0; first < x->count && !error->status; first += n) {
         n = x->count - first < SOME ? x->count - first : SOME;
-        if (bitsnap_file_read(f, t, some, first, n)) wrong = f->error.message;
-        else if (x->store(x->data, first, n, some)) wrong = "its elements cannot be stored";
+        if (bitsnap_file_read(f, t, some, first, n)) (void)disk_fail(f, path, x->name, error);
+        else if (x->store(x->data, first, n, some)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.100s: its elements cannot be stored", x->name);
     }
     free(some);
-    return wrong ? engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, wrong) : engine_good(error);
+    return error->status;
 }
 
 /* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
 static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, engine_error *error)
 {
     bitsnap_tensor t;
-    if (bitsnap_file_find(f, x->name, strlen(x->name), &t))
-        return engine_fail(error, f->error.status == BITSNAP_E_MISMATCH ? ENGINE_E_NONE : ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    if (bitsnap_file_find(f, x->name, strlen(x->name), &t)) {
+        (void)disk_fail(f, path, x->name, error);
+        return f->error.status == BITSNAP_E_MISMATCH ? error->status = ENGINE_E_NONE : error->status;
+    }
     if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
         return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
     if (x->store) return store_tensor(f, path, &t, x, error);
-    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.60s: %s", path, x->name, f->error.message);
+    if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return disk_fail(f, path, x->name, error);
     return engine_good(error);
 }
 
@@ -181,7 +198,7 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
 {
     const bitsnap_safetensors *all;
     size_t i;
-    if (bitsnap_file_tensors(f, &all)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, f->error.message);
+    if (bitsnap_file_tensors(f, &all)) return disk_fail(f, path, "", error);
     if (all->count != count)
         return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
     for (i = 0; i < count; i++)
@@ -217,9 +234,9 @@ static engine_status open_listed(open_file *x, const char *directory, const char
         return error->status;
     }
     x->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (x->fd < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+    if (x->fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     source.read = disk_read_at, source.context = &x->fd, source.size = e->size;
-    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, x->f.error.message);
+    if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)disk_fail(&x->f, path, "", error);
     else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
     else return engine_good(error);
     close_file(x);
@@ -259,9 +276,11 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
     if (disk_read_manifest(&m, directory, name_of_rank(name, run, 0), error)) return error->status;
     for (i = m.count; i-- > 0;) {
         uint64_t rank = 1;
+        (void)engine_good(error);
         while (rank < m.entries[i].ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) &&
                find_entry(&other, m.entries[i].step, m.entries[i].ranks))
             rank++;
+        if (error->status == ENGINE_E_SYSTEM) return error->status;
         if (rank < m.entries[i].ranks) continue;
         *step = m.entries[i].step;
         *ranks = m.entries[i].ranks;
@@ -420,7 +439,7 @@ static engine_status write_file(disk_sink *s, engine_reader *r, uint64_t step, e
     if (!text || !b.workspace) {
         free(text);
         free(b.workspace);
-        return engine_fail(error, ENGINE_E_ARGUMENT, "these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+        return engine_fail(error, ENGINE_E_ARGUMENT, "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
     }
     head.kind = BITSNAP_SOURCE_SAFETENSORS;
     head.quantized = disk_is_quantized(r, tensors, count);

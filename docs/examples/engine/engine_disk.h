@@ -25,13 +25,19 @@ typedef struct disk_manifest {
     disk_entry entries[DISK_ENTRIES]; /* oldest first */
 } disk_manifest;
 
+struct bitsnap_file;
+
 /* What is wrong with the text of a manifest, or null. */
 const char *disk_parse(disk_manifest *m, const char *text, size_t size);
 
-/* ENGINE_E_NONE: there is no manifest. ENGINE_E_DAMAGED: it is none. */
+/* What a call on a file has found, of a tensor of this name or "". ENGINE_E_SYSTEM: it cannot be read now, or there is no memory; it may be good. */
+engine_status disk_fail(const struct bitsnap_file *f, const char *path, const char *name, engine_error *error);
+
+/* ENGINE_E_NONE: there is no manifest. ENGINE_E_DAMAGED: it is none. ENGINE_E_SYSTEM: it cannot be read. */
 engine_status disk_read_manifest(disk_manifest *m, const char *directory, const char *name, engine_error *error);
 
-/* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. `say` as in engine_options. */
+/* Restores the tensors from the file of the step that is wanted, or, UINT64_MAX, the newest file of the manifest that is whole. ENGINE_E_SYSTEM: one
+ * cannot be read now, and no older one is taken instead. `say` as in engine_options. */
 engine_status disk_recover(const char *directory, const char *name, uint64_t wanted, uint64_t ranks, uint64_t *step, const engine_tensor *tensors, size_t count,
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
@@ -41,9 +47,7 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
 
-int disk_is_there(const char *path, uint64_t size); /* a file of that size */
-
-struct bitsnap_file;
+int disk_is_there(const char *path, uint64_t size); /* a file of that size, as far as can be seen */
 
 /* Snapshots in another form, where a directory has them: engine_store.h. */
 typedef struct disk_form {

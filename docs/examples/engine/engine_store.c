@@ -31,7 +31,7 @@ typedef struct store {
     manifest m;
 } store;
 
-static engine_status wrong(const char *path, const fault *f, engine_error *error) { return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text); }
+static engine_status wrong(const char *path, const fault *f, engine_error *error) { return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text); }
 static engine_status refused(const char *path, engine_error *error) { return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno)); }
 
 /* A place in the store. */
@@ -65,9 +65,10 @@ static engine_status read_manifest(store *s, engine_error *error)
     FILE *f = fopen(in_store(s, "manifest.json", path), "rb");
     memset(&why, 0, sizeof why);
     if (!f) return errno == ENOENT ? engine_fail(error, ENGINE_E_NONE, "%.180s: there is none", path) : refused(path, error);
-    if (fstat(fileno(f), &st) || st.st_size > MANIFEST_MOST) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it is too long", path);
+    if (fstat(fileno(f), &st)) (void)refused(path, error);
+    else if (st.st_size > MANIFEST_MOST) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it is too long", path);
     else if (!(text = (char *)malloc((size_t)st.st_size + 1))) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it cannot be read", path);
+    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: it cannot be read", path);
     else if (manifest_parse(&s->m, text, size, &why)) (void)wrong(path, &why, error);
     else (void)engine_good(error);
     fclose(f);
@@ -150,11 +151,11 @@ static engine_status open_chain(chain *c, const store *s, const store_object *x,
         bitsnap_file *base = i ? &c->files[i - 1] : NULL;
         object_name(all[i], c->names[i]);
         c->fds[i] = open(object_path(s, c->names[i], path), O_RDONLY | O_CLOEXEC);
-        if (c->fds[i] < 0) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", path, strerror(errno));
+        if (c->fds[i] < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
         c->count++;
         source.read = disk_read_at, source.context = &c->fds[i], source.size = fstat(c->fds[i], &st) ? 0 : (uint64_t)st.st_size;
         memset(&c->files[i], 0, sizeof c->files[i]);
-        if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: %s", path, c->files[i].error.message);
+        if (bitsnap_file_open(&c->files[i], &source, i ? &base : NULL, i != 0, NULL)) return disk_fail(&c->files[i], path, "", error);
         c->files[i].name = c->names[i];
     }
     return engine_good(error);
