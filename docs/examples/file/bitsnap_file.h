@@ -664,25 +664,28 @@ static int bsf_parse_string(bsf_parser *p, bitsnap_slice *result, const char *wh
     char *copy = NULL, *to = NULL;
     if (bsf_expect(p, '"', what)) return 1;
     start = p->at;
-    for (; p->at < p->end && *p->at != '"'; p->at++) {
-        if ((unsigned char)*p->at < 32) return bsf_fail_header(p, p->at, "a control character in a string");
-        if (*p->at != '\\') {
-            if (copy) *to++ = *p->at;
-            continue;
+    for (;;) {
+        const char *at = p->at;
+        while (at < p->end && *at != '"' && *at != '\\' && (unsigned char)*at >= 32) at++;
+        if (copy) {
+            memcpy(to, p->at, (size_t)(at - p->at));
+            to += at - p->at;
         }
+        p->at = at;
+        if (at == p->end) return bsf_fail_header(p, at, "the text ends inside a string");
+        if (*at == '"') break;
+        if (*at != '\\') return bsf_fail_header(p, at, "a control character in a string");
         if (!copy) {
             /* unescaped strings are shorter than they were, so all of them fit the size of the text */
             if (!p->s->unescaped) p->s->unescaped = (char *)bsf_resize(p->s->memory, NULL, (size_t)(p->end - p->text));
             if (!p->s->unescaped) return bsf_no_memory(p->error) != 0;
             copy = p->s->unescaped + p->unescaped_size;
-            memcpy(copy, start, (size_t)(p->at - start));
-            to = copy + (p->at - start);
+            memcpy(copy, start, (size_t)(at - start));
+            to = copy + (at - start);
         }
         p->at++;
         if (bsf_parse_escape(p, &to)) return 1;
-        p->at--;
     }
-    if (p->at == p->end) return bsf_fail_header(p, p->at, "the text ends inside a string");
     result->at = copy ? copy : start;
     result->size = (size_t)((copy ? to : p->at) - result->at);
     if (copy) p->unescaped_size += result->size;
@@ -693,16 +696,17 @@ static int bsf_parse_string(bsf_parser *p, bitsnap_slice *result, const char *wh
 /* A number of digits alone, below 2^64. */
 static int bsf_parse_number(bsf_parser *p, uint64_t *x)
 {
-    const char *start;
+    const char *start, *at;
+    uint64_t n = 0;
     bsf_skip_space(p);
     start = p->at;
-    *x = 0;
-    while (p->at < p->end && *p->at >= '0' && *p->at <= '9') {
-        const unsigned digit = (unsigned)(*p->at - '0');
-        if (*x > (UINT64_MAX - digit) / 10) return bsf_fail_header(p, start, "a number of 2^64 or more");
-        *x = 10 * *x + digit;
-        p->at++;
+    for (at = start; at < p->end && *at >= '0' && *at <= '9'; at++) {
+        const unsigned digit = (unsigned)(*at - '0');
+        if (n > (UINT64_MAX - digit) / 10) return bsf_fail_header(p, start, "a number of 2^64 or more");
+        n = 10 * n + digit;
     }
+    p->at = at;
+    *x = n;
     if (p->at == start || (p->at < p->end && (*p->at == '.' || *p->at == 'e' || *p->at == 'E')))
         return bsf_fail_header(p, start, "not a whole number from 0 on");
     if (*start == '0' && p->at - start > 1) return bsf_fail_header(p, start, "a number with a leading 0");

@@ -158,22 +158,41 @@ static char *put_digits(char *end, uint64_t n, size_t decimals)
     return at;
 }
 
-static void print_whole(size_t width, uint64_t n, size_t decimals)
+/* Of a row what stands behind name and dtype: a shape, and at most five numbers. */
+typedef struct row {
+    char text[256 + 5 * (DIGITS + 2)];
+    size_t size;
+} row;
+
+/* `size` characters that are there already, filled up to so many columns. */
+static void put_left(row *r, size_t width, size_t size)
 {
-    char text[DIGITS], *const end = text + DIGITS, *at = put_digits(end, n, decimals);
-    while ((size_t)(end - at) < width) *--at = ' ';
-    (void)fwrite(at, 1, (size_t)(end - at), stdout);
+    for (r->size += size; size < width; size++) r->text[r->size++] = ' ';
 }
 
-/* A number not below 0 as "%*.4f" has it, which rounds halves as they are, not as they look. */
-static void print_real(size_t width, double x)
+static void put_right(row *r, size_t width, const char *text, size_t size)
+{
+    put_left(r, width > size ? width - size : 0, 0);
+    memcpy(r->text + r->size, text, size);
+    r->size += size;
+}
+
+static void put_whole(row *r, size_t width, uint64_t n, size_t decimals)
+{
+    char text[DIGITS], *const end = text + DIGITS, *at = put_digits(end, n, decimals);
+    put_right(r, width, at, (size_t)(end - at));
+}
+
+/* A number from 0 to 2^64 as "%*.4f" has it, which rounds halves as they are, not as they look. */
+static void put_real(row *r, size_t width, double x)
 {
     const double scaled = x * 10000;
     const uint64_t n = scaled < 1e15 ? (uint64_t)scaled : 0;
     const double rest = scaled - (double)n;
-    if (rest < 0.499) print_whole(width, n, 4);
-    else if (rest > 0.501 && rest < 1) print_whole(width, n + 1, 4);
-    else (void)printf("%*.4f", (int)width, x);
+    char text[DIGITS];
+    if (rest < 0.499) put_whole(r, width, n, 4);
+    else if (rest > 0.501 && rest < 1) put_whole(r, width, n + 1, 4);
+    else put_right(r, width, text, (size_t)snprintf(text, sizeof text, "%.4f", x < 1e18 ? x : 1e18));
 }
 
 static size_t shape_text(const tensor *t, char *text, size_t size)
@@ -245,20 +264,23 @@ static widths widths_least(void)
     return w;
 }
 
-static void print_cells(const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
+/* Ends a row behind its shape. */
+static void print_cells(row *r, const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
 {
     const double stored = j->tally.stored[i];
-    print_whole(2 + w->elements, elements, 0);
-    if (elements) print_real(14, stored / (double)elements);
-    else (void)printf("  %12s", "-");
-    if (stored > 0) print_real(10, 8 * (double)bytes / stored);
-    else (void)printf("  %8s", "-");
+    char text[DIGITS];
+    put_whole(r, 2 + w->elements, elements, 0);
+    if (elements) put_real(r, 14, stored / (double)elements);
+    else put_right(r, 14, "-", 1);
+    if (stored > 0) put_real(r, 10, 8 * (double)bytes / stored);
+    else put_right(r, 10, "-", 1);
     if (j->with_changes && elements && j->tally.changed[i] != UINT64_MAX)
-        (void)printf("  %7.3f %%", 100 * (double)j->tally.changed[i] / (double)elements);
-    else if (w->with_changes) (void)printf("  %9s", "-");
-    if (!w->with_bound) return;
-    if (elements && j->with_bound) print_real(9, j->tally.bound[i] / (double)elements);
-    else (void)printf("  %7s", "-");
+        put_right(r, 11, text, (size_t)snprintf(text, sizeof text, "%.3f %%", 100 * (double)j->tally.changed[i] / (double)elements));
+    else if (w->with_changes) put_right(r, 11, "-", 1);
+    if (w->with_bound && elements && j->with_bound) put_real(r, 9, j->tally.bound[i] / (double)elements);
+    else if (w->with_bound) put_right(r, 9, "-", 1);
+    put_right(r, 1, "\n", 1);
+    (void)fwrite(r->text, 1, r->size, stdout);
 }
 
 static void print_title(const widths *w)
@@ -278,23 +300,23 @@ static void print_rows(const widths *w, const job *j)
 {
     const safetensors *m = &j->model;
     const int raw = !j->with_text;
-    char shape[256];
+    row r;
     size_t i;
     if (raw) {
+        r.size = 0;
         (void)printf("%-*s  %-*s  %-*s", (int)w->name, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)", (int)w->dtype,
                      j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)w->shape, "-");
-        print_cells(w, j, 0, elements_of(j), j->tally.stored_at.at);
-        (void)putchar('\n');
+        print_cells(&r, w, j, 0, elements_of(j), j->tally.stored_at.at);
     }
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
         fill(w->cut ? print_end(stdout, t->name.at, t->name.size, w->name) : print_text(stdout, t->name.at, t->name.size), w->name);
         (void)fputs("  ", stdout);
         fill(print_text(stdout, t->dtype.at, t->dtype.size), w->dtype);
-        (void)fputs("  ", stdout);
-        fill(print_text(stdout, shape, shape_text(t, shape, sizeof shape)), w->shape);
-        print_cells(w, j, i, t->elements, t->end - t->begin);
-        (void)putchar('\n');
+        r.size = 0;
+        put_left(&r, 2, 0);
+        put_left(&r, w->shape, shape_text(t, r.text + r.size, 256));
+        print_cells(&r, w, j, i, t->elements, t->end - t->begin);
     }
 }
 

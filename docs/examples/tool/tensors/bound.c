@@ -50,7 +50,8 @@ static void exponent_of(bitsnap_dtype dtype, unsigned *shift, unsigned *bits)
     }
 }
 
-static double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
+/* Called with a constant width. */
+static inline double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
 {
     uint32_t count[2048];
     const uint32_t mask = ((uint32_t)1 << exponent_bits) - 1;
@@ -95,8 +96,11 @@ static void cell_task(void *argument, uint64_t index, unsigned worker)
     const size_t n = left < BOUND_CELL ? left : BOUND_CELL;
     const uint8_t *p = c->bytes + begin * c->width;
     (void)worker;
-    if (c->exponent_bits) c->bits[index] = float_bits(p, n, c->width, c->shift, c->exponent_bits);
-    else c->bits[index] = integer_bits(p, n, c->width);
+    if (!c->exponent_bits) c->bits[index] = integer_bits(p, n, c->width);
+    else if (c->width == 1) c->bits[index] = float_bits(p, n, 1, c->shift, c->exponent_bits);
+    else if (c->width == 2) c->bits[index] = float_bits(p, n, 2, c->shift, c->exponent_bits);
+    else if (c->width == 4) c->bits[index] = float_bits(p, n, 4, c->shift, c->exponent_bits);
+    else c->bits[index] = float_bits(p, n, 8, c->shift, c->exponent_bits);
 }
 
 void bound_cells(codec *c, const uint8_t *bytes, size_t size, bitsnap_dtype dtype, double *bits)
