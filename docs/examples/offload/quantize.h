@@ -200,7 +200,6 @@ FN void bins_count(LOCAL const Quantizer *g, ARENA u32 *bins, const Tables t, u6
     LOCAL const Numbers *x = &g->numbers;
     const u32 shift = bin_shift(x), all = sampled ? 64 * sample_spans((n + 63) / 64) : n;
     u32 i, k;
-    SYNC();
     for (i = THREAD; i < BINS; i += THREADS) bins[i] = 0;
     SYNC();
     for (k = THREAD; k < all; k += THREADS) {
@@ -280,7 +279,6 @@ PART u64 scales_fit(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t,
     GLOBAL u64 *sums = (GLOBAL u64 *)(scratch + ((apart + columns + stripes * columns + 1) & ~1u));
     u32 i, row, k;
     u64 bits;
-    SYNC();
     for (row = THREAD / WARP; row < x->rows; row += WARPS) {
         const u32 begin = row ? row * columns - x->begin : 0, behind = (row + 1) * columns - x->begin;
         const u32 end = behind < n ? behind : n;
@@ -314,7 +312,6 @@ PART u64 scales_fit(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t,
         }
         means[k] = mean_of(sum, some);
     }
-    SYNC();
     bits = scales_round(LANES_ g, counts, t, rows, t.scales, x->rows);
     return bits + scales_round(LANES_ g, counts, t, means, t.scales + apart + 8, columns);
 }
@@ -371,7 +368,6 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
     LOCAL const Numbers *x = &g->numbers;
     u32 i, relative = 0, largest = 0;
     u64 counts = 0, relatives = 0;
-    SYNC();
     for (i = THREAD; i < 3 * OCTAVES; i += THREADS) squares[i] = 0;
     SYNC();
     for (i = THREAD; i < n; i += THREADS) {
@@ -392,10 +388,10 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
             if (square >> 32) ATOMIC_ADD(&squares[3 * c.octave + 2], (u32)(square >> 32));
         }
     }
-    counts = group_sum(LANES_ g, counts);
-    relatives = group_sum(LANES_ g, relatives);
     relative = group_most(LANES_ g, relative);
     largest = group_most(LANES_ g, largest);
+    counts = group_sum(LANES_ g, counts);
+    relatives = group_sum(LANES_ g, relatives);
     if (THREAD == 0) {
         const i32 lowest = (g->dtype == BITSNAP_F16 ? -14 : -126) - (i32)x->mantissa;
         Real sum = { 0, 0 }, most;
@@ -412,7 +408,6 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
         put_target(target, at + 44, x->signs, 1);
         put_target(target, at + 45, x->base, 4);
     }
-    SYNC();
     return (u32)counts;
 }
 
@@ -424,15 +419,12 @@ PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
 {
     LOCAL Encoder *y = &g->coder;
     LOCAL u32 *rare = y->inner.before;
-    u32 i, shift, kept = 0, best = 8 * n + 8, which = 2, few;
-    SYNC();
-    if (THREAD == 0)
-        for (i = y->most = 0; i < 256; i++)
-            if (y->h[i] > y->h[y->most]) y->most = i;
-    SYNC();
-    few = y->h[0] + y->h[1] + y->h[2];
+    u32 i, shift, kept = 0, best = 8 * n + 8, which = 2;
+    const u32 few = y->h[0] + y->h[1] + y->h[2];
     if (THREAD == 0) {
         LOCAL Coder *c = &y->outer;
+        for (i = y->most = 0; i < 256; i++)
+            if (y->h[i] > y->h[y->most]) y->most = i;
         c->count = n;
         c->nodes = c->escapes = c->escape_at = 0;
         c->kind = y->h[y->most] == n; /* constant, else raw */
@@ -449,7 +441,6 @@ PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
             u32 bits = y->bits, escapes = y->escapes;
             if (!planned || y->kept == kept || bits >= best) continue;
             kept = y->kept;
-            SYNC();
             for (i = THREAD; i < 65; i += THREADS) ((LOCAL u32 *)g->best[which == 0])[i] = ((LOCAL u32 *)y->length)[i];
             for (i = THREAD; i < 256; i += THREADS) rare[i] = y->length[i] ? 0 : y->h[i];
             if (escapes) {
@@ -478,7 +469,6 @@ PART u32 list_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u8 *scratch
     LOCAL Encoder *y = &g->coder;
     LOCAL const Coder *c = &y->inner;
     u32 i, few, status, at = g->at;
-    SYNC();
     for (i = THREAD; i < 256; i += THREADS) y->h[i] = 0;
     SYNC();
     for (i = THREAD; i < n; i += THREADS) ATOMIC_ADD(&y->h[scratch[i]], 1);
@@ -489,7 +479,6 @@ PART u32 list_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u8 *scratch
     if (status) return status;
     few = y->h[1] + y->h[2];
     if (c->count >= 256 && !y->h[0] && 10 * few > 7 * c->count && few < c->count) return ST_DECLINED;
-    SYNC();
     if (THREAD == 0) {
         encode_place(y, at, LISTS_SIZE);
         if (y->end > g->stop) y->status = ST_DECLINED;
@@ -498,7 +487,6 @@ PART u32 list_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u8 *scratch
     SYNC();
     status = y->status;
     if (!status) encode_list(LANES_ y, scratch, target, at);
-    SYNC();
     return status;
 }
 
@@ -551,7 +539,6 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
             const u32 least = word_limits[k + 1], end = k == 4 ? 256 : word_limits[k + 2];
             u32 some = 0, log_outside, length;
             u64 escaped = 0;
-            WSYNC();
             for (s = least + lane; s < end; s += WARP) {
                 const u32 here = count_folded(fine, s, j) * times;
                 if (here) ATOMIC_ADD(&escape[s == least ? LENGTHS - 1 : 31 - CLZ(s - least)], here);
@@ -589,7 +576,6 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
     ARENA u32 *fine = arena, *beyond = fine + FINE, *length = beyond + LENGTHS, *escape = length + LENGTHS;
     const u32 all = sampled ? 64 * sample_spans(n / 64) : n, times = sampled ? 8 : 1;
     u32 i, j;
-    SYNC();
     for (i = THREAD; i < FINE + 2 * LENGTHS; i += THREADS) fine[i] = 0;
     SYNC();
     for (i = THREAD; i < all; i += THREADS) ATOMIC_ADD(&length[32 - CLZ(t.u[sampled ? 64 * sample_group(i / 64) + i % 64 : i])], 1);
@@ -646,7 +632,6 @@ FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u3
             at += POPC(found);
         }
         if (pass) break;
-        SYNC();
         if (lane == 0) g->most[THREAD / WARP] = at;
         SYNC();
         at = part_before(g->most, &all);
@@ -686,9 +671,9 @@ FN void words_split(LOCAL Quantizer *g, const Tables t, GLOBAL u32 *symbols, GLO
 FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch, const Tables t, GLOBAL u8 *target, u32 n,
                  u32 fast)
 {
-    u32 level, used = 0, status = ST_OK, i;
+    u32 level, used = 0, status = ST_OK, at = g->at, i;
     for (level = 0; n && !status; level++) {
-        u32 raw = level == WORD_LEVELS || used == 32, at = g->at, size = 0;
+        u32 raw = level == WORD_LEVELS || used == 32, size = 0;
         if (!raw) {
             words_plan(LANES_ g, arena, t, n, used, n >= 16384 && !level, fast);
             size = g->shift / 8 * n + (g->shift % 8) * (n / 64 * 8 + (n % 64 + 7) / 8);
@@ -696,7 +681,6 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
         }
         size = raw ? 1 + 4 * n : 2 + size;
         if (g->stop - at < size) return ST_DECLINED;
-        SYNC();
         if (THREAD == 0) g->at += size;
         if (raw) {
             for (i = THREAD; i < n; i += THREADS) put_target(target, at + 1 + 4 * i, t.u[i], 4);
@@ -712,13 +696,12 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
             target[at] = (u8)g->shift;
             target[at + 1] = (u8)g->limit;
         }
-        SYNC();
         status = list_put(LANES_ g, arena, (GLOBAL u8 *)scratch, target, n, fast);
         if (status || !g->limit) break;
+        at = g->at;
         used += g->shift;
         n = words_pick(LANES_ g, t, n, g->shift, g->limit, ~0u, 0, 4, (GLOBAL u8 *)scratch);
         for (i = THREAD; i < n; i += THREADS) t.u[i] = scratch[i];
-        SYNC();
     }
     return status;
 }
@@ -757,14 +740,11 @@ FN u32 cells_encode(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scra
     if (!g->all) return ST_DECLINED; /* equal */
     if (work->columns >= 16 && work->columns <= n / 8) {
         for (i = THREAD; i < n; i += THREADS) t.u[i] = cell_of(g, t, get_element(source, g->width, i)).u;
-        SYNC();
         if (THREAD == 0) g->scaled = 1;
-        SYNC();
     }
     bins_count(g, arena, t, source, n, sampled);
     base = bins_base(LANES_ g, arena, t, of, &bits);
     if (g->scaled) {
-        SYNC();
         if (THREAD == 0) {
             x->columns = work->columns;
             x->begin = (u32)(work->first % x->columns);
@@ -791,8 +771,8 @@ FN u32 cells_encode(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scra
     SYNC();
     for (k = 0; k < 2 && x->columns && !status; k++) {
         const u32 apart = (x->rows + 3) & ~3u, count = k ? x->columns : x->rows;
-        for (i = THREAD; i < count; i += THREADS) symbols[i] = t.scales[(k ? apart + 8 : 0) + i];
         SYNC();
+        for (i = THREAD; i < count; i += THREADS) symbols[i] = t.scales[(k ? apart + 8 : 0) + i];
         status = list_put(LANES_ g, arena, symbols, target, count, fast);
     }
     return status ? status : words_put(LANES_ g, arena, scratch, t, target, n, fast);
@@ -809,7 +789,6 @@ FN u32 cells_block(LANES LOCAL Quantizer *g, ARENA u32 *arena, u32 arena_size, G
         !work->cells || work->cells > CELLS_MOST || (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) ||
         work->size < body + n * width_of[work->dtype] || arena_size < LEAST_ARENA / 4 || scratch_size < 11 * MAX_ELEMENTS)
         return ST_DECLINED;
-    SYNC();
     if (THREAD == 0) g->stop = body + n * width_of[work->dtype] - 1; /* must gain a byte */
     status = cells_encode(LANES_ g, arena, scratch, work, body);
     if (status) return status;
