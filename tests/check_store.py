@@ -371,7 +371,7 @@ begin("six")
 before = tree("run")
 got = json.loads(p.run("verify --json run --temp nowhere").stdout)
 expect(got["lost_steps"] == [] and not got["ok"], f"steps are lost for want of room: {got}")
-run(1, "verify run --temp nowhere", "temporary file in nowhere: cannot be made: .*\n(.*\n)+.*run: [0-9]+ of 27 objects could not be read, which may pass; none is known")
+run(1, "verify run --temp nowhere", "temporary file in nowhere: cannot be made: .*\n(.*\n)+.*run: [0-9]+ of 27 objects not verified: they, or .* could not be read, which may pass; none is known")
 run(1, "prune run --remove 200 --temp nowhere", "temporary file in nowhere: cannot be made: .*; nothing is removed$")
 expect(tree("run") == before, "prune without room has changed something")
 state = next(n for n in sorted(names_of()) if n in ids[300] - ids[200])  # a copy
@@ -380,6 +380,26 @@ lost = json.loads(p.run("verify --json run --temp nowhere").stdout)["lost_steps"
 expect(lost == [300], f"what is lost: {lost}")
 clean()
 result("what cannot be checked for want of room is neither lost nor given up")
+
+if p.has_shim:
+    begin("six")
+    before = tree("run")
+    for sick in (state, third, next(n for n in sorted(names_of()) if n.endswith(".bsnap") and "-" not in n)):  # a copy; a delta; what deltas stand on
+        os.environ["SHIM_SICK"] = f"run/objects/{sick}"
+        got = json.loads(p.run("verify --json run", shim="").stdout)
+        expect(got["lost_steps"] == [] and not got["ok"] and got["not_verified"] > 0, f"{sick}: {got}")
+        expect(got["problems"] == [{"file": f"run/objects/{sick}", "error": got["problems"][0]["error"]}] and got["problems"][0]["error"].endswith(": Input/output error"), f"{sick}: {got}")
+        said = p.run("verify run", shim="")
+        expect(said.returncode == 1 and re.search(f"run: {got['not_verified']} of 27 objects not verified: ", said.stderr) and "--remove" not in said.stderr, f"{sick}: {said.stderr}")
+    write(f"run/objects/{third}", b"nothing")
+    said = p.run("verify run", shim="").stderr
+    expect(re.search(r"1 of 27 objects damaged, [0-9]+ not verified; [0-9] of 6 steps cannot", said), f"both: {said}")
+    write(f"run/objects/{third}", before[f"objects/{third}"][1])
+    said = p.run("prune run --remove 0", shim="")
+    expect(said.returncode == 1 and said.stderr.endswith("Input/output error; nothing is removed\n"), f"prune: {said.stderr}")
+    expect(tree("run") == before, "something has changed")
+    del os.environ["SHIM_SICK"]
+    result("what the disk cannot read is said, not verified, neither lost nor given up; nor does prune go on")
 
 contents = {s: sorted(v[1] for v in t.values() if isinstance(v, tuple)) for s, t in want.items()}
 accepted = 0

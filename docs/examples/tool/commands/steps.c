@@ -270,7 +270,7 @@ typedef struct verification {
     codec *codec;
     store store;
     store_object **by_base; /* deltas, in the order of their bases */
-    size_t deltas, bad, unread;
+    size_t deltas, bad;
     json out;
 } verification;
 
@@ -285,8 +285,7 @@ enum { WHOLE = 1, DAMAGED, UNREAD }; /* what objects are marked as; 0: those tha
 static void tell(verification *v, store_object *o, const fault *why)
 {
     o->used = why->passes ? UNREAD : DAMAGED;
-    if (why->passes) v->unread++;
-    else v->bad++;
+    v->bad += !why->passes;
     if (!v->o->json) {
         (void)fflush(stdout);
         fault_print(why);
@@ -298,10 +297,21 @@ static void tell(verification *v, store_object *o, const fault *why)
     json_end(&v->out, '}');
 }
 
+/* So that what the disk cannot read is an error: of a file that is mapped it ends the program. */
+static int read_through(const char *path, fault *f)
+{
+    input in;
+    int failed = input_open(&in, path, f);
+    if (failed) return fail(f, path);
+    while (!(failed = input_fill(&in, 65536, f)) && input_available(&in)) input_consume(&in, input_available(&in));
+    input_close(&in);
+    return failed;
+}
+
 static int check_copy(const store *s, const store_object *o, fault *f)
 {
     char *path = store_object_path(s, o, f);
-    const int failed = !path || (check_content(path, o, f) && fail(f, path));
+    const int failed = !path || ((read_through(path, f) || check_content(path, o, f)) && fail(f, path));
     free(path);
     return failed;
 }
@@ -347,14 +357,18 @@ static void check_objects(verification *v)
     }
 }
 
+/* As what an object is marked, or the one that it stands on. */
+static int mark_of(const manifest *m, const store_object *o)
+{
+    while (!o->used) o = manifest_object(m, o->base);
+    return o->used;
+}
+
 static int is_lost(const manifest *m, const store_step *s)
 {
     size_t i;
-    for (i = 0; i < s->count; i++) {
-        const store_object *o = s->entries[i].kind == ENTRY_FILE ? manifest_object(m, s->entries[i].id) : NULL;
-        while (o && !o->used) o = manifest_object(m, o->base);
-        if (o && o->used == DAMAGED) return 1;
-    }
+    for (i = 0; i < s->count; i++)
+        if (s->entries[i].kind == ENTRY_FILE && mark_of(m, manifest_object(m, s->entries[i].id)) == DAMAGED) return 1;
     return 0;
 }
 
@@ -362,8 +376,10 @@ static int is_lost(const manifest *m, const store_step *s)
 static int report_verify(verification *v, fault *f)
 {
     const manifest *m = &v->store.m;
-    char text[300] = "";
-    size_t i, lost = 0, at = 0;
+    char text[300] = "", more[48] = "";
+    size_t i, lost = 0, at = 0, unread = 0;
+    for (i = 0; i < m->object_count; i++) unread += mark_of(m, &m->objects[i]) == UNREAD;
+    if (unread) (void)snprintf(more, sizeof more, ", %zu not verified", unread);
     if (v->o->json) {
         json_end(&v->out, ']');
         json_name(&v->out, "lost_steps");
@@ -379,16 +395,18 @@ static int report_verify(verification *v, fault *f)
         json_end(&v->out, ']');
         json_member_whole(&v->out, "steps", m->step_count);
         json_member_whole(&v->out, "objects", m->object_count);
-        json_member_truth(&v->out, "ok", !v->bad && !v->unread);
+        json_member_whole(&v->out, "not_verified", unread);
+        json_member_truth(&v->out, "ok", !v->bad && !unread);
         json_end(&v->out, '}');
         (void)putc('\n', stdout);
     }
-    if (v->unread && !v->bad)
-        return fault_set(f, "%zu of %zu objects could not be read, which may pass; none is known to be damaged", v->unread, m->object_count);
-    if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs", v->bad, m->object_count);
+    if (unread && !v->bad)
+        return fault_set(f, "%zu of %zu objects not verified: they, or what they are deltas to, could not be read, which may pass; "
+                         "none is known to be damaged", unread, m->object_count);
+    if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs%s", v->bad, m->object_count, more);
     if (v->bad)
-        return fault_set(f, "%zu of %zu objects damaged; %zu of %zu steps cannot be restored: %s%s; a snapshot of what they held "
-                         "makes them whole, bitsnap prune --remove gives them up", v->bad, m->object_count, lost, m->step_count,
+        return fault_set(f, "%zu of %zu objects damaged%s; %zu of %zu steps cannot be restored: %s%s; a snapshot of what they held "
+                         "makes them whole, bitsnap prune --remove gives them up", v->bad, m->object_count, more, lost, m->step_count,
                          text, at < sizeof text - 32 ? "" : " ...");
     if (v->o->json || v->o->quiet) return 0;
     (void)print_text(stdout, v->store.path, strlen(v->store.path));

@@ -32,7 +32,7 @@ int fault_errno(fault *f, const char *format, ...)
     va_end(arguments);
     if (n >= 0 && (size_t)n < sizeof f->text)
         (void)snprintf(f->text + n, sizeof f->text - (size_t)n, ": %s", strerror(error));
-    f->passes = error != ENOENT && error != EIO;
+    f->passes = error != ENOENT;
     return 1;
 }
 

@@ -18,13 +18,13 @@
 typedef struct fault {
     char file[1024]; /* what it is about */
     char text[640];
-    int passes; /* whether it may be gone the next time, as a lack of room, and says nothing of a file */
+    int passes; /* whether it may be gone the next time, as a lack of room or an error of the disk, and says nothing of a file */
 } fault;
 
 /* Sets the message; always returns 1. */
 int fault_set(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* The same, with strerror(errno) behind it. Passes but for a file that is not there, or that its disk cannot read. */
+/* The same, with strerror(errno) behind it. Passes but for a file that is not there. */
 int fault_errno(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
 int fault_memory(fault *f);

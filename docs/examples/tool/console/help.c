@@ -514,7 +514,8 @@ static const char verify_text[] =
     "Everything is decoded, and compared with what was stored by its content id. What is\n"
     "wrong has a line on standard error, and a last one names the steps that are lost;\n"
     "the exit status is then 1. A snapshot of a file that is lost makes it whole again.\n"
-    "What cannot be checked for want of room, memory or permission is not called lost.\n"
+    "What cannot be read (an error of the disk, no room, memory or permission) counts as\n"
+    "not verified, and no step is called lost for it.\n"
     "\n";
 
 static const char verify_examples[] =
