@@ -7458,7 +7458,7 @@ typedef struct bsn_leaves {
     uint64_t hash[16];
 } bsn_leaves;
 
-#define BSN_LEAVES(n) (((size_t)(n) + BSN_LEAF - 1) / BSN_LEAF)
+#define BSN_LEAF_COUNT(n) (((size_t)(n) + BSN_LEAF - 1) / BSN_LEAF)
 
 /* Elements of a leaf, into its hash, as little-endian bytes. */
 static void bsn_leaf_feed(const bitsnap_kernels *kernels, bsn_pieces *leaf, const uint8_t *elements, size_t n, unsigned width)
@@ -7499,7 +7499,7 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 {
     uint8_t bytes[128];
     size_t i;
-    for (i = 0; i < BSN_LEAVES(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
+    for (i = 0; i < BSN_LEAF_COUNT(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
 }
 
@@ -10494,7 +10494,7 @@ static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *lea
 static void bsn_content_cell(const bitsnap_kernels *kernels, bsn_pieces *root, const bsn_leaves *leaves, size_t n)
 {
     size_t i;
-    for (i = 0; i < BSN_LEAVES(n); i++) bsn_content_leaf(kernels, root, leaves->hash[i]);
+    for (i = 0; i < BSN_LEAF_COUNT(n); i++) bsn_content_leaf(kernels, root, leaves->hash[i]);
 }
 
 static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bsn_pieces *root, unsigned dtype, uint64_t count)
@@ -11515,8 +11515,8 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     bsn_job *job;
     bsn_look look;
     int named, buffered;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "decoder" : !block ? "block" : !s.index ? "index"
-                          : b && b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "decoder" : !block ? "block" : !s.index ? "index" : NULL);
+    if (!status) status = bsn_wrong(b, b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
     named = !s.role && (s.flags & BSN_FLAG_CONTENT);
     buffered = named && s.block_log2 < BSN_LOG2_LEAF;
@@ -12910,10 +12910,10 @@ static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_
                                        int apply, int encode)
 {
     size_t i, needed;
-    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests"
-                                         : b && encode && bsn_has_base(b) ? "base"
-                                         : b && (b->level < 0 || b->level > BITSNAP_BEST) ? "level"
-                                         : b && b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL);
+    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests" : NULL);
+    if (!status)
+        status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : b->level < 0 || b->level > BITSNAP_BEST ? "level"
+                              : b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL);
     for (i = 0; i < count && !status; i++) {
         const bitsnap_request *q = &requests[i];
         if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements) ||

@@ -360,6 +360,8 @@ static void wrong(void)
     bitsnap_encoder s;
     size_t size, at;
     file f;
+    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* behind a struct that says to be smaller nothing is read */
+    bitsnap *old = (bitsnap *)(void *)g.p;
     data_fill(elements, n, BITSNAP_BF16, DATA_WEIGHTS);
     b.block_log2 = 8;
     CHECK(!bitsnap_encode(&b, frame, ROOM, &size, elements, n, BITSNAP_BF16));
@@ -408,6 +410,9 @@ static void wrong(void)
     CHECK(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size) == BITSNAP_E_CHECK && !s.position, "not the next block");
     b.flags = BITSNAP_IGNORE_CHECKS;
     WRONG(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size), "flags");
+    old->struct_size = 2 * sizeof(size_t);
+    CHECK(bitsnap_encoder_push_block(old, &s, frame + x.offset, (size_t)x.size) == BITSNAP_E_ARGUMENT, "a smaller struct");
+    guarded_free(g);
 #undef WRONG
 }
 

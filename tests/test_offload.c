@@ -808,12 +808,17 @@ static void arguments(void)
     bitsnap_offload o = begin(GOOD);
     bitsnap_request r;
     bitsnap b = options();
+    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* behind a struct that says to be smaller nothing is read */
+    bitsnap *old = (bitsnap *)(void *)g.p;
     make(2, 16);
     r = requests[0];
     CHECK(bitsnap_offload_decode(&b, NULL, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
     CHECK(r.error.status == BITSNAP_E_ARGUMENT, "%u", r.error.status);
     CHECK(!bitsnap_offload_decode(&b, &o, &r, 1) && !r.error.status, "%s", bitsnap_message(&b));
     CHECK(bitsnap_offload_decode(NULL, &o, &r, 1) == BITSNAP_E_ARGUMENT && r.error.status == BITSNAP_E_ARGUMENT, "%u", r.error.status);
+    old->struct_size = 2 * sizeof(size_t);
+    CHECK(bitsnap_offload_decode(old, &o, &r, 1) == BITSNAP_E_ARGUMENT && bitsnap_offload_encode(old, &o, &r, 1) == BITSNAP_E_ARGUMENT, "a smaller struct");
+    guarded_free(g);
     b.level = BITSNAP_BEST + 1;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "level"), "%s", bitsnap_message(&b));
     b.level = 0;
