@@ -126,13 +126,13 @@ struct Call {
     int encode;
 };
 
-static u32 *scratch, memory_size = MEMORY;
+static u32 *scratch, scratch_size = SCRATCH, memory_size = MEMORY;
 
 static void run_group(void *argument)
 {
     Call *call = (Call *)argument;
     (call->encode ? call->works->cells ? offload_encode_cells : offload_encode : offload_has_words(call->works) ? offload_decode_deltas : offload_decode)(
-        call->works, call->done, call->count, scratch, SCRATCH, memory_size);
+        call->works, call->done, call->count, scratch, scratch_size, memory_size);
 }
 static bitsnap_done run(const bitsnap_work *work, int encode)
 {
@@ -141,7 +141,7 @@ static bitsnap_done run(const bitsnap_work *work, int encode)
     Call call = { { *work, *work }, { { 0xEEEEEEEE, 0 }, { 0xEEEEEEEE, 0 } }, count, encode };
     static int garbage;
     u32 *memory = (u32 *)memory_new(memory_size);
-    memset(scratch, garbage += 77, SCRATCH); /* what nobody has written is something else each time */
+    memset(scratch, garbage += 77, scratch_size); /* what nobody has written is something else each time */
     memset(memory, garbage, memory_size);
     fiber_run_group(0, memory, run_group, &call);
     memory_free((u8 *)memory);
@@ -583,23 +583,40 @@ static void encodes_cells(void)
 }
 
 #ifndef OFFLOAD_OPENCL
-/* Room for the plans of codes, but not for hashes: the host's. */
-static void encodes_without_room(void)
+/* Too little memory of the group's own, or for its symbols: the host's. */
+static void without_room(void)
 {
-    for (int little = 1; little >= 0; little--) {
-        bitsnap b = options();
-        b.level = BITSNAP_DEFAULT;
-        memory_size = little ? sizeof(Encoder) + (12u << 10) : MEMORY;
-        data_fill(elements, 65536, BITSNAP_F32, DATA_WEIGHTS);
-        CHECK(encode_both(&b, BITSNAP_F32, 0, 65536, "little memory") == !little, "%u bytes", memory_size);
-    }
+    static const struct { u32 memory, scratch; int enough; } rooms[] = {
+        { 0, SCRATCH, 0 }, { sizeof(Group) + (12u << 10), SCRATCH, 0 }, { MEMORY, 2 * MAX_ELEMENTS, 0 }, { MEMORY, SCRATCH, 1 }
+    };
+    u32 *const all = scratch;
+    for (const auto &room : rooms)
+        for (unsigned cells = 0; cells <= 35; cells += 35) {
+            const unsigned long were_equal = equal, left = declined;
+            bitsnap b = options(), one;
+            bitsnap_info info;
+            size_t size;
+            scratch_size = room.scratch;
+            scratch = (u32 *)memory_new(scratch_size);
+            memory_size = room.memory;
+            b.level = BITSNAP_DEFAULT;
+            b.quantizer.cells = cells;
+            data_fill(elements, 65536, BITSNAP_F32, DATA_WEIGHTS);
+            CHECK(encode_both(&b, BITSNAP_F32, 0, 65536, "room") == room.enough, "%u bytes, and %u", memory_size, scratch_size);
+            do size = make(&one, &info, cells ? BITSNAP_F32 : BITSNAP_I32, DATA_WEIGHTS, 65536, cells ? A_QUANTIZER : NOTHING);
+            while (info.block_log2 < 16);
+            blocks("room", frame, size, NULL);
+            CHECK(room.enough ? equal > were_equal : declined > left && equal == were_equal, "%u bytes, and %u", memory_size, scratch_size);
+            memory_free((u8 *)scratch);
+        }
+    scratch = all;
 }
 #endif
 
-/* Of more bytes than 32 bits count: the host's. */
-static void long_runs(void)
+/* Of more bytes than 32 bits count, or than a block may have: the host's. */
+static void too_long(void)
 {
-    static const u8 block[8] = { 1, 0, 64 };
+    static const u8 block[8] = { 1, 0, 64 }, bytes[1 << 20] = { 0 };
     u8 *kept;
     bitsnap_work work;
     bitsnap_done done;
@@ -609,6 +626,17 @@ static void long_runs(void)
     work.count = 1u << 30;
     work.head = 1 | 16384 << 8;
     work.dtype = BITSNAP_F32;
+    done = run(&work, 0);
+    CHECK(done.status == ST_DECLINED, "status %u", done.status);
+    memory_free(kept);
+    memset(&work, 0, sizeof work);
+    work.source = work.target = (uintptr_t)copy_of(bytes, sizeof bytes, 0, &kept);
+    work.size = sizeof bytes;
+    work.count = 65536;
+    work.head = 3 | (u32)(sizeof bytes - 12) << 8;
+    memcpy((void *)(uintptr_t)work.source, &work.head, 4);
+    work.dtype = BITSNAP_F32;
+    work.flags = BITSNAP_WORK_CHECKS;
     done = run(&work, 0);
     CHECK(done.status == ST_DECLINED, "status %u", done.status);
     memory_free(kept);
@@ -641,7 +669,7 @@ int main(void)
 #endif
 #endif
     RUN(encodes);
-    RUN(long_runs);
+    RUN(too_long);
     RUN(golden_frames);
     if (!SMALL) RUN(vectors);
     RUN(made_up);
@@ -652,7 +680,7 @@ int main(void)
     RUN(encodes_cells);
     if (!SMALL) RUN(encodes_moments);
 #ifndef OFFLOAD_OPENCL
-    RUN(encodes_without_room);
+    RUN(without_room);
 #endif
     RUN(coverage);
     fprintf(stderr, "%lu blocks are equal, %lu are refused, %lu are left to the host\n", equal, refused, declined);

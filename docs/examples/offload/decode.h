@@ -176,7 +176,7 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
         (g->width == 8 && (form > 1 || work->role)) ||
         (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
         (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||
-        (form == 0 && g->end - g->body != n * g->width) || (form == 8 && g->end - g->body > 4 * MAX_ELEMENTS)) return ST_DECLINED;
+        (form == 0 && g->end - g->body != n * g->width) || (form > 1 && g->end - g->body > 4 * MAX_ELEMENTS + 2 * (form == 5))) return ST_DECLINED;
     if (read32(s, begin) != work->head) return ST_CORRUPT(40);
     if (form == 2) {
         status = split_begin(g, s, work->dtype, n);
@@ -288,12 +288,12 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     Base base;
     u32 status, i;
     u64 out = work->target;
+    if (arena_size < LEAST_ARENA / 4 || scratch_size < (words ? LEAF_AT : 0) + 4 * MAX_ELEMENTS || (words && !deltas)) return ST_DECLINED;
     base.elements = (GLOBAL const void *)(size_t)work->base;
     base.dtype = work->dtype;
     base.role = deltas ? work->role : 0;
     if (THREAD == 0) {
         g->status = block_begin(g, work, s);
-        if (words && (!deltas || scratch_size < LEAF_AT + 4 * MAX_ELEMENTS)) g->status = ST_DECLINED;
         g->lists.scratch_size = scratch_size;
     }
     SYNC();

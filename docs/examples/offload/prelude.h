@@ -106,8 +106,8 @@ FN u32 warp_shuffle(LOCAL u32 *lanes, u32 x, u32 lane)
 #define LANES_
 #define GROUP_MEMORY(type) \
     type *g = (type *)group_memory; \
-    u32 *own = scratch + (size_t)GROUP * (scratch_size / 4), *arena = group_memory + (sizeof *g + 15) / 16 * 4; \
-    const u32 arena_size = memory_size / 4 - (u32)(arena - group_memory)
+    const u32 arena_at = (sizeof *g + 15) / 16 * 4, arena_size = memory_size / 4 < arena_at ? 0 : memory_size / 4 - arena_at; \
+    u32 *own = scratch + (size_t)GROUP * (scratch_size / 4), *arena = group_memory + arena_at
 typedef uint8_t u8;
 typedef uint16_t u16;
 typedef uint32_t u32;
