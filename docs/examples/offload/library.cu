@@ -63,12 +63,25 @@ void library_end(library *x)
 
 const char *library_message(const library *x) { return x->message; }
 
-/* base_dtype: of a delta, else 0. */
-size_t library_bound(uint64_t count, int dtype, int base_dtype)
+/* cells: of an octave, 0: lossless; columns: elements in a row, 0: of no matrix. */
+static bitsnap library_options(int level, unsigned cells, uint64_t columns)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.block_log2 = 16;
+    b.level = level;
+    b.block_log2 = 16; /* which devices take */
+    b.quantizer.cells = cells;
+    b.columns = columns;
+    return b;
+}
+
+/* For this relative error; 0: that takes too many. */
+unsigned library_cells(double max_relative_error) { return bitsnap_log_cells(max_relative_error); }
+
+/* base_dtype: of a delta, else 0. Returns 0 where there is no such frame. */
+size_t library_bound(uint64_t count, int dtype, int base_dtype, unsigned cells, uint64_t columns)
+{
+    bitsnap b = library_options(0, cells, columns);
     if (base_dtype) b.base.data = &b; /* which is not looked at */
     b.base.dtype = (bitsnap_dtype)base_dtype;
     return bitsnap_bound(&b, count, (bitsnap_dtype)dtype);
@@ -122,16 +135,13 @@ static size_t library_workspace(const bitsnap *b, const bitsnap_offload *o, int 
     return most;
 }
 
-/* Returns a bitsnap_status; library_message says more. */
-int library_do(library *x, int what, bitsnap_request *requests, size_t count, int level, int workers)
+/* Returns a bitsnap_status; library_message says more. Level, cells and columns are for encoding. */
+int library_do(library *x, int what, bitsnap_request *requests, size_t count, int level, int workers, unsigned cells, uint64_t columns)
 {
     const bitsnap_offload *o = &x->offload;
     bitsnap_status status = BITSNAP_OK;
-    bitsnap b;
+    bitsnap b = library_options(level, cells, columns);
     size_t i;
-    memset(&b, 0, sizeof b);
-    b.level = level;
-    b.block_log2 = 16; /* which devices take */
 #ifdef _OPENMP
     if (workers > 1) {
         b.run = library_run;

@@ -5,10 +5,11 @@ Frames are ordinary ones. library.cu says how its library is built.
     codec = Offload("build/liboffload.so", "cuda")      # or "cpu"
     frames = codec.encode(tensors)                      # of the device; bytes in host memory
     codec.decode(frames, tensors)                       # back to where they were
+    codec.encode(moments, max_relative_error=0.01)      # lossy: each float within 1 %
     codec.apply(deltas, tensors)                        # in place: what a frame with a base makes of them
     codec.close()                                       # or: with Offload(...) as codec
 
-    torch_offload.py LIBRARY [cuda]                     # a round trip, and a delta applied in place
+    torch_offload.py LIBRARY [cuda]                     # a round trip, one that is quantized, and a delta applied in place
 """
 import contextlib
 import ctypes
@@ -50,8 +51,11 @@ class Offload:
         self.library.library_message.restype = ctypes.c_char_p
         self.library.library_message.argtypes = [ctypes.c_void_p]
         self.library.library_bound.restype = ctypes.c_size_t
-        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int]
-        self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int, ctypes.c_int]
+        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_uint64]
+        self.library.library_cells.restype = ctypes.c_uint
+        self.library.library_cells.argtypes = [ctypes.c_double]
+        self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int,
+                                            ctypes.c_int, ctypes.c_uint, ctypes.c_uint64]
         with self._current():
             self.handle = self.library.library_begin(staging if on_gpu else 0, scratch, trusted)
         if not self.handle:
@@ -85,28 +89,40 @@ class Offload:
             r.base, r.base_dtype = base.data_ptr(), DTYPES[base.dtype]
         return r
 
-    def _do(self, what, requests, level=0):
+    def _do(self, what, requests, level=0, cells=0, columns=0):
         array = (Request * len(requests))(*requests)
         with self._current():
             if self.device.type == "cuda":
                 torch.cuda.synchronize()  # what writes the tensors has ended; the hook has streams of its own
-            failed = self.library.library_do(self.handle, what, array, len(requests), level, self.workers)
+            failed = self.library.library_do(self.handle, what, array, len(requests), level, self.workers, cells, columns)
         if failed:
             raise RuntimeError(self.library.library_message(self.handle).decode())
         return array
 
-    def encode(self, tensors, bases=None, level=0):
-        """A frame of each, in one-dimensional tensors of bytes; with `bases`, which only the host can, deltas."""
+    def encode(self, tensors, bases=None, level=0, max_relative_error=None, columns=None):
+        """A frame of each, in one-dimensional tensors of bytes; with `bases`, which only the host can, deltas.
+
+        max_relative_error: lossy, each float within this bound (not with bases).
+        columns: of lossy frames and level 3: the last dimension, which is known of tensors of two dimensions and more."""
         if bases is not None and self.device.type == "cuda":
             raise ValueError("devices encode no deltas")
-        tensors, requests, frames = list(tensors), [], []
+        cells = 0 if max_relative_error is None else self.library.library_cells(max_relative_error)
+        if max_relative_error is not None and not cells:
+            raise ValueError("no quantizer has a relative error of at most %r" % max_relative_error)
+        tensors, frames, calls = list(tensors), [], {}  # calls: of each number of columns its requests, and whose they are
         bases = [None] * len(tensors) if bases is None else list(bases)  # which stay until the library is done
         for tensor, base in zip(tensors, bases, strict=True):
             r = self._request(tensor, base)
-            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype, r.base_dtype), dtype=torch.uint8))
+            of = columns if columns is not None else tensor.shape[-1] if tensor.dim() > 1 and (cells or level == 3) else 0
+            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype, r.base_dtype, cells, of), dtype=torch.uint8))
+            if not frames[-1].numel():
+                raise ValueError("there is no such frame of %s" % tensor.dtype)
             r.destination, r.size = frames[-1].data_ptr(), frames[-1].numel()
-            requests.append(r)
-        return [frame[:r.size].clone() for frame, r in zip(frames, self._do(ENCODE, requests, level))]
+            calls.setdefault(of, []).append((len(frames) - 1, r))
+        for of, some in calls.items():
+            for (i, _), r in zip(some, self._do(ENCODE, [r for _, r in some], level, cells, of)):
+                frames[i] = frames[i][:r.size].clone()
+        return frames
 
     def _restore(self, what, frames, tensors, bases):
         frames, tensors, requests = list(frames), list(tensors), []
@@ -127,6 +143,34 @@ class Offload:
         self._restore(APPLY, [d for d, _ in some], [t for _, t in some], None)
 
 
+def refuses(*calls):
+    for call in calls:
+        try:
+            call()
+        except ValueError:
+            continue
+        raise AssertionError("what does not fit together is taken")
+
+
+def quantizes(codec, cpu):
+    generator = torch.Generator().manual_seed(2)
+    rand = lambda *shape: torch.rand(shape, generator=generator)
+    moments = [((rand(*shape) + 0.5) * torch.exp2(10 * rand(*shape[:-1], 1))).to(dtype)  # each row has a size
+               for shape, dtype in [((200, 700), torch.float32), ((90000,), torch.bfloat16), ((30, 10, 100), torch.float16),
+                                    ((0, 3), torch.float32)]]
+    tensors, sizes = [t.to(codec.device) for t in moments], []
+    for options in {"level": 0}, {"level": 1}, {"columns": 0}, {"columns": 700}:
+        frames, same = (on.encode(these, max_relative_error=0.01, **options) for on, these in ((codec, tensors), (cpu, moments)))
+        assert all(torch.equal(a, b) for a, b in zip(frames, same)), "a GPU makes other bytes"
+        back = [torch.zeros_like(t) for t in tensors]
+        codec.decode(frames, back)
+        assert all(((a - b).abs().double() <= 0.01 * b.abs().double()).all() for a, b in zip(back, tensors)), "beyond the bound"
+        sizes.append(len(frames[0]))
+    assert sizes[0] == sizes[3] < sizes[2] < moments[0].numel() * 2, sizes
+    refuses(lambda: cpu.encode([torch.arange(9)], max_relative_error=0.01), lambda: cpu.encode(moments, max_relative_error=1e-9),
+            lambda: cpu.encode(moments, moments, max_relative_error=0.01))
+
+
 def main(library, device):
     generator = torch.Generator().manual_seed(1)
     host = [(torch.randn(n, generator=generator) * 0.02).to(dtype)
@@ -140,6 +184,7 @@ def main(library, device):
     back = [torch.zeros_like(t) for t in tensors]
     codec.decode(frames, back)
     assert same(back, host), "what comes back is something else"
+    quantizes(codec, cpu)
     later = [t.clone() for t in host]
     for t in later:
         t[::17] = t[::17] * 1.01 if t.is_floating_point() else t[::17] + 1
@@ -152,14 +197,9 @@ def main(library, device):
         assert "base" in str(e), e
     else:
         raise AssertionError("a delta is applied to another base")
-    for call in (lambda: codec.decode(frames, tensors, [t[:-1] for t in tensors]), lambda: cpu.encode(host, [t[:0] for t in host]),
-                 lambda: codec.decode([f[::2] for f in frames], tensors),
-                 lambda: codec.decode([f.to(torch.int16) for f in frames], tensors), lambda: codec.decode(frames[1:], tensors)):
-        try:
-            call()
-        except ValueError:
-            continue
-        raise AssertionError("what does not fit together is taken")
+    refuses(lambda: codec.decode(frames, tensors, [t[:-1] for t in tensors]), lambda: cpu.encode(host, [t[:0] for t in host]),
+            lambda: codec.decode([f[::2] for f in frames], tensors),
+            lambda: codec.decode([f.to(torch.int16) for f in frames], tensors), lambda: codec.decode(frames[1:], tensors))
     print("%d bytes of %d; deltas %d" % (sum(map(len, frames)), sum(t.numel() * t.element_size() for t in host), sum(map(len, deltas))))
     with open(os.environ.get("FRAME", os.devnull), "wb") as f:
         f.write(frames[0].numpy().tobytes())
