@@ -211,6 +211,16 @@ def stock_files():
     with BitsnapTransform().transform_to(outer) as stream:
         stream.write(packed)
     assert unpack(unpack(io.BytesIO(outer.getvalue()))).read() == bytes(range(251)) * 20000
+
+    class Broken(BitsnapTransform):
+        def frame(self, piece):
+            raise RuntimeError("broken")
+
+    outer = io.BytesIO()
+    stream = Broken().transform_to(outer)
+    stream.write(bytes(8))
+    refused(RuntimeError, "broken", stream.close)
+    assert stream.closed and outer.closed
     for size in (len(packed) - 1, len(packed) - 7, 100, 2, 0):
         refused(ValueError, "ends inside", unpack(io.BytesIO(packed[:size])).read)
     frame = bitsnap.compress(torch.zeros(5 << 20))

@@ -114,6 +114,10 @@ def misuse_of_files():
     delta = _core.Writer(-1, [("a", "I8", "[3]", 3)], bases=[base])
     refused(ValueError, "is a base, and used by", base.tensors)
     refused(ValueError, "none of which is a base already", _core.File, whole, [base])
+    spare = _core.File(whole)
+    refused(bitsnap.Error, "", _core.File, whole[:-1], [spare])
+    refused(OSError, "", _core.Writer, 1 << 20, [("a", "I8", "[3]", 3)], bases=[spare])
+    assert spare.find("a")[1] == "I8"  # who failed to open has it no more
     delta.write(b"abd")
     delta = delta.finish()
     opened = _core.File(delta)

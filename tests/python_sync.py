@@ -1,6 +1,7 @@
 """Tests of docs/examples/sync: python_sync.py [SCHEDULES]. By check_python.sh, with bitsnap, numpy and torch installed."""
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import random
@@ -238,7 +239,10 @@ def killed_while_applying():
         assert holds(other, weights) and other.have == trainer.have and bits(safetensors.torch.load_file(os.path.join(directory, "other"))) == bits(weights)
         other.close()
         bitsnap.torch.save_file(weights, os.path.join(directory, "other"))
-        refused(MessageError, "not a .safetensors file", Rollout, path=os.path.join(directory, "other"))
+        kept = refused(MessageError, "not a .safetensors file", Rollout, path=os.path.join(directory, "other"))
+        with open(os.path.join(directory, "other.lock")) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        del kept
         for name in ("other", "other.lock"):
             os.unlink(os.path.join(directory, name))
         old = rollout._weights.memory.tobytes()

@@ -264,13 +264,17 @@ class Rollout:
 
     def __init__(self, tensors=None, *, path=None, threads=1, limit=1 << 44):
         self._path, self._threads, self._limit = path, threads, limit
-        self._pending, self._weights, self._have = None, None, 0
+        self._pending, self._weights, self._have, self._lock = None, None, 0, None
         self.step = 0
-        if path is not None:
-            self._open()
-        if tensors is not None and self._weights is None:
-            weights = Weights.of(tensors)
-            self._keep(weights, weights.version())
+        try:
+            if path is not None:
+                self._open()
+            if tensors is not None and self._weights is None:
+                weights = Weights.of(tensors)
+                self._keep(weights, weights.version())
+        except BaseException:
+            self.close()  # whoever keeps the exception does not keep the lock
+            raise
 
     def _keep(self, weights, have):
         if self._path is not None:
@@ -369,5 +373,5 @@ class Rollout:
             os.unlink(self._name)
 
     def close(self):
-        if self._path is not None:
+        if self._lock is not None:
             self._lock.close()

@@ -618,6 +618,12 @@ static void file_dealloc(file *x)
     Py_DECREF(type);
 }
 
+/* The first n of them belong to nobody again. */
+static void give_back(PyObject *tuple, Py_ssize_t n)
+{
+    while (n-- > 0) ((file *)PyTuple_GetItem(tuple, n))->owned = 0;
+}
+
 /* The Files in this tuple, each once and at most 255, which from now on belong to somebody; how many, or -1. */
 static Py_ssize_t take_bases(PyObject *tuple, bitsnap_file **base)
 {
@@ -631,7 +637,7 @@ static Py_ssize_t take_bases(PyObject *tuple, bitsnap_file **base)
     }
     if (i == n) return n;
     PyErr_SetString(PyExc_ValueError, "bases must be at most 255 open Files, none of which is a base already");
-    while (i-- > 0) ((file *)PyTuple_GetItem(tuple, i))->owned = 0;
+    give_back(tuple, i);
     return -1;
 }
 
@@ -673,15 +679,16 @@ static int file_init(file *x, PyObject *args, PyObject *named)
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_open(&x->f, &s, base, (size_t)n, NULL);
     Py_END_ALLOW_THREADS
-    if (status) {
-        raise_file(&x->f.error, x->number);
+    if (!status && threads > 1) x->threads = pool_new((unsigned)threads);
+    if (status || (threads > 1 && !x->threads)) {
+        if (status) raise_file(&x->f.error, x->number);
+        else PyErr_NoMemory();
+        give_back(x->bases, n);
         file_end(x);
         return -1;
     }
     x->f.name = x->name ? PyBytes_AsString(x->name) : NULL;
-    if (threads > 1) {
-        x->threads = pool_new((unsigned)threads);
-        if (!x->threads) return PyErr_NoMemory(), -1;
+    if (x->threads) {
         x->f.b.run = pool_run;
         x->f.b.run_context = x->threads;
         x->f.b.workers = pool_workers(x->threads);
@@ -1085,7 +1092,9 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, base, (size_t)n, NULL);
     Py_END_ALLOW_THREADS
-    return status ? (writer_failed(x), -1) : 0;
+    if (!status) return 0;
+    give_back(x->bases, n);
+    return writer_failed(x), -1;
 }
 
 static int writer_check(const writer *x)

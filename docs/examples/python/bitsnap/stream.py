@@ -63,14 +63,17 @@ class _Packer(io.RawIOBase):
         self._output.write(len(frame).to_bytes(4, "little") + frame)
 
     def close(self):
-        if not self.closed:
+        if self.closed:
+            return
+        try:
             whole = len(self._piece) & ~7
             for size in (whole, len(self._piece) - whole):
                 if size:
                     self._emit(size)
             self._output.write(bytes(4))
+        finally:
+            super().close()
             self._output.close()
-        super().close()
 
 
 class _Unpacker(io.RawIOBase):

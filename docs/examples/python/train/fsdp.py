@@ -11,6 +11,7 @@ import glob
 import hashlib
 import multiprocessing
 import os
+import pathlib
 import signal
 import tempfile
 import time
@@ -101,7 +102,7 @@ def train(rank, ranks, o, result):
         dcp.load(state, storage_reader=BitsnapReader(os.path.join(o.directory, f"step-{step}")))
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optim"])
         assert state["step"] == step
-    text = torch.frombuffer(bytearray(b"".join(open(path, "rb").read() for path in o.text)), dtype=torch.uint8)
+    text = torch.frombuffer(bytearray(b"".join(pathlib.Path(path).read_bytes() for path in o.text)), dtype=torch.uint8)
     pending, base, blocked, total = None, f"step-{step}", 0.0, []
     while step < o.steps:
         tokens, wanted = batch(text, step, rank, ranks)
