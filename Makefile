@@ -11,7 +11,8 @@ WARN = -Wall -Wextra
 TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
 TOOL_H = $(wildcard docs/examples/tool/*/*.h docs/examples/file/*.h)
 TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
-TESTS_C = $(wildcard tests/test_*.c)
+PARTS_C = $(addprefix tests/,$(shell sed -n 's/^.include "\(test_.*\)"/\1/p' tests/parts.c))
+TESTS_C = tests/parts.c $(filter-out $(PARTS_C),$(wildcard tests/test_*.c))
 TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
 
 all: $(B)/bitsnap
@@ -100,30 +101,33 @@ bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS)
 
 # tests that need no more than the codec's declarations are linked with the tool's; the others look inside, and have it in them
-LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
+LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION\|include "test_' $(TESTS_C) /dev/null),$(TESTS_C))
 $(LINKED:tests/%.c=$(B)/tests/%): $(B)/tool/bitsnap.o
 $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
 
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
+$(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
+# what these are about surrounds the kernels: -O3 would compile for three times as long
+$(patsubst %,$(B)/tests/test_%,access cases errors interrupt offload pieces): private CFLAGS = -Og
 $(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       everything that must pass before a commit (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
-CHECKS = tests/check_layers.py tests/check_sanitize.sh tests/check_memory.sh tests/check_race.sh tests/check_strict.sh tests/check_bytes.sh \
-         tests/check_avx512.sh tests/check_safety.py tests/check_kill.py tests/check_store.py tests/check_embed.sh tests/check_symbols.sh \
-         tests/check_replay.sh tests/check_docs.py tests/check_stack.py tests/check_fuzz.sh tests/check_m32.sh \
-         tests/check_windows.sh tests/check_pext.sh tests/check_decoder.sh tests/check_neon.sh tests/check_bench.sh \
-         tests/check_study.sh tests/check_convergence.sh tests/check_shell_docs.py tests/check_terminal.py \
-         tests/check_mutants.sh tests/check_install.sh tests/check_python.sh tests/check_hdf5.sh tests/check_wiredtiger.sh tests/check_languages.sh tests/check_switches.py tests/check_offload.sh
+CHECKS = tests/check_sanitize.sh tests/check_memory.sh tests/check_bytes.sh tests/check_neon.sh tests/check_strict.sh tests/check_docs.py \
+         tests/check_replay.sh tests/check_embed.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_decoder.sh tests/check_switches.py \
+         tests/check_mutants.sh tests/check_avx512.sh tests/check_m32.sh tests/check_python.sh tests/check_race.sh tests/check_offload.sh \
+         tests/check_study.sh tests/check_windows.sh tests/check_layers.py tests/check_bench.sh tests/check_convergence.sh \
+         tests/check_pext.sh tests/check_safety.py tests/check_kill.py tests/check_store.py tests/check_stack.py \
+         tests/check_install.sh tests/check_hdf5.sh tests/check_languages.sh tests/check_shell_docs.py tests/check_terminal.py
 check: $(B)/bitsnap $(TESTS)
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(TESTS) $(wildcard tests/*.test) $(CHECKS)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS) $(CHECKS)
 
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap

@@ -18,10 +18,10 @@ compare() { # name, command...
 for compiler in gcc clang; do
     if ! command -v $compiler >/dev/null; then echo "skip - bytes: needs $compiler"; continue; fi
     case $compiler in # what only one of them is asked for
-    gcc) more='-O2 -DBITSNAP_NO_SIMD' ;;
-    clang) more='-O0 -g1 -DBITSNAP_NO_AVX512 -fsanitize=address,undefined -fno-sanitize-recover=all' ;;
+    gcc) set -- -O0 '-O2 -DBITSNAP_NO_SIMD' ;;
+    clang) set -- '-O0 -g1 -DBITSNAP_NO_AVX512 -fsanitize=address,undefined -fno-sanitize-recover=all' ;;
     esac
-    for options in -O0 '-O3 -march=native' '-Os -DBSN_WIDE_LANES=1 -fwrapv -funsigned-char' "$more"; do
+    for options in '-O3 -march=native' '-Os -DBSN_WIDE_LANES=1 -fwrapv -funsigned-char' "$@"; do
         # shellcheck disable=SC2086
         $compiler -std=c99 $options -w -I. tests/bytes.c -o "$t/bytes" || { echo "not ok - bytes: $compiler $options does not compile"; continue; }
         for table in 0 1 2 3 4; do

@@ -20,7 +20,7 @@ run() { # package, compiler, sanitizers, options...
         # bytes exchanged by XOR look uninitialised to it where a neighbour is; the tool's workspace is not cleared; what changes
         # while it is read makes cursors pass what has been written; of other kernels there are none; and some decode nothing of their own
         case $sanitizers${name#test} in memory_safetensors | memory_race | memory_kernels | memory_estimate | memory_options | memory_processors | memory_interrupt) continue ;; esac
-        case $name in *_access | *_cases | *_errors | *_interrupt) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
+        case $name in *_access | *_cases | *_errors | *_interrupt | *_offload | *_pieces) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
         codec=; grep -q 'define BITSNAP_IMPLEMENTATION\|include "test_' "$source" || codec=$t/codec.o
         compile "$@" $portable "$source" $codec -o "$t/$name" -lpthread -lm || { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
         if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - sanitize: $compiler, $sanitizers, $name"
