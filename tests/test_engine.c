@@ -1259,17 +1259,36 @@ static void hang(void)
     end_members(3);
 }
 
+/* What a rank has may be whole, but cannot be read now: none begins anew. */
+static void unread(void)
+{
+    char path[512];
+    unsigned i;
+    begin_members(3, 24 << 20);
+    for (i = 0; i < 3; i++) members[i].o.disk = place, members[i].o.partner_patience = 1;
+    snprintf(path, sizeof path, "%s/rank.1.manifest", place);
+    CHECK(!mkdir(path, 0700), "%s", path);
+    all_members(3, 0, 0);
+    for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_SYSTEM, "rank %u: %s", i, members[i].error.message);
+    CHECK(strstr(heard, "rank.1.manifest: cannot be read"), "%s", heard);
+    CHECK(!rmdir(path), "%s", path);
+    end_members(3);
+}
+
 /* In a process of its own: what was being sent may be used for ever, so that it is not freed. */
-static void partner_hangs(void)
+static void in_a_process(void (*what)(void))
 {
     int status = 1;
     const pid_t child = fork();
     if (!child) {
-        hang();
+        what();
         _exit(test_failures != test_failures_before);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0, "status %d", status);
 }
+
+static void partner_hangs(void) { in_a_process(hang); }
+static void partner_cannot_read(void) { in_a_process(unread); }
 
 /* In copy mode the tensors may change at once; what is there is what they were. */
 static void copied_first(void)
@@ -1489,6 +1508,7 @@ int main(void)
     RUN(passing_faults);
     RUN(left_out);
     RUN(partner_hangs);
+    RUN(partner_cannot_read);
     RUN(late_ranks);
     RUN(copied_first);
     RUN(from_devices);
