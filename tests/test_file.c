@@ -139,6 +139,29 @@ static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, 
     }
 }
 
+/* What stands before texts and frames, from the first n bytes: where these are too few, more are wanted, and never more than it takes. */
+static void check_start(const uint8_t *p, const bitsnap_file *f, const char *what)
+{
+    const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+    bitsnap_file_start s;
+    bitsnap_file_error e;
+    uint64_t end = 0;
+    size_t n, i;
+    for (n = 0; !end && n < 70000; n++) {
+        guarded copy = guarded_alloc(n, 0);
+        if (n) memcpy(copy.p, p, n);
+        if (!bitsnap_file_read_start(&s, copy.p, n, &memory, &e)) end = s.end;
+        else CHECK(e.status == BITSNAP_E_TRUNCATED && e.wanted > n && !s.bases, "%s: %lu bytes: %s", what, (unsigned long)n, e.message);
+        guarded_free(copy);
+    }
+    CHECK(end && n == end + 1 && s.kind == f->kind && s.quantized == f->quantized && s.text_size == f->text_size && s.base_count == f->base_count, "%s", what);
+    for (i = 0; i < s.base_count; i++)
+        CHECK(!strcmp(s.bases[i].name, f->bases[i].name) && s.bases[i].data_size == f->bases[i].data_size, "%s: base %lu", what, (unsigned long)i);
+    if (s.bases) counting_release(NULL, s.bases);
+    (void)bitsnap_file_read_start(&s, p, (size_t)end - 1, &memory, &e);
+    CHECK(e.wanted == end, "%s: %lu of %lu bytes wanted", what, (unsigned long)e.wanted, (unsigned long)end);
+}
+
 /* The same from memory and by a callback, twice: asked for single tensors first, and verified first. */
 static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
                        const char *what)
@@ -155,6 +178,7 @@ static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases
         CHECK(!bitsnap_file_open(&f, &s, bases, base_count, &memory), "%s: %s", what, f.error.message);
         if (!f.error.status && i & 2) CHECK(!bitsnap_file_verify(&f), "%s: S%u R%u %s", what, f.error.rule, f.error.frame_rule, f.error.message);
         if (!f.error.status) check_contents(&f, source, source_size, what);
+        if (!i && f.kind != BITSNAP_SOURCE_PLAIN) check_start(p, &f, what);
         if (f.reader) CHECK(!bitsnap_file_verify(&f), "%s: %s", what, f.error.message);
         bitsnap_file_close(&f);
         guarded_free(copy);

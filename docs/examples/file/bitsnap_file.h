@@ -45,7 +45,8 @@ typedef struct bitsnap_file_error {
     uint64_t offset;       /* byte of the file; of header texts 8 more than that of the text; of coded texts that of these */
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
-    uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree */
+    uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
+                               bitsnap_file_read_start needs */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
     unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
@@ -350,6 +351,25 @@ enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
  * bytes, and a list of m bytes takes less than 6 * m + 1000. */
 #define BITSNAP_TEXT_CODED_MAX(size) (16 * (uint64_t)(size) + 65536)
 
+/* What stands in a file before texts and frames: its header and, of a delta, the record of its bases. */
+typedef struct bitsnap_file_start {
+    int kind, quantized;      /* as in bitsnap_file */
+    uint64_t text_size;
+    uint64_t source_size;     /* UINT64_MAX: not known */
+    uint64_t check;           /* of the header */
+    bitsnap_file_base *bases; /* of a delta: base_count of them, one piece of memory that the caller releases; else null */
+    size_t base_count;
+    unsigned flags;           /* of a delta: BITSNAP_BASES_... */
+    uint64_t text_id;         /* of a delta: XXH3 of its text */
+    uint64_t end;             /* byte of the file where the rest begins */
+} bitsnap_file_start;
+
+/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 65,591 at most,
+ * are to be given, or more, again and again until there is another answer (where the source does not change, at the third call).
+ * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
+BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
+                                                   bitsnap_file_error *error);
+
 /* Codes a text of at most BITSNAP_TEXT_MAX bytes as text records, one behind the other, in memory that the caller releases. `base`:
  * the text that it is like, which who restores it must have, too; or null. The same texts give the same bytes everywhere. Time is
  * linear. */
@@ -390,7 +410,7 @@ BITSNAP_API bitsnap_status bitsnap_tree_tensors(uint8_t **entries, size_t *count
 
 /* ############################################################################################
  * The implementation.
- *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  READING  WRITING
+ *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  START  READING  WRITING
  * ############################################################################################ */
 #if defined(BITSNAP_FILE_IMPLEMENTATION) && !defined(BITSNAP_FILE_IMPLEMENTED)
 #define BITSNAP_FILE_IMPLEMENTED
@@ -1795,6 +1815,111 @@ BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, con
     return BITSNAP_OK;
 }
 
+/* ================================================================================= START */
+
+static bitsnap_status bsf_wants(bitsnap_file_error *error, size_t size, size_t wanted)
+{
+    (void)bsf_fail(error, BITSNAP_E_TRUNCATED, 4, size, "truncated: it ends before its end record");
+    error->wanted = wanted;
+    return BITSNAP_E_TRUNCATED;
+}
+
+static bitsnap_status bsf_read_header(bitsnap_file_start *s, const uint8_t *p, bitsnap_file_error *error)
+{
+    uint64_t least;
+    if (p[8] != 1) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 2, 8, "a file of another version of the format than 1");
+    s->check = bsf_load(p + 24, 8);
+    if (bitsnap_hash(p, 24) != s->check) return bsf_fail(error, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
+    if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 3, 9, "a source of unknown kind");
+    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 10, "reserved bits that are not 0");
+    s->kind = p[9];
+    s->quantized = p[10];
+    if (s->quantized && s->kind == BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 10, "a delta with quantized frames");
+    s->text_size = bsf_load(p + 12, 4);
+    if (s->text_size > BITSNAP_TEXT_MAX || (s->text_size == 0) != (s->kind == BITSNAP_SOURCE_RAW))
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 12, "impossible size of the text");
+    least = s->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + s->text_size;
+    s->source_size = bsf_load(p + 16, 8);
+    if (s->source_size == UINT64_MAX ? s->kind == BITSNAP_SOURCE_DELTA : s->source_size > BITSNAP_FILE_MOST || s->source_size < least)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 8, 16, "impossible size of the source");
+    s->end = BITSNAP_FILE_HEADER;
+    return BITSNAP_OK;
+}
+
+/* What the record of s->base_count bases says of each, in the m bytes at p, which are byte `at` of the file. */
+static bitsnap_status bsf_read_entries(bitsnap_file_start *s, const uint8_t *p, size_t m, uint64_t at, bitsnap_file_error *error)
+{
+    const uint8_t *const begin = p, *const end = p + m;
+    char *name = (char *)(s->bases + s->base_count); /* an entry is longer than its name with a 0 behind it */
+    size_t i, k, size;
+    for (i = 0; i < s->base_count; i++, p += BITSNAP_BASE_ENTRY + size) {
+        bitsnap_file_base *base = &s->bases[i];
+        const uint64_t place = at + (size_t)(p - begin);
+        if (end - p < BITSNAP_BASE_ENTRY || end - p - BITSNAP_BASE_ENTRY < p[20]) break;
+        size = p[20];
+        for (k = 0; k < size; k++) {
+            name[k] = (char)p[BITSNAP_BASE_ENTRY + k];
+            if (!name[k] || name[k] == '/' || name[k] == '\\')
+                return bsf_fail(error, BITSNAP_E_CORRUPT, 14, place + BITSNAP_BASE_ENTRY + k, "the name of a base with a directory");
+        }
+        name[size] = 0;
+        base->name = name;
+        name += size + 1;
+        base->text_size = bsf_load(p, 4);
+        base->data_size = bsf_load(p + 4, 8);
+        base->text_id = bsf_load(p + 12, 8);
+        base->file = NULL;
+        if (!base->text_size || base->text_size > BITSNAP_TEXT_MAX || base->data_size > BITSNAP_FILE_MOST - 8 - base->text_size)
+            return bsf_fail(error, BITSNAP_E_CORRUPT, 14, place, "impossible size of a base");
+    }
+    if (i == s->base_count && p == end) return BITSNAP_OK;
+    return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
+}
+
+/* The record of the bases, of which `size` bytes are at p. */
+static bitsnap_status bsf_read_bases(bitsnap_file_start *s, const uint8_t *p, size_t size, const bitsnap_memory *memory,
+                                     bitsnap_file_error *error)
+{
+    const uint64_t at = s->end;
+    size_t whole;
+    bitsnap_status status;
+    if (size < BITSNAP_BASES_PREFIX) return bsf_wants(error, (size_t)at + size, (size_t)at + BITSNAP_BASES_PREFIX);
+    if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return bsf_fail(error, BITSNAP_E_CORRUPT, 10, at, "no bases behind the header of a delta");
+    whole = BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2);
+    if (size < whole + 8) return bsf_wants(error, (size_t)at + size, (size_t)at + whole + 8);
+    if (bitsnap_hash(p, whole) != bsf_load(p + whole, 8))
+        return bsf_fail(error, BITSNAP_E_CHECK, 9, at, "the check of the bases does not match");
+    s->base_count = p[4];
+    s->flags = p[5];
+    s->text_id = bsf_load(p + 8, 8);
+    if (!s->base_count || s->flags & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at + 4, "no base, or reserved bits that are not 0");
+    s->bases = (bitsnap_file_base *)bsf_resize(memory, NULL, s->base_count * sizeof *s->bases + whole);
+    if (!s->bases) return bsf_no_memory(error);
+    status = bsf_read_entries(s, p + BITSNAP_BASES_PREFIX, whole - BITSNAP_BASES_PREFIX, at + BITSNAP_BASES_PREFIX, error);
+    s->end = at + whole + 8;
+    if (!status && s->flags & BITSNAP_BASES_SAME_TEXT && (s->bases->text_size != s->text_size || s->bases->text_id != s->text_id))
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 15, at + 5, "the text of the base, which is another");
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
+                                                   bitsnap_file_error *error)
+{
+    const uint8_t *p = (const uint8_t *)bytes;
+    bitsnap_status status;
+    memset(s, 0, sizeof *s);
+    memset(error, 0, sizeof *error);
+    if (size && memcmp(p, BITSNAP_FILE_MAGIC, size < 8 ? size : 8)) return bsf_fail(error, BITSNAP_E_MAGIC, 1, 0, "no .bsnap file");
+    if (size < BITSNAP_FILE_HEADER) return bsf_wants(error, size, BITSNAP_FILE_HEADER);
+    status = bsf_read_header(s, p, error);
+    if (!status && s->kind == BITSNAP_SOURCE_DELTA) status = bsf_read_bases(s, p + s->end, size - (size_t)s->end, memory, error);
+    if (!status) return BITSNAP_OK;
+    bsf_release(memory, s->bases);
+    memset(s, 0, sizeof *s);
+    return status;
+}
+
 /* ================================================================================= READING */
 
 typedef struct bsf_tree {
@@ -1809,12 +1934,9 @@ typedef struct bsf_reader {
     bitsnap_source source;
     const bitsnap_memory *memory;
     unsigned depth;                  /* deltas that it stands on */
-    uint64_t check, end;             /* the file's check; where the end record begins */
+    bitsnap_file_start start;
+    uint64_t end;                    /* where the end record begins */
     uint64_t data;                   /* byte of the source with which the data begins */
-    uint64_t begin;                  /* byte of the file where the records behind header and bases begin */
-    unsigned bases;                  /* byte 5 of the bases record */
-    uint64_t text_id;
-    bitsnap_file_base *base;         /* those of the record, their names behind them */
     const char *base_text;           /* of the first; null: none is given */
     bsf_tree records, names;
     uint8_t node[8 + BSF_FAN * BSF_NODE_ENTRY];
@@ -1926,7 +2048,7 @@ static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, in
         size_t slot;
         status = bsf_get(f, at, p, n * entry);
         if (status) return status;
-        if (bsf_node_check(p, n * entry, f->reader->check) != check)
+        if (bsf_node_check(p, n * entry, f->reader->start.check) != check)
             return bsf_fail_file(f, BITSNAP_E_CHECK, 24, at, "the check of a page or node of the end record does not match");
         if (level < top && bsf_load(p, entry == BITSNAP_RECORD_ENTRY ? 6 : 8) != key)
             return bsf_corrupt(f, 25, at, "a page or node of the end record is not what the one above says");
@@ -1986,7 +2108,7 @@ static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64
     bitsnap_status status = bsf_record(f, number, key, at);
     if (!status) status = bsf_record(f, number + 1, &next_key, &next_at);
     if (status) return status;
-    if (next_key < *key || *at < f->reader->begin || next_at <= *at || next_at > f->reader->end)
+    if (next_key < *key || *at < f->reader->start.end || next_at <= *at || next_at > f->reader->end)
         return bsf_wrong_tree(f, &f->reader->records);
     *bytes = next_key - *key;
     *size = next_at - *at;
@@ -2007,95 +2129,28 @@ static bitsnap_status bsf_open_plain(bitsnap_file *f, const uint8_t *p, size_t s
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsf_open_header(bitsnap_file *f, const uint8_t *p, uint64_t *claimed)
+/* What stands before texts and frames, of which the first n bytes are at p. */
+static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n)
 {
     bsf_reader *r = f->reader;
-    if (p[8] != 1) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 2, 8, "a file of another version of the format than 1");
-    if (bitsnap_hash(p, 24) != bsf_load(p + 24, 8))
-        return bsf_fail_file(f, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
-    if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 3, 9, "a source of unknown kind");
-    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return bsf_corrupt(f, 7, 10, "reserved bits that are not 0");
-    f->kind = p[9];
-    f->quantized = p[10];
-    if (f->quantized && f->kind == BITSNAP_SOURCE_DELTA) return bsf_corrupt(f, 7, 10, "a delta with quantized frames");
-    f->text_size = bsf_load(p + 12, 4);
-    if (f->text_size > BITSNAP_TEXT_MAX || (f->text_size == 0) != (f->kind == BITSNAP_SOURCE_RAW))
-        return bsf_corrupt(f, 7, 12, "impossible size of the text");
-    r->data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + f->text_size;
-    *claimed = bsf_load(p + 16, 8);
-    if (*claimed == UINT64_MAX ? f->kind == BITSNAP_SOURCE_DELTA : *claimed > BITSNAP_FILE_MOST || *claimed < r->data)
-        return bsf_corrupt(f, 8, 16, "impossible size of the source");
-    r->check = bsf_load(p + 24, 8);
-    r->begin = BITSNAP_FILE_HEADER;
-    return BITSNAP_OK;
-}
-
-/* What the record of `count` bases says of each, in the m bytes at p, which are byte `at` of the file. */
-static bitsnap_status bsf_open_entries(bitsnap_file *f, const uint8_t *p, size_t m, size_t count, uint64_t at)
-{
-    bsf_reader *r = f->reader;
-    const uint8_t *const begin = p, *const end = p + m;
-    char *name;
-    size_t i, k, size;
-    r->base = (bitsnap_file_base *)bsf_resize(r->memory, NULL, count * sizeof *r->base + m);
-    if (!r->base) return bsf_no_memory(&f->error);
-    name = (char *)(r->base + count); /* an entry is longer than its name with a 0 behind it */
-    for (i = 0; i < count; i++, p += BITSNAP_BASE_ENTRY + size) {
-        bitsnap_file_base *base = &r->base[i];
-        const uint64_t place = at + (size_t)(p - begin);
-        if (end - p < BITSNAP_BASE_ENTRY || end - p - BITSNAP_BASE_ENTRY < p[20])
-            return bsf_corrupt(f, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
-        size = p[20];
-        for (k = 0; k < size; k++) {
-            name[k] = (char)p[BITSNAP_BASE_ENTRY + k];
-            if (!name[k] || name[k] == '/' || name[k] == '\\')
-                return bsf_corrupt(f, 14, place + BITSNAP_BASE_ENTRY + k, "the name of a base with a directory");
-        }
-        name[size] = 0;
-        base->name = name;
-        name += size + 1;
-        base->text_size = bsf_load(p, 4);
-        base->data_size = bsf_load(p + 4, 8);
-        base->text_id = bsf_load(p + 12, 8);
-        base->file = NULL;
-        if (!base->text_size || base->text_size > BITSNAP_TEXT_MAX || base->data_size > BITSNAP_FILE_MOST - 8 - base->text_size)
-            return bsf_corrupt(f, 14, place, "impossible size of a base");
+    bitsnap_status status = bitsnap_file_read_start(&r->start, p, n, r->memory, &f->error);
+    if (status == BITSNAP_E_TRUNCATED) {
+        const size_t size = (size_t)f->error.wanted;
+        status = bsf_room(f, &r->record, &r->record_room, size);
+        if (!status) status = bsf_get(f, 0, r->record, size);
+        if (!status) status = bitsnap_file_read_start(&r->start, r->record, size, r->memory, &f->error);
     }
-    if (p != end) return bsf_corrupt(f, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
-    f->bases = r->base;
-    f->base_count = count;
-    return BITSNAP_OK;
-}
-
-static bitsnap_status bsf_open_bases(bitsnap_file *f)
-{
-    bsf_reader *r = f->reader;
-    const uint64_t at = r->begin;
-    size_t size;
-    uint8_t *p = r->node;
-    bitsnap_status status = bsf_get(f, at, p, BITSNAP_BASES_PREFIX);
-    if (status) return status;
-    if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return bsf_corrupt(f, 10, at, "no bases behind the header of a delta");
-    size = BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2);
-    status = bsf_room(f, &r->record, &r->record_room, size + 8);
-    if (!status) status = bsf_get(f, at, r->record, size + 8);
-    if (status) return status;
-    p = r->record;
-    if (BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2) != size || bitsnap_hash(p, size) != bsf_load(p + size, 8))
-        return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of the bases does not match");
-    if (!p[4] || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
-        return bsf_corrupt(f, 14, at + 4, "no base, or reserved bits that are not 0");
-    r->begin = at + size + 8;
-    r->bases = p[5];
-    r->text_id = bsf_load(p + 8, 8);
-    status = bsf_open_entries(f, p + BITSNAP_BASES_PREFIX, size - BITSNAP_BASES_PREFIX, p[4], at + BITSNAP_BASES_PREFIX);
-    if (!status && r->bases & BITSNAP_BASES_SAME_TEXT && (r->base->text_size != f->text_size || r->base->text_id != r->text_id))
-        return bsf_corrupt(f, 15, at + 5, "the text of the base, which is another");
+    f->kind = r->start.kind;
+    f->quantized = r->start.quantized;
+    f->text_size = r->start.text_size;
+    f->bases = r->start.bases;
+    f->base_count = r->start.base_count;
+    r->data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + f->text_size;
     return status;
 }
 
 /* What stands at the end of the file, but for the trees. */
-static bitsnap_status bsf_open_end(bitsnap_file *f, uint64_t claimed)
+static bitsnap_status bsf_open_end(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
     uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX], *first = fixed + 8, *last = first + BITSNAP_END_PREFIX;
@@ -2105,17 +2160,17 @@ static bitsnap_status bsf_open_end(bitsnap_file *f, uint64_t claimed)
     if (memcmp(last + 32, BITSNAP_LAST_MAGIC, 8))
         return bsf_corrupt(f, 27, f->size - 8, "it does not end with its end record: cut off, or with something behind it");
     whole = bsf_load(last + 16, 8);
-    if (whole < BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX || whole > f->size - r->begin)
+    if (whole < BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX || whole > f->size - r->start.end)
         return bsf_corrupt(f, 23, f->size - 24, "wrong size of the end record");
     r->end = f->size - whole;
     status = bsf_get(f, r->end, first, BITSNAP_END_PREFIX);
     if (status) return status;
-    bsf_store(fixed, r->check, 8);
+    bsf_store(fixed, r->start.check, 8);
     if (bitsnap_hash(fixed, sizeof fixed - 16) != bsf_load(last + 24, 8))
         return bsf_fail_file(f, BITSNAP_E_CHECK, 24, r->end, "the check of the end record does not match");
     if (memcmp(first, BITSNAP_END_MAGIC, 4)) return bsf_corrupt(f, 10, r->end, "no end record where there should be one");
     source = bsf_load(first + 8, 8);
-    if (source > BITSNAP_FILE_MOST || source < r->data || (claimed != UINT64_MAX && claimed != source))
+    if (source > BITSNAP_FILE_MOST || source < r->data || (r->start.source_size != UINT64_MAX && r->start.source_size != source))
         return bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
     f->data_size = source - r->data;
     r->records.count = bsf_load(first + 16, 8);
@@ -2143,7 +2198,7 @@ static bitsnap_status bsf_base_failed(bitsnap_file *f, unsigned number)
 
 static bitsnap_status bsf_wrong_base(bitsnap_file *f, unsigned rule, unsigned number, const char *message)
 {
-    (void)bsf_fail_file(f, BITSNAP_E_BASE, rule, f->reader->begin, message);
+    (void)bsf_fail_file(f, BITSNAP_E_BASE, rule, f->reader->start.end, message);
     f->error.base = number;
     return BITSNAP_E_BASE;
 }
@@ -2152,7 +2207,7 @@ static bitsnap_status bsf_wrong_base(bitsnap_file *f, unsigned rule, unsigned nu
 static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_file *file)
 {
     static const char another[] = "not the base that this delta was made against: its header is another";
-    bitsnap_file_base *base = &f->reader->base[number];
+    bitsnap_file_base *base = &f->reader->start.bases[number];
     const char *text;
     if (file->text_size != base->text_size || file->kind == BITSNAP_SOURCE_RAW) return bsf_wrong_base(f, 17, number, another);
     if (file->data_size != base->data_size)
@@ -2169,8 +2224,7 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
 BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *const *bases, size_t base_count,
                                              const bitsnap_memory *memory)
 {
-    uint8_t header[BITSNAP_FILE_HEADER];
-    uint64_t claimed = UINT64_MAX;
+    uint8_t header[BITSNAP_FILE_HEADER + BITSNAP_BASES_PREFIX];
     size_t n, open;
     unsigned i;
     bitsnap_status status;
@@ -2191,9 +2245,8 @@ BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_sour
     if (n < 8 || memcmp(header, BITSNAP_FILE_MAGIC, 8)) return bsf_open_plain(f, header, n);
     if (f->size < BITSNAP_FILE_HEADER + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX)
         return bsf_fail_file(f, BITSNAP_E_TRUNCATED, 4, f->size, "truncated: it ends before its end record");
-    status = bsf_open_header(f, header, &claimed);
-    if (!status && f->kind == BITSNAP_SOURCE_DELTA) status = bsf_open_bases(f);
-    if (!status) status = bsf_open_end(f, claimed);
+    status = bsf_open_start(f, header, n);
+    if (!status) status = bsf_open_end(f);
     if (!status && f->kind == BITSNAP_SOURCE_DELTA && base_count && base_count != f->base_count)
         status = bsf_wrong_base(f, 17, 0, "fewer or more bases than this delta has");
     for (i = 0; !status && i < f->base_count && base_count; i++) status = bsf_open_base(f, i, bases[i]);
@@ -2213,7 +2266,7 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
         bsf_release(r->memory, r->part);
         bsf_release(r->memory, r->block);
         bsf_release(r->memory, r->before);
-        bsf_release(r->memory, r->base);
+        bsf_release(r->memory, r->start.bases);
         bsf_release(r->memory, f->b.workspace);
         bsf_release(r->memory, r);
     }
@@ -2246,7 +2299,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
     if (!status) status = bsf_get(f, at, r->record, (size_t)size);
     if (status) return status;
-    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)r->base->text_size : 0,
+    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)r->start.bases->text_size : 0,
                          r->record, (size_t)size, at, n, &used, &f->error))
         return f->error.status;
     return *n == bytes && used == size ? BITSNAP_OK : bsf_wrong_tree(f, &r->records);
@@ -2255,7 +2308,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
 /* Whether a text of its own is in the file. */
 static int bsf_has_text(const bitsnap_file *f)
 {
-    return f->kind == BITSNAP_SOURCE_SAFETENSORS || (f->kind == BITSNAP_SOURCE_DELTA && !(f->reader->bases & BITSNAP_BASES_SAME_TEXT));
+    return f->kind == BITSNAP_SOURCE_SAFETENSORS || (f->kind == BITSNAP_SOURCE_DELTA && !(f->reader->start.flags & BITSNAP_BASES_SAME_TEXT));
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text)
@@ -2280,8 +2333,8 @@ BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text)
         if (f->kind == BITSNAP_SOURCE_PLAIN) status = bsf_get(f, 8, p, size);
         for (number = 0; f->kind != BITSNAP_SOURCE_PLAIN && done < size && !status; number++, done += n)
             status = bsf_get_piece(f, number, done, p + done, size - done, &n);
-        if (!status && f->kind == BITSNAP_SOURCE_DELTA && bitsnap_hash(p, size) != r->text_id)
-            status = bsf_fail_file(f, BITSNAP_E_CHECK, 16, r->begin, "it is not the text that was coded");
+        if (!status && f->kind == BITSNAP_SOURCE_DELTA && bitsnap_hash(p, size) != r->start.text_id)
+            status = bsf_fail_file(f, BITSNAP_E_CHECK, 16, r->start.end, "it is not the text that was coded");
         if (status) {
             bsf_release(r->memory, p);
             return status;
@@ -2743,15 +2796,15 @@ static bitsnap_status bsf_verify_frame(bitsnap_file *f)
 static bitsnap_status bsf_verify_base_text(bitsnap_file *f, uint64_t end)
 {
     bsf_reader *r = f->reader;
-    uint64_t at = r->begin, done = 0, size, n;
+    uint64_t at = r->start.end, done = 0, size, n;
     bitsnap_status status = BITSNAP_OK;
-    while (r->bases & BITSNAP_BASES_WITH_TEXT && done < r->base->text_size) {
+    while (r->start.flags & BITSNAP_BASES_WITH_TEXT && done < r->start.bases->text_size) {
         status = bsf_get(f, at, r->node, BITSNAP_TEXT_PREFIX);
         if (status) return status;
         n = bsf_load(r->node + 4, 4);
         size = BITSNAP_TEXT_PREFIX + bsf_load(r->node + 8, 4) + 8;
         if (memcmp(r->node, BITSNAP_TEXT_MAGIC, 4)) return bsf_corrupt(f, 10, at, "a piece of a text is missing");
-        if (!n || n > BITSNAP_TEXT_PIECE || n > r->base->text_size - done ||
+        if (!n || n > BITSNAP_TEXT_PIECE || n > r->start.bases->text_size - done ||
             size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
             return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
         status = bsf_room(f, &r->record, &r->record_room, (size_t)size);

@@ -183,7 +183,7 @@ static void put_whole(row *r, size_t width, uint64_t n, size_t decimals)
     put_right(r, width, at, (size_t)(end - at));
 }
 
-/* A number from 0 to 2^64 as "%*.4f" has it, which rounds halves as they are, not as they look. */
+/* A number from 0 to 10^18 as "%*.4f" has it, which rounds halves as they are, not as they look. */
 static void put_real(row *r, size_t width, double x)
 {
     const double scaled = x * 10000;

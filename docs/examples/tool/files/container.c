@@ -46,13 +46,12 @@ int tree_tensors(uint8_t **entries, size_t *count, const safetensors *s, fault *
 
 int container_failed(const bitsnap_file_error *e, fault *f)
 {
-    static const char damaged[] = "; take another copy of the file";
+    const char *advice = e->status == BITSNAP_E_UNSUPPORTED ? ": a newer bitsnap is needed" : "; take another copy of the file";
     const unsigned long long at = e->offset;
     if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
     if (e->status == BITSNAP_E_BASE) return fault_set(f, "%s; give the right base", e->message);
-    if (e->status == BITSNAP_E_UNSUPPORTED) return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", e->message, at);
     if (e->tensor.at)
-        return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, damaged);
-    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, damaged);
-    return fault_set(f, "%s (byte %llu)%s", e->message, at, damaged);
+        return fault_set(f, "tensor \"%.*s\": %s (byte %llu)%s", e->tensor.size < 80 ? (int)e->tensor.size : 80, e->tensor.at, e->message, at, advice);
+    if (e->rule) return fault_set(f, "%s (S%u, byte %llu)%s", e->message, e->rule, at, advice);
+    return fault_set(f, "%s (byte %llu)%s", e->message, at, advice);
 }

@@ -216,61 +216,45 @@ static int check_limit(const file_reader *r, uint64_t size, fault *f)
     return file_check_limit(size, r->claimed != SIZE_UNKNOWN ? r->claimed : size, file, r->limit, f);
 }
 
-/* A base of the record, of which `size` bytes are left at p, byte `at` of the file; what it has is *used. */
-static int read_base(link_end *e, const uint8_t *p, size_t size, uint64_t at, size_t *used, fault *f)
+/* The bases of a delta, and what it says of itself. */
+static int take_bases(file_link *l, const bitsnap_file_start *s, fault *f)
 {
-    const size_t name_size = size < BITSNAP_BASE_ENTRY ? 0 : p[20];
+    link_end *e = &l->base;
     size_t i;
-    if (size < BITSNAP_BASE_ENTRY + name_size) return fail_at(f, 14, at, "a wrong size of the record");
-    for (i = 0; i < name_size; i++)
-        if (!p[BITSNAP_BASE_ENTRY + i] || p[BITSNAP_BASE_ENTRY + i] == '/' || p[BITSNAP_BASE_ENTRY + i] == '\\') return fail_at(f, 14, at + BITSNAP_BASE_ENTRY + i, "the name of a base with a directory");
-    e->text_size = load32(p);
-    e->data_size = load64(p + 4);
-    e->id = load64(p + 12);
-    if (!e->text_size || e->text_size > BITSNAP_TEXT_MAX || e->data_size > BITSNAP_FILE_MOST - 8 - e->text_size)
-        return fail_at(f, 14, at, "impossible size of a base");
-    if (name_size) {
-        e->name = (char *)malloc(name_size + 1);
-        if (!e->name) return fault_memory(f);
-        memcpy(e->name, p + BITSNAP_BASE_ENTRY, name_size);
-        e->name[name_size] = 0;
+    l->own.text_size = s->text_size;
+    l->own.data_size = s->source_size - 8 - s->text_size;
+    l->own.id = s->text_id;
+    for (i = 0; i < s->base_count; i++) {
+        if (i && !(e = e->next = (link_end *)calloc(1, sizeof *e))) return fault_memory(f);
+        e->text_size = s->bases[i].text_size;
+        e->data_size = s->bases[i].data_size;
+        e->id = s->bases[i].text_id;
+        if (*s->bases[i].name && !(e->name = strdup(s->bases[i].name))) return fault_memory(f);
     }
-    *used = BITSNAP_BASE_ENTRY + name_size;
     return 0;
 }
 
-static int read_bases(file_reader *r, unsigned *flags, fault *f)
+/* What stands before texts and frames; the flags of the bases. */
+static int read_start(file_reader *r, unsigned *flags, fault *f)
 {
-    const uint64_t at = r->in->offset;
-    link_end *e = &r->link.base;
-    const uint8_t *p;
-    size_t size, done = BITSNAP_BASES_PREFIX, used = 0;
-    unsigned left;
-    if (want(r, BITSNAP_BASES_PREFIX, f)) return 1;
-    p = input_bytes(r->in);
-    if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return fail_at(f, 10, at, "no bases behind the header of a delta");
-    size = BITSNAP_BASES_PREFIX + (size_t)bytes_load(p + 6, 2);
-    if (want(r, size + 8, f)) return 1;
-    p = input_bytes(r->in);
-    if (bitsnap_hash(p, size) != load64(p + size)) return fail_at(f, 9, at, "the check of the bases does not match");
-    *flags = p[5];
-    left = p[4];
-    if (!left || p[5] & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT)) return fail_at(f, 14, at + 4, "no base, or reserved bits that are not 0");
-    r->link.own.id = load64(p + 8);
-    r->link.own.text_size = r->text_size;
-    r->link.own.data_size = r->claimed - r->done;
-    for (;; done += used) {
-        if (read_base(e, p + done, size - done, at + done, &used, f)) return 1;
-        if (!--left) break;
-        e = e->next = (link_end *)calloc(1, sizeof *e);
-        if (!e) return fault_memory(f);
-    }
-    if (done + used != size) return fail_at(f, 14, at + 6, "a wrong size of the record");
-    e = &r->link.base;
-    if (*flags & BITSNAP_BASES_SAME_TEXT && (r->link.own.text_size != e->text_size || r->link.own.id != e->id))
-        return fail_at(f, 15, at + 5, "the text of the base, which is another");
-    input_consume(r->in, size + 8);
-    return 0;
+    bitsnap_file_start s;
+    bitsnap_file_error e;
+    bitsnap_status status;
+    int failed;
+    while ((status = bitsnap_file_read_start(&s, input_bytes(r->in), input_available(r->in), NULL, &e)) == BITSNAP_E_TRUNCATED)
+        if (want(r, (size_t)e.wanted, f)) return 1;
+    if (status) return container_failed(&e, f);
+    r->kind = s.kind;
+    r->quantized = s.quantized;
+    r->text_size = (size_t)s.text_size;
+    r->claimed = s.source_size;
+    r->done = s.kind == BITSNAP_SOURCE_RAW ? 0 : 8 + s.text_size;
+    r->file_check = s.check;
+    *flags = s.flags;
+    failed = take_bases(&r->link, &s, f);
+    free(s.bases);
+    input_consume(r->in, (size_t)s.end);
+    return failed || (r->claimed != SIZE_UNKNOWN && (r->limit || r->in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f));
 }
 
 /* Records of a text of so many bytes, one behind the other, as they are; where it is the source's, they are noted. */
@@ -349,18 +333,17 @@ static int find_text(file_reader *r, const file_base *base, int needed, fault *f
     return 0;
 }
 
-/* The bases of a delta and its texts. */
-static int read_delta(file_reader *r, const file_base *base, int needed, fault *f)
+/* The texts of a delta. */
+static int read_delta(file_reader *r, unsigned flags, const file_base *base, int needed, fault *f)
 {
     file_link *l = &r->link;
-    unsigned flags = 0;
-    return read_bases(r, &flags, f) || ((r->limit || r->in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) ||
-           (flags & BITSNAP_BASES_WITH_TEXT && read_text(r, (size_t)l->base.text_size, 0, &l->base_coded, &l->base_coded_size, f)) ||
+    return (flags & BITSNAP_BASES_WITH_TEXT && read_text(r, (size_t)l->base.text_size, 0, &l->base_coded, &l->base_coded_size, f)) ||
            (!(flags & BITSNAP_BASES_SAME_TEXT) && read_text(r, r->text_size, 1, &l->coded, &l->coded_size, f)) || find_text(r, base, needed, f);
 }
 
 static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, int needed, fault *f)
 {
+    unsigned flags = 0;
     const uint8_t *p;
     memset(r, 0, sizeof *r);
     r->codec = c;
@@ -374,24 +357,8 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     if (want(r, BITSNAP_FILE_HEADER, f)) return 1;
     p = input_bytes(in);
     if (p[8] == 0) return fault_set(f, "was made by a version of bitsnap before 1.0 (S2, byte 8): restore it with that one");
-    if (p[8] > 1) return fault_set(f, "is a .bsnap file of version %u (S2, byte 8): a newer bitsnap is needed", p[8]);
-    if (bitsnap_hash(p, 24) != load64(p + 24)) return fail_at(f, 6, 0, "the check of the file header does not match");
-    if (p[9] > BITSNAP_SOURCE_DELTA)
-        return fault_set(f, "holds a source of unknown kind %u (S3, byte 9): a newer bitsnap is needed", p[9]);
-    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return fail_at(f, 7, 10, "reserved bits that are not 0");
-    r->kind = p[9];
-    r->quantized = p[10] & BITSNAP_FILE_QUANTIZED;
-    if (r->quantized && r->kind == BITSNAP_SOURCE_DELTA) return fail_at(f, 7, 10, "a delta with quantized frames");
-    r->text_size = load32(p + 12);
-    if (r->text_size > BITSNAP_TEXT_MAX || (r->text_size == 0) != (r->kind == BITSNAP_SOURCE_RAW)) return fail_at(f, 7, 12, "impossible size of the text");
-    r->done = r->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (uint64_t)r->text_size;
-    r->claimed = load64(p + 16);
-    if (r->claimed == SIZE_UNKNOWN ? r->kind == BITSNAP_SOURCE_DELTA : r->claimed > BITSNAP_FILE_MOST || r->claimed < r->done)
-        return fail_at(f, 8, 16, "impossible size of the source");
-    r->file_check = load64(p + 24);
-    input_consume(in, BITSNAP_FILE_HEADER);
-    if (r->claimed != SIZE_UNKNOWN && r->kind != BITSNAP_SOURCE_DELTA && (r->limit || in->size != SIZE_UNKNOWN) && check_limit(r, r->claimed, f)) return 1;
-    return r->kind == BITSNAP_SOURCE_SAFETENSORS ? read_own_text(r, f) : r->kind == BITSNAP_SOURCE_DELTA ? read_delta(r, base, needed, f) : 0;
+    if (read_start(r, &flags, f)) return 1;
+    return r->kind == BITSNAP_SOURCE_SAFETENSORS ? read_own_text(r, f) : r->kind == BITSNAP_SOURCE_DELTA ? read_delta(r, flags, base, needed, f) : 0;
 }
 
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f)
