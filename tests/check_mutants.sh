@@ -3,4 +3,4 @@
 # mutants` takes all.
 cd "$(dirname "$0")/.." || exit 1
 command -v python3 >/dev/null || { echo "skip - mutants: needs python3"; exit 0; }
-exec python3 tests/mutants.py --count "${COUNT:-15}" ${SEED:+--seed "$SEED"}
+exec python3 tests/mutants.py --count "${COUNT:-10}" ${SEED:+--seed "$SEED"}

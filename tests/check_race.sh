@@ -1,11 +1,11 @@
 #!/bin/sh
-# tests/test_race.c for longer than `make test` has it: SECONDS (40) with every table of kernels and a second thread that
+# tests/test_race.c for longer than `make test` has it: SECONDS (20) with every table of kernels and a second thread that
 # changes bytes, then half as long each with loads that clang traces, so that bytes change between one load and the next,
 # alone and under the address and undefined behaviour sanitizers. An hour: RACE=1800 tests/check_race.sh
 # Then the engine's threads, ranks among them, under the thread sanitizer; that hour has all cases but the one whose race is on purpose.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
-seconds=${RACE:-40} RACE_SEED=${RACE_SEED:-$(date +%s)}
+seconds=${RACE:-20} RACE_SEED=${RACE_SEED:-$(date +%s)}
 export RACE_SEED
 report() { # name, seconds, program
     if RACE_SECONDS=$2 "$3" >"$t/out" 2>&1; then echo "ok - race: $1,$(sed -n 's/^#//p' "$t/out")"
@@ -39,7 +39,7 @@ END
 NOT='round_trip deltas follows_the_stage budget_is_enough moments_within_bounds does_not_fit killed damaged changing contents_of_anything
     read_meanwhile large_tensors partners damaged_at_others damaged_file passing_faults left_out late_ranks from_devices refusals anchors_in_time levels
     bounds_follow_updates wrong_headers manifests partner_cannot_read'
-[ "$seconds" -le 40 ] || NOT=changing
+[ "$seconds" -le 20 ] || NOT=changing
 export NOT
 ${CC:-cc} -std=c99 -O1 -g1 -w -DELEMENTS=60000 -DBITSNAP_IMPLEMENTATION -DBITSNAP_NO_SIMD -fsanitize=thread -I. tests/test_engine.c -o "$t/engine" -lpthread -lm || exit 1
 if "$t/engine" >"$t/out" 2>&1; then echo "ok - $name"; else echo "not ok - $name"; grep -v '^ok' "$t/out" | head -n 30; fi
