@@ -351,8 +351,8 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *                                             else of 64, or 0 where it has none
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
- *     tokens window16                         not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; counts of 16 symbols from a base
- *                                             on, of n, a multiple of 256 up to 64 times that
+ *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes as places for `shuffle`, of
+ *                                             which it makes 0 from 16 on
  *
  * and, for cells (see QUANTIZE),
  *
@@ -810,12 +810,13 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_digit(__m256i x, bsn_avx2_s s, unsigned i, 
 {
     return _mm256_or_si256(x, _mm256_slli_epi16(s.v[i], (int)b));
 }
-/* For other indices it saturates to one with bit 7, which gives 0. */
+/* Others saturate to one with bit 7. */
+BSN_INLINE BSN_AVX2 __m256i bsn_avx2_inside(__m256i index) { return _mm256_adds_epu8(index, _mm256_set1_epi8(0x70)); }
 BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i y[2], const __m256i index[2], const uint8_t *table)
 {
-    const __m256i codes = bsn_avx2_sixteen(BSN_LOAD128(table)), only16 = _mm256_set1_epi8(0x70);
-    y[0] = _mm256_xor_si256(y[0], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[0], only16)));
-    y[1] = _mm256_xor_si256(y[1], _mm256_shuffle_epi8(codes, _mm256_adds_epu8(index[1], only16)));
+    const __m256i codes = bsn_avx2_sixteen(BSN_LOAD128(table));
+    y[0] = _mm256_xor_si256(y[0], _mm256_shuffle_epi8(codes, bsn_avx2_inside(index[0])));
+    y[1] = _mm256_xor_si256(y[1], _mm256_shuffle_epi8(codes, bsn_avx2_inside(index[1])));
 }
 /* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
 BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
@@ -897,7 +898,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits
     bsn_scalar_bits_put(bytes, bytes, 0, 0, bits, varying, groups);
 }
 
-/* ---- avx2: counts, comparisons, tokens, histograms ---- */
+/* ---- avx2: counts, comparisons, tokens ---- */
 
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_add_ones(__m256i sum, __m256i x)
 {
@@ -934,71 +935,6 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_tokens(const uint8_t *words)
     const __m256i x = _mm256_cvtepu16_epi32(BSN_LOAD128(words));
     const __m256i bits = _mm256_srli_epi32(_mm256_castps_si256(_mm256_cvtepi32_ps(x)), 22);
     return bsn_avx2_select(_mm256_cmpgt_epi32(x, _mm256_set1_epi32(15)), _mm256_sub_epi32(bits, _mm256_set1_epi32(BSN_TOKENS_BELOW)), x);
-}
-
-/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
-BSN_INLINE BSN_AVX2 __m256i bsn_avx2_carry(__m256i *low, __m256i x, __m256i y)
-{
-    const __m256i differ = _mm256_xor_si256(*low, x);
-    const __m256i carry = _mm256_or_si256(_mm256_and_si256(*low, x), _mm256_and_si256(differ, y));
-    *low = _mm256_xor_si256(differ, y);
-    return carry;
-}
-
-/* adds to h[b], times a weight, in how many bytes bit b is set */
-BSN_INLINE BSN_AVX2 void bsn_avx2_tally(uint32_t h[8], __m256i x, unsigned weight)
-{
-    unsigned b;
-    for (b = 8; b-- > 0; x = _mm256_add_epi8(x, x)) {
-        uint32_t w = (uint32_t)_mm256_movemask_epi8(x);
-        BSN_OPAQUE("+r", w); /* clang would gather eight in a register again, to count them there */
-        h[b] += weight * bsn_x86_ones(w);
-    }
-}
-
-/* A look-up makes of each symbol one bit, in one of two registers; bits are added by carry-save adders, and carries of
- * weight 16 are tallied. For other symbols the index saturates to one with bit 7, which makes no bit. */
-static BSN_AVX2 void bsn_avx2_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    const __m256i first = _mm256_set1_epi8((char)base), only16 = _mm256_set1_epi8(0x70);
-    const __m256i bit[2] = { _mm256_setr_epi64x((long long)UINT64_C(0x8040201008040201), 0,
-            (long long)UINT64_C(0x8040201008040201), 0),
-                             _mm256_setr_epi64x(0, (long long)UINT64_C(0x8040201008040201), 0,
-                                     (long long)UINT64_C(0x8040201008040201)) };
-    __m256i ones[2], twos[2], fours[2], eights[2];
-    unsigned p, i, j;
-    BSN_UNROLL
-    for (p = 0; p < 2; p++) ones[p] = twos[p] = fours[p] = eights[p] = _mm256_setzero_si256();
-    for (; n >= 512; n -= 512, list += 512) {
-        __m256i four[2][4]; /* on the stack */
-        for (i = 0; i < 4; i++) {
-            __m256i x[4];
-            BSN_UNROLL
-            for (j = 0; j < 4; j++)
-                x[j] = _mm256_adds_epu8(_mm256_sub_epi8(BSN_LOAD256(list + 128 * i + 32 * j), first), only16);
-            BSN_UNROLL
-            for (p = 0; p < 2; p++) {
-                const __m256i a = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[0]), _mm256_shuffle_epi8(bit[p], x[1]));
-                const __m256i b = bsn_avx2_carry(&ones[p], _mm256_shuffle_epi8(bit[p], x[2]), _mm256_shuffle_epi8(bit[p], x[3]));
-                four[p][i] = bsn_avx2_carry(&twos[p], a, b);
-            }
-        }
-        BSN_UNROLL
-        for (p = 0; p < 2; p++) {
-            const __m256i a = bsn_avx2_carry(&fours[p], four[p][0], four[p][1]);
-            const __m256i b = bsn_avx2_carry(&fours[p], four[p][2], four[p][3]);
-            bsn_avx2_tally(h + 8 * p, bsn_avx2_carry(&eights[p], a, b), 16);
-        }
-    }
-    BSN_UNROLL
-    for (p = 0; p < 2; p++) {
-        bsn_avx2_tally(h + 8 * p, eights[p], 8);
-        bsn_avx2_tally(h + 8 * p, fours[p], 4);
-        bsn_avx2_tally(h + 8 * p, twos[p], 2);
-        bsn_avx2_tally(h + 8 * p, ones[p], 1);
-    }
-    for (; n; n--, list++)
-        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
 }
 
 #define BSN_T_NAME bsn_avx2
@@ -2041,6 +1977,8 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 
 /* ---- neon: vocabulary, by the compilers' own operators where there are such. Masks and sets are bytes FF and 0. ---- */
 
+static const uint8_t bsn_neon_bit_of[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
+
 typedef uint8x16_t bsn_neon_v, bsn_neon_m;
 typedef int bsn_neon_n;
 typedef struct bsn_neon_s { uint64_t bits; uint8x16_t v[4]; } bsn_neon_s;
@@ -2093,8 +2031,7 @@ BSN_INLINE unsigned bsn_neon_popcount(uint64_t x) { return vaddv_u8(vcnt_u8(vcre
 BSN_INLINE unsigned bsn_neon_ones(uint8x16_t m) { return vaddvq_u8(vshrq_n_u8(m, 7)); }
 BSN_INLINE uint64_t bsn_neon_bits(const uint8x16_t m[4])
 {
-    static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
-    const uint8x16_t b = vld1q_u8(bit), x = vpaddq_u8(vpaddq_u8(m[0] & b, m[1] & b), vpaddq_u8(m[2] & b, m[3] & b));
+    const uint8x16_t b = vld1q_u8(bsn_neon_bit_of), x = vpaddq_u8(vpaddq_u8(m[0] & b, m[1] & b), vpaddq_u8(m[2] & b, m[3] & b));
     return vgetq_lane_u64((uint64x2_t)vpaddq_u8(x, x), 0);
 }
 BSN_INLINE bsn_neon_s bsn_neon_set_of(const bsn_neon_k *c, const uint8x16_t m[4])
@@ -2112,9 +2049,8 @@ BSN_INLINE bsn_neon_s bsn_neon_set_of(const bsn_neon_k *c, const uint8x16_t m[4]
  * test.) */
 BSN_INLINE uint8x16_t bsn_neon_spread(uint64_t w, unsigned quarter)
 {
-    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
     const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
-    uint8x16_t x = vtstq_u8(vqtbl1q_u8((uint8x16_t)vdupq_n_u64(w), vcombine_u8(low, high)), vld1q_u8(bits));
+    uint8x16_t x = vtstq_u8(vqtbl1q_u8((uint8x16_t)vdupq_n_u64(w), vcombine_u8(low, high)), vld1q_u8(bsn_neon_bit_of));
     BSN_OPAQUE("+w", x);
     return x;
 }
@@ -2138,19 +2074,9 @@ BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return v
  * so: 0x70 becomes 0xE0 or 0xC0.) */
 BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
 {
-    const uint8x16_t x = vcombine_u8(places, vcreate_u8(0));
-    switch (width) {
-    case 1: return x;
-    case 2: {
-        static const uint8_t byte[16] = { 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1 };
-        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x, x), 1);
-    }
-    default: {
-        static const uint8_t byte[16] = { 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3 };
-        const uint8x16_t x2 = vzip1q_u8(x, x);
-        return vsliq_n_u8(vld1q_u8(byte), vzip1q_u8(x2, x2), 2);
-    }
-    }
+    const uint8x16_t x = vcombine_u8(places, vcreate_u8(0)), twice = vzip1q_u8(x, x);
+    return width == 1 ? x : width == 2 ? vsliq_n_u8((uint8x16_t)vdupq_n_u16(0x0100), twice, 1)
+                                       : vsliq_n_u8((uint8x16_t)vdupq_n_u32(0x03020100), vzip1q_u8(twice, twice), 2);
 }
 
 /* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a shuffle that leaves other
@@ -2270,8 +2196,7 @@ BSN_INLINE uint8x16_t bsn_neon_between(uint8x16_t x, uint8x16_t y) { return (uin
 BSN_INLINE uint8x16_t bsn_neon_max(uint8x16_t x, uint8x16_t y) { return (uint8x16_t)vmaxq_u32((uint32x4_t)x, (uint32x4_t)y); }
 BSN_INLINE uint64_t bsn_neon_lane_bits(uint8x16_t m)
 {
-    static const uint8_t bit[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
-    uint8x16_t x = m & vld1q_u8(bit);
+    uint8x16_t x = m & vld1q_u8(bsn_neon_bit_of);
     x = vpaddq_u8(x, x);
     x = vpaddq_u8(x, x);
     return vgetq_lane_u16((uint16x8_t)vpaddq_u8(x, x), 0);
@@ -2354,6 +2279,7 @@ BSN_INLINE uint8x16_t bsn_neon_digit(uint8x16_t x, bsn_neon_s s, unsigned i, uns
 }
 BSN_INLINE uint8x16_t bsn_neon_shuffle(uint8x16_t x, uint8x16_t index) { return vqtbl1q_u8(x, index); }
 BSN_INLINE uint8x16_t bsn_neon_all16(const uint8_t *p) { return vld1q_u8(p); }
+BSN_INLINE uint8x16_t bsn_neon_inside(uint8x16_t index) { return index; }
 BSN_INLINE void bsn_neon_look_up(uint8x16_t y[4], const uint8x16_t index[4], const uint8_t *table)
 {
     const uint8x16x4_t codes = bsn_neon_table(table);
@@ -2362,7 +2288,7 @@ BSN_INLINE void bsn_neon_look_up(uint8x16_t y[4], const uint8x16_t index[4], con
     for (q = 0; q < 4; q++) y[q] ^= vqtbl4q_u8(codes, index[q]);
 }
 
-/* ---- neon: hashes, counts, comparisons, tokens, histograms ---- */
+/* ---- neon: hashes, counts, comparisons, tokens ---- */
 
 BSN_INLINE uint8x16_t bsn_neon_andnot(uint8x16_t x, uint8x16_t y) { return vbicq_u8(y, x); }
 /* The halves of two registers' keys are parted at once. */
@@ -2405,66 +2331,6 @@ BSN_INLINE uint8x16_t bsn_neon_tokens(const uint8_t *words)
 {
     const uint32x4_t x = vmovl_u16((uint16x4_t)vld1_u8(words)), bits = (uint32x4_t)vcvtq_f32_u32(x) >> 22;
     return (uint8x16_t)vbslq_u32(vcgtq_u32(x, vdupq_n_u32(15)), vsubq_u32(bits, vdupq_n_u32(BSN_TOKENS_BELOW)), x);
-}
-
-/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
-BSN_INLINE uint8x16_t bsn_neon_carry(uint8x16_t *low, uint8x16_t x, uint8x16_t y)
-{
-    const uint8x16_t differ = veorq_u8(*low, x);
-    *low = veorq_u8(differ, y);
-    return vbslq_u8(differ, y, x);
-}
-
-/* adds bit b of each byte */
-BSN_INLINE uint8x16_t bsn_neon_tally(uint8x16_t sum, uint8x16_t x, unsigned b)
-{
-    return vsraq_n_u8(sum, vshlq_u8(x, vdupq_n_s8((int8_t)(7 - b))), 7);
-}
-
-/* Counts of 8 symbols from `first` on in at most 255 * 256 bytes, n a multiple of 256: a look-up makes of each symbol one
- * bit of a byte (of others none), carry-save adders add 16 of these at a time, and what they carry is tallied. */
-BSN_INLINE void bsn_neon_histogram8(uint32_t *h, const uint8_t *list, size_t n, unsigned first)
-{
-    static const uint8_t bits[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0 };
-    const uint8x16_t bit = vld1q_u8(bits), base = vdupq_n_u8((uint8_t)first), zero = vdupq_n_u8(0);
-    uint8x16_t low[4], sum[8], two[2], four[2], eight[2];
-    size_t i;
-    unsigned b, e, f, t;
-    BSN_UNROLL
-    for (b = 0; b < 8; b++) sum[b] = zero;
-    BSN_UNROLL
-    for (b = 0; b < 4; b++) low[b] = zero;
-    for (i = 0; i < n; i += 256) {
-        BSN_UNROLL
-        for (e = 0; e < 2; e++) {
-            BSN_UNROLL
-            for (f = 0; f < 2; f++) {
-                BSN_UNROLL
-                for (t = 0; t < 2; t++) {
-                    const uint8_t *p = list + i + 128 * e + 64 * f + 32 * t;
-                    const uint8x16_t x = vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p), base));
-                    two[t] = bsn_neon_carry(&low[0], x, vqtbl1q_u8(bit, vsubq_u8(vld1q_u8(p + 16), base)));
-                }
-                four[f] = bsn_neon_carry(&low[1], two[0], two[1]);
-            }
-            eight[e] = bsn_neon_carry(&low[2], four[0], four[1]);
-        }
-        eight[0] = bsn_neon_carry(&low[3], eight[0], eight[1]);
-        BSN_UNROLL
-        for (b = 0; b < 8; b++) sum[b] = bsn_neon_tally(sum[b], eight[0], b);
-    }
-    BSN_UNROLL
-    for (b = 0; b < 8; b++) {
-        uint32_t count = vaddlvq_u8(sum[b]);
-        for (t = 4; t-- > 0;) count = 2 * count + vaddlvq_u8(bsn_neon_tally(zero, low[t], b));
-        h[b] += count;
-    }
-}
-
-BSN_INLINE void bsn_neon_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    bsn_neon_histogram8(h, list, n, base);
-    bsn_neon_histogram8(h + 8, list, n, base + 8);
 }
 
 #define BSN_T_NAME bsn_neon
@@ -2951,9 +2817,61 @@ BSN_T_KERNEL void BSN_T(compare)(unsigned width, uint8_t *mask, const uint8_t *a
 /* ---- lists of bytes ---- */
 
 #if !BSN_T_MASKS
+/* A carry-save adder: low + x + y = low' + 2 * the result, in each bit. */
+BSN_T_INLINE BSN_T(v) BSN_T(carry)(BSN_T(v) *low, BSN_T(v) x, BSN_T(v) y)
+{
+    const BSN_T(v) differ = BSN_T(xor)(*low, x);
+    *low = BSN_T(xor)(differ, y);
+    return BSN_T(select)(differ, y, x);
+}
+
+/* Counts of 16 symbols from `base` on; n is a multiple of 16 registers, up to 63 times that. A shuffle makes of each symbol one
+ * bit, in one of two registers, or none; bits are added by carry-save adders, and carries of weight 16 bit by bit in bytes, of
+ * which even four together are below 256. */
+BSN_T_KERNEL void BSN_T(window16)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
+{
+    static const uint8_t bits[24] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128 };
+    const BSN_T(v) bit[2] = { BSN_T(all16)(bits + 8), BSN_T(all16)(bits) };
+    const BSN_T(v) first = BSN_T(all)(1, base), one = BSN_T(all)(1, 1), none = BSN_T(all)(8, 0);
+    const uint64_t even = UINT64_C(0x00FF00FF00FF00FF);
+    BSN_T(v) low[2][4], sum[16];
+    unsigned p, b, i, j;
+    BSN_UNROLL
+    for (p = 0; p < 2; p++) low[p][0] = low[p][1] = low[p][2] = low[p][3] = none;
+    for (b = 0; b < 16; b++) sum[b] = none;
+    for (; n; n -= 16 * BSN_T_BYTES) {
+        BSN_T(v) four[2][4]; /* on the stack */
+        for (i = 0; i < 4; i++, list += 4 * BSN_T_BYTES) {
+            BSN_T(v) x[4];
+            BSN_UNROLL
+            for (j = 0; j < 4; j++) x[j] = BSN_T(inside)(BSN_T(sub)(1, BSN_T(load)(list + j * BSN_T_BYTES), first));
+            BSN_UNROLL
+            for (p = 0; p < 2; p++) {
+                const BSN_T(v) y = BSN_T(carry)(&low[p][0], BSN_T(shuffle)(bit[p], x[0]), BSN_T(shuffle)(bit[p], x[1]));
+                const BSN_T(v) z = BSN_T(carry)(&low[p][0], BSN_T(shuffle)(bit[p], x[2]), BSN_T(shuffle)(bit[p], x[3]));
+                four[p][i] = BSN_T(carry)(&low[p][1], y, z);
+            }
+        }
+        BSN_UNROLL
+        for (p = 0; p < 2; p++) {
+            const BSN_T(v) y = BSN_T(carry)(&low[p][2], four[p][0], four[p][1]);
+            const BSN_T(v) z = BSN_T(carry)(&low[p][3], y, BSN_T(carry)(&low[p][2], four[p][2], four[p][3]));
+            BSN_UNROLL
+            for (b = 0; b < 8; b++) sum[8 * p + b] = BSN_T(add)(1, sum[8 * p + b], BSN_T(and)(BSN_T_SHR(2, z, (int)b), one));
+        }
+    }
+    for (b = 0; b < 16; b++) {
+        const uint64_t eight = BSN_T(total)(sum[b]);
+        unsigned count = (unsigned)(((eight & even) + (eight >> 8 & even)) * (even / 255) >> 48);
+        for (i = 4; i-- > 0;) count = 2 * count + BSN_T(ones)(BSN_T(bit)(low[b / 8][i], b % 8));
+        h[b] += count;
+    }
+}
+
 /* Where 16 neighbouring symbols hold nearly all: these as a window, others one by one. */
 BSN_T_KERNEL void BSN_T(histogram)(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
+    const unsigned step = 16 * BSN_T_BYTES;
     unsigned base = 0, inside = 0, i;
     BSN_T(v) first, end;
     if (n >= 4096) base = bsn_sampled_window(list, n, 16, scratch, &inside);
@@ -2964,8 +2882,8 @@ BSN_T_KERNEL void BSN_T(histogram)(uint32_t h[256], const uint8_t *list, size_t 
     memset(scratch, 0, BSN_WINDOWED * sizeof *scratch);
     first = BSN_T(all)(1, base);
     end = BSN_T(all)(1, 16);
-    while (n >= 256) {
-        size_t m = bsn_min(n / 256, 64) * 256;
+    while (n >= step) {
+        size_t m = bsn_min(n / step, 60) * step;
         BSN_T(window16)(scratch + base, list, m, base);
         for (n -= m; m; m -= 64, list += 64) {
             BSN_T(m) others[BSN_T_N];
@@ -3354,6 +3272,20 @@ BSN_T_INLINE BSN_T(v) BSN_T(unzigzag_add)(unsigned width, BSN_T(v) a, BSN_T(v) z
     return BSN_T(add)(width, a, BSN_T(xor)(half, odd));
 }
 
+/* Where there is one class, whose words, of `step` bytes, are in the order of elements. */
+BSN_T_INLINE void BSN_T(add_all)(uint8_t *out, const uint8_t *elements, const uint8_t *words, size_t groups, unsigned width,
+                                 unsigned step)
+{
+    size_t i;
+    for (; groups; groups--, out += 64 * width, elements += 64 * width, words += 64 * step) {
+        BSN_UNROLL
+        for (i = 0; i < 64; i += BSN_T_BYTES / width) {
+            const BSN_T(v) w = step == 1 ? BSN_T(widen)(width, words + i) : BSN_T(load)(words + i * width);
+            BSN_T(store)(out + i * width, BSN_T(unzigzag_add)(width, BSN_T(load)(elements + i * width), w));
+        }
+    }
+}
+
 /* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
 BSN_T_INLINE void BSN_T(add_width)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
                                    unsigned count, unsigned pad)
@@ -3366,45 +3298,40 @@ BSN_T_INLINE void BSN_T(add_width)(bsn_classes *t, uint8_t *out, const uint8_t *
     unsigned k;
     BSN_UNROLL
     for (k = 0; k < count; k++) next[k] = t->next[k < pad ? 0 : k - pad];
+    if (count == 1) {
+        if (narrow & 1) BSN_T(add_all)(out, elements, next[0], groups, width, 1);
+        else BSN_T(add_all)(out, elements, next[0], groups, width, width);
+        t->next[0] += 64 * groups * (narrow & 1 ? 1 : width);
+        return;
+    }
     BSN_T(borders)(border, t, width, count, pad);
     for (; groups; groups--, out += 64 * width, elements += 64 * width) {
         BSN_T(v) z[BSN_T_N], keys[BSN_T_N];
         BSN_T(m) rest[BSN_T_N], of[BSN_T_N];
         BSN_T(s) set[8];
-        uint8_t some[64];
-        const uint8_t *bytes = some;
+        uint8_t bytes[64];
         BSN_UNROLL
         for (i = 0; i < BSN_T_N; i++) {
             z[i] = c.none;
             rest[i] = BSN_T(all_of)();
-            if (count > 1) keys[i] = BSN_T(keys)(width, elements + i * BSN_T_BYTES * width);
+            keys[i] = BSN_T(keys)(width, elements + i * BSN_T_BYTES * width);
         }
         BSN_UNROLL
         for (k = 0; k < count; k++) {
-            if (count == 1) continue;
             BSN_T(class_of)(of, rest, keys, border, k, count);
             set[k] = BSN_T(set_of)(&c, of);
         }
         BSN_T_UNROLL
         for (k = 0; k < count; k++)
-            if (count > 1 && (narrow >> k & 1)) BSN_T(expand_list)(&c, z, set[k], &next[k]);
-        if (count == 1 && (narrow & 1)) {
-            bytes = next[0];
-            next[0] += 64;
-        } else {
-            BSN_UNROLL
-            for (i = 0; i < BSN_T_N; i++) BSN_T(store)(some + i * BSN_T_BYTES, z[i]);
-        }
+            if (narrow >> k & 1) BSN_T(expand_list)(&c, z, set[k], &next[k]);
+        BSN_UNROLL
+        for (i = 0; i < BSN_T_N; i++) BSN_T(store)(bytes + i * BSN_T_BYTES, z[i]);
         BSN_T_UNROLL
         for (i = 0; i < 64; i += lanes) {
             BSN_T(v) w = BSN_T(widen)(width, bytes + i);
-            if (count == 1 && !(narrow & 1)) {
-                w = BSN_T(load)(next[0]);
-                next[0] += BSN_T_BYTES;
-            }
             BSN_T_UNROLL
             for (k = 0; k < count; k++)
-                if (width > 1 && count > 1 && !(narrow >> k & 1))
+                if (width > 1 && !(narrow >> k & 1))
                     w = BSN_T(expand_words)(width, w, set[k].bits >> i & (~UINT64_C(0) >> (64 - lanes)), &next[k]);
             BSN_T(store)(out + i * width, BSN_T(unzigzag_add)(width, BSN_T(load)(elements + i * width), w));
         }

@@ -196,11 +196,6 @@ BSN_INLINE bsn_vector_v bsn_vector_tokens(const uint8_t *words)
     }
     return bsn_vector_load(p);
 }
-BSN_INLINE void bsn_vector_window16(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
-{
-    for (; n; n--, list++)
-        if ((uint8_t)(*list - base) < 16) h[(uint8_t)(*list - base)]++;
-}
 BSN_INLINE bsn_vector_v bsn_vector_lanes(bsn_vector_v x) { return x; }
 BSN_INLINE void bsn_vector_unpack(bsn_vector_v v[4], bsn_vector_v a, bsn_vector_v b, bsn_vector_v c, bsn_vector_v d)
 {
@@ -353,10 +348,11 @@ BSN_INLINE bsn_vector_v bsn_vector_shuffle(bsn_vector_v x, bsn_vector_v index)
     unsigned i;
     bsn_vector_store(from, x);
     bsn_vector_store(p, index);
-    for (i = 0; i < 16; i++) p[i] = from[p[i]];
+    for (i = 0; i < 16; i++) p[i] = p[i] < 16 ? from[p[i]] : 0;
     return bsn_vector_load(p);
 }
 BSN_INLINE bsn_vector_v bsn_vector_all16(const uint8_t *p) { return bsn_vector_load(p); }
+BSN_INLINE bsn_vector_v bsn_vector_inside(bsn_vector_v index) { return index; }
 BSN_INLINE void bsn_vector_look_up(bsn_vector_v y[4], const bsn_vector_v index[4], const uint8_t *table)
 {
     uint8_t p[64];
