@@ -143,7 +143,7 @@ offload-test: $(B)/tests/test_offload
 
 #: make offload-count DATA=dir   warp instructions of the device code, executed from what nvcc makes of it (needs nvdisasm, no GPU)
 offload-count:
-	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master,$(DATA)/$(f)-1000.safetensors)
+	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master adam_v,$(DATA)/$(f)-1000.safetensors)
 
 #: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90;
 #:                  NVCOMP=dir: nvCOMP beside it, the folder nvidia/libnvcomp of its package for Python)

@@ -23,6 +23,7 @@ SHARED, GLOBAL, LOCAL = 0x7001 << 32, 1 << 32, 0x7002 << 32  # windows of the ge
 STACK = 4096
 FULL = np.ones(WARP, bool)
 u32, u64 = np.uint32, np.uint64
+np.seterr(over="ignore")                            # of lanes that take no part
 
 
 def disassembler():
@@ -46,6 +47,7 @@ class Warp:
         self.p[7] = self.up[7] = True
         self.local = np.zeros((WARP, STACK), np.uint8)
         self.barrier = [[None] * WARP for _ in range(16)]
+        self.moved = [None]                         # barriers whose numbers here are in registers
         self.memory, self.constants = memory, constants
         self.lanes = np.arange(WARP, dtype=u32)
         self.special = {"SR_TID.X": self.lanes + u32(number * WARP), "SR_LANEID": self.lanes, "SR_SWINHI": np.full(WARP, SHARED >> 32, u32)}
@@ -489,6 +491,29 @@ class Barrier:
         self.members, self.came, self.pc = members.copy(), np.zeros(WARP, bool), pc
 
 
+def moved_barrier(op, texts):
+    """A convergence barrier goes to a register, and from where it was, or comes back."""
+    to, source = texts
+    if to[0] == "B":
+        number = operand(source)
+
+        def run(w, mask):
+            for lane in np.flatnonzero(mask):
+                w.barrier[int(to[1:])][lane] = w.moved[number(w)[lane]]
+        return run
+    assert ".CLEAR" in op, op
+
+    def run(w, mask):
+        barriers, numbers = w.barrier[int(source[1:])], np.zeros(WARP, u32)
+        for lane in np.flatnonzero(mask):
+            if barriers[lane] not in w.moved:
+                w.moved.append(barriers[lane])
+            numbers[lane] = w.moved.index(barriers[lane])
+            barriers[lane] = None
+        keep(w, to, numbers, mask)
+    return run
+
+
 def parse(text, kernel):
     """(guard, opcode, operands) of each instruction, by address / 16; and the labels."""
     code, labels, inside = [], {}, False
@@ -633,7 +658,8 @@ class Kernel:
             return name, test, int(re.search(r"B(\d+)", " ".join(texts))[1])
         if name in ("EXIT", "BAR", "WARPSYNC"):
             return name, test, None
-        run = access(op, texts) if re.match(r"U?LD|ST|ATOM|RED\b", op) else arithmetic(op, texts)
+        makes = moved_barrier if name == "BMOV" else access if re.match(r"U?LD|ST|ATOM|RED\b", op) else arithmetic
+        run = makes(op, texts)
         if test is None:
             return run
         return lambda w, mask: run(w, mask & test(w))
