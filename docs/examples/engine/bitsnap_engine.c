@@ -2153,7 +2153,7 @@ static int take_shares(engine *e, snapshot *came)
 static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
 
 /* Of one snapshot, or of none; returns whether it counts. */
-static int move(engine *e, const snapshot *made)
+static int move(engine *e, snapshot *made)
 {
     mover *v = e->mover;
     const engine_transport *t = e->o.transport;
@@ -2174,6 +2174,8 @@ static int move(engine *e, const snapshot *made)
             v->sent = sent;
         }
         snapshot_free(&came);
+    } else if (made) {
+        memset(made, 0, sizeof *made); /* it may still be sent */
     }
     if (v->broken) say(e, "another rank does not answer: from step %llu on snapshots do not count", (unsigned long long)v->step);
     else if (!counted) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
@@ -2645,7 +2647,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     free(plan);
     if (error->status) {
         snapshot_free(&own);
-        snapshot_free(&theirs);
+        if (agreed >= 0) snapshot_free(&theirs); /* else it may still be sent */
         return error->status;
     }
     forget_others(e, *step);
