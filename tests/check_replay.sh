@@ -8,8 +8,8 @@ sanitize='-fsanitize=address,undefined -fno-sanitize-recover=undefined'
 printf 'int main(void) { return 0; }\n' >"$t/a.c"
 # shellcheck disable=SC2086
 $cc $sanitize "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a" || sanitize=
-# as in check_sanitize.sh: AVX-512 takes half of the time that compiling takes
-CC=$cc CFLAGS="-O1 -g1 $sanitize -DBITSNAP_NO_AVX512 -w" OUT=$t LIB_FUZZING_ENGINE='' fuzz/build.sh >"$t/out" 2>&1 ||
+# as in check_sanitize.sh: -Og and no AVX-512 each take half of the time that compiling takes
+CC=$cc CFLAGS="-Og -g1 $sanitize -DBITSNAP_NO_AVX512 -w" OUT=$t LIB_FUZZING_ENGINE='' fuzz/build.sh >"$t/out" 2>&1 ||
     { echo "not ok - replay: fuzz/build.sh fails"; head -n 20 "$t/out"; exit; }
 for source in fuzz/*.c; do
     target=$(basename "$source" .c)
