@@ -79,9 +79,9 @@ static bitsnap library_options(int level, unsigned cells, uint64_t columns)
 unsigned library_cells(double max_relative_error) { return bitsnap_log_cells(max_relative_error); }
 
 /* base_dtype: of a delta, else 0. Returns 0 where there is no such frame. */
-size_t library_bound(uint64_t count, int dtype, int base_dtype, unsigned cells, uint64_t columns)
+size_t library_bound(uint64_t count, int dtype, int base_dtype, int level, unsigned cells, uint64_t columns)
 {
-    bitsnap b = library_options(0, cells, columns);
+    bitsnap b = library_options(level, cells, columns);
     if (base_dtype) b.base.data = &b; /* which is not looked at */
     b.base.dtype = (bitsnap_dtype)base_dtype;
     return bitsnap_bound(&b, count, (bitsnap_dtype)dtype);

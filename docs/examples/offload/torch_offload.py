@@ -51,7 +51,7 @@ class Offload:
         self.library.library_message.restype = ctypes.c_char_p
         self.library.library_message.argtypes = [ctypes.c_void_p]
         self.library.library_bound.restype = ctypes.c_size_t
-        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_uint64]
+        self.library.library_bound.argtypes = [ctypes.c_uint64, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_uint, ctypes.c_uint64]
         self.library.library_cells.restype = ctypes.c_uint
         self.library.library_cells.argtypes = [ctypes.c_double]
         self.library.library_do.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(Request), ctypes.c_size_t, ctypes.c_int,
@@ -114,7 +114,8 @@ class Offload:
         for tensor, base in zip(tensors, bases, strict=True):
             r = self._request(tensor, base)
             of = columns if columns is not None else tensor.shape[-1] if tensor.dim() > 1 and (cells or level == 3) else 0
-            frames.append(torch.empty(self.library.library_bound(r.count, r.dtype, r.base_dtype, cells, of), dtype=torch.uint8))
+            bound = self.library.library_bound(r.count, r.dtype, r.base_dtype, level, cells, of)
+            frames.append(torch.empty(bound, dtype=torch.uint8))
             if not frames[-1].numel():
                 raise ValueError("there is no such frame of %s" % tensor.dtype)
             r.destination, r.size = frames[-1].data_ptr(), frames[-1].numel()
@@ -184,6 +185,10 @@ def main(library, device):
     back = [torch.zeros_like(t) for t in tensors]
     codec.decode(frames, back)
     assert same(back, host), "what comes back is something else"
+    noise = torch.randint(0, 256, (60, 200), dtype=torch.uint8, generator=generator).view(torch.float32)  # a frame as large as any
+    back = [torch.zeros_like(noise).to(codec.device)]
+    codec.decode(codec.encode([noise.to(codec.device)], level=3), back)
+    assert same(back, [noise]), "what comes back of a matrix is something else"
     quantizes(codec, cpu)
     later = [t.clone() for t in host]
     for t in later:
