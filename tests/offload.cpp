@@ -381,17 +381,17 @@ static void made_up(void)
 }
 
 #ifndef OFFLOAD_OPENCL
-/* Planes that do not fit the arena. */
+/* Planes that do not fit the arena, nor the hashes of 8 bytes an element. */
 static void little_memory(void)
 {
     static_assert(sizeof(Group) + LEAST_ARENA <= LITTLE, "hashes");
     memory_size = LITTLE;
-    for (unsigned dtype = BITSNAP_F8_E4M3; dtype <= BITSNAP_F32; dtype++) {
+    for (unsigned dtype = BITSNAP_F8_E4M3; dtype <= BITSNAP_F64; dtype++) {
         bitsnap b;
         bitsnap_info info;
         size_t size;
-        do size = make(&b, &info, dtype, DATA_WEIGHTS, 60000, NOTHING);
-        while (info.block_log2 < 16);
+        do size = make(&b, &info, dtype, dtype == BITSNAP_F64 ? DATA_NOISE : DATA_WEIGHTS, 60000, NOTHING);
+        while (info.block_log2 < 16 || !info.checks);
         blocks(bitsnap_dtype_name((bitsnap_dtype)dtype), frame, size, NULL);
     }
     memory_size = MEMORY;

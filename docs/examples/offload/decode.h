@@ -285,10 +285,11 @@ FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOB
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
     const u32 words = work->role || form == 6 || form == 7, sparse = form == 4 || form == 8, leaves = (n - 1) / MAX_ELEMENTS + 1;
+    const u32 least = LEAST_ARENA << (work->dtype == BITSNAP_I64 || work->dtype == BITSNAP_F64); /* twice as many bytes to hash */
     Base base;
     u32 status, i;
     u64 out = work->target;
-    if (arena_size < LEAST_ARENA / 4 || scratch_size < (words ? LEAF_AT : 0) + 4 * MAX_ELEMENTS || (words && !deltas)) return ST_DECLINED;
+    if (arena_size < least / 4 || scratch_size < (words ? LEAF_AT : 0) + 4 * MAX_ELEMENTS || (words && !deltas)) return ST_DECLINED;
     base.elements = (GLOBAL const void *)(size_t)work->base;
     base.dtype = work->dtype;
     base.role = deltas ? work->role : 0;

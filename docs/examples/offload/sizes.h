@@ -5,7 +5,7 @@
 #define MAX_ELEMENTS 65536       /* of a block that is no CONST, SAME or SPARSE; more are left to the host */
 #define MAX_SPARSE (1u << 20)
 #define LARGE_ARENA (160u << 10) /* bytes: enough for planes of 8 bits of 65536 symbols, and their ranks */
-#define LEAST_ARENA (17u << 10)  /* enough for the hashes of a block, each of its KiB begun, and for plans of codes */
+#define LEAST_ARENA (17u << 10)  /* for plans of codes, and the hashes of each KiB begun of a block of up to 4 bytes an element */
 
 #ifndef __OPENCL_VERSION__
 #include "bitsnap.h"
