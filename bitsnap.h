@@ -11033,6 +11033,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
 {
     const bitsnap_quantizer *q = &b->quantizer;
     memset(s, 0, sizeof *s);
+    if (b->struct_size && b->struct_size != sizeof *b) return "struct_size";
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
     s->dtype = dtype;

@@ -412,6 +412,7 @@ static void wrong(void)
     WRONG(bitsnap_encoder_push_block(&b, &s, frame + x.offset, (size_t)x.size), "flags");
     old->struct_size = 2 * sizeof(size_t);
     CHECK(bitsnap_encoder_push_block(old, &s, frame + x.offset, (size_t)x.size) == BITSNAP_E_ARGUMENT, "a smaller struct");
+    CHECK(!bitsnap_bound(old, n, BITSNAP_BF16) && !bitsnap_workspace_size(old, n, BITSNAP_BF16), "a smaller struct");
     guarded_free(g);
 #undef WRONG
 }
