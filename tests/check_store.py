@@ -398,8 +398,13 @@ if p.has_shim:
     said = p.run("prune run --remove 0", shim="")
     expect(said.returncode == 1 and said.stderr.endswith("Input/output error; nothing is removed\n"), f"prune: {said.stderr}")
     expect(tree("run") == before, "something has changed")
+    os.environ["SHIM_SICK"] = f"run/objects/{state}"
+    checkpoint(3)
+    said = p.run("snapshot run in --step 600", shim="")
+    expect(said.returncode == 0 and said.stderr == f"bitsnap: run/objects/{state}: warning: cannot be read now, and is written anew\n", f"snapshot: {said.stderr}")
     del os.environ["SHIM_SICK"]
-    result("what the disk cannot read is said, not verified, neither lost nor given up; nor does prune go on")
+    run(0, "verify -q run")
+    result("what the disk cannot read is said, not verified, neither lost nor given up; nor does prune go on; a snapshot writes it anew")
 
 contents = {s: sorted(v[1] for v in t.values() if isinstance(v, tuple)) for s, t in want.items()}
 accepted = 0

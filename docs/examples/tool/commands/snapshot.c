@@ -227,7 +227,8 @@ static int is_stored(const job *j, const input *in, const store_object *o, int *
     memset(&why, 0, sizeof why);
     b.in.fd = -1;
     if (failed) return 1;
-    if (o->tensors ? !store_restore(&j->store, j->codec, o, &b, &why) : !input_open(&b.in, path, &why) && (!b.in.size || !input_map(&b.in, &why))) {
+    if (o->tensors ? !store_restore(&j->store, j->codec, o, &b, &why)
+                   : !store_read_through(path, &why) && !input_open(&b.in, path, &why) && (!b.in.size || !input_map(&b.in, &why))) {
         if (b.in.size == in->size && (!in->size || !memcmp(b.in.map, in->map, (size_t)in->size))) *is = 1;
         else if (store_id(&b.in) == o->id) failed = fault_set(j->f, "cannot be stored: another file in the store has its id, %016" PRIx64, o->id);
     }

@@ -297,21 +297,10 @@ static void tell(verification *v, store_object *o, const fault *why)
     json_end(&v->out, '}');
 }
 
-/* So that what the disk cannot read is an error: of a file that is mapped it ends the program. */
-static int read_through(const char *path, fault *f)
-{
-    input in;
-    int failed = input_open(&in, path, f);
-    if (failed) return fail(f, path);
-    while (!(failed = input_fill(&in, 65536, f)) && input_available(&in)) input_consume(&in, input_available(&in));
-    input_close(&in);
-    return failed;
-}
-
 static int check_copy(const store *s, const store_object *o, fault *f)
 {
     char *path = store_object_path(s, o, f);
-    const int failed = !path || ((read_through(path, f) || check_content(path, o, f)) && fail(f, path));
+    const int failed = !path || ((store_read_through(path, f) || check_content(path, o, f)) && fail(f, path));
     free(path);
     return failed;
 }

@@ -41,6 +41,9 @@ char *store_text(const store *s, codec *c, const store_object *x, size_t *size, 
 /* Writes the content of an object, whose file is open, to an output that is. */
 int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f);
 
+/* Reads a copy before it is mapped, so that what the disk cannot read is an error: of a file that is mapped it ends the program. */
+int store_read_through(const char *path, fault *f);
+
 /* The content id of a file, which is mapped if it has bytes. */
 uint64_t store_id(const input *in);
 
