@@ -365,7 +365,7 @@ typedef struct bitsnap_file_start {
 } bitsnap_file_start;
 
 /* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 65,591 at most,
- * are to be given, or more, again and again until there is another answer (where the source does not change, at the third call).
+ * are to be given, or more, again and again until there is another answer (where the source does not change, by the fourth call).
  * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
 BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
                                                    bitsnap_file_error *error);
