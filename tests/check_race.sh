@@ -38,7 +38,7 @@ int main(void) { return 0; }
 END
 NOT='round_trip deltas follows_the_stage budget_is_enough moments_within_bounds does_not_fit killed damaged changing contents_of_anything
     read_meanwhile large_tensors partners damaged_at_others damaged_file passing_faults left_out late_ranks from_devices refusals anchors_in_time levels
-    bounds_follow_updates wrong_headers manifests partner_cannot_read'
+    bounds_follow_updates wrong_headers manifests partner_starves'
 [ "$seconds" -le 20 ] || NOT=changing
 export NOT
 ${CC:-cc} -std=c99 -O1 -g1 -w -DELEMENTS=60000 -DBITSNAP_IMPLEMENTATION -DBITSNAP_NO_SIMD -fsanitize=thread -I. tests/test_engine.c -o "$t/engine" -lpthread -lm || exit 1

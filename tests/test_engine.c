@@ -12,7 +12,7 @@ int main(void)
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
 /* Memory that runs out, and a disk that cannot be read, when a test says so. */
-static size_t most_memory = SIZE_MAX;
+static __thread size_t most_memory = SIZE_MAX; /* of one thread */
 static int disk_fails;
 
 static void *some_memory(size_t size) { return size <= most_memory ? malloc(size) : NULL; }
@@ -799,7 +799,9 @@ static struct post {
     unsigned order[LETTERS], count; /* sent, oldest first */
     uint64_t sent, sent_numbers[MOST_RANKS][MOST_RANKS][16], wanted_numbers[MOST_RANKS][MOST_RANKS][16];
     int cut;     /* from this rank nothing comes any more; -1: from none */
-} post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1 };
+    int starved; /* this rank has blocks of `left` bytes at most from the plan on; -1: none */
+    size_t left;
+} post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1, -1, 0 };
 
 typedef struct wanted {
     letter l;
@@ -854,6 +856,7 @@ static int test_letter(void *context, void **request, int *done)
         *done = 1;
     }
     pthread_mutex_unlock(&post.mutex);
+    if (*done && w->is_receive && w->l.tag == TAG_PLAN && (int)w->l.to == post.starved) most_memory = post.left;
     if (*done) free(w);
     return 0;
 }
@@ -863,7 +866,7 @@ static void burn_letters(void)
     unsigned i;
     for (i = 0; i < LETTERS; i++)
         if (post.letters[i].state) free(post.letters[i].bytes), post.letters[i].state = 0;
-    post.count = 0, post.sent = 0, post.cut = -1;
+    post.count = 0, post.sent = 0, post.cut = post.starved = -1;
     memset(post.sent_numbers, 0, sizeof post.sent_numbers);
     memset(post.wanted_numbers, 0, sizeof post.wanted_numbers);
 }
@@ -1086,12 +1089,59 @@ static void remove_files(const char *end) /* of three ranks */
     }
 }
 
+static void all_refuse(unsigned ranks, engine_status status)
+{
+    unsigned i;
+    all_members(ranks, 0, 0);
+    for (i = 0; i < ranks; i++)
+        CHECK(members[i].error.status == status && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
+}
+
+/* Something else in the place of a file; and the file again. */
+static void put_aside(const char *path, const char *aside, char what)
+{
+    FILE *f = NULL;
+    CHECK(!rename(path, aside) && (what == 'l' ? !symlink(path, path) : what == 'd' ? !mkdir(path, 0700) : (f = fopen(path, "w")) != NULL), "%s", path);
+    if (f) fputs("cut", f), fclose(f);
+}
+
+static void put_back(const char *path, const char *aside) { CHECK(!remove(path) && !rename(aside, path), "%s", path); }
+
+/* Two ranks, and one alone, go on from the files of three: what one of them cannot read, or does not see, is not taken for nothing. */
+static void fewer_ranks(void)
+{
+    engine_options o = options_of("rank.7", BUDGET);
+    engine_error error;
+    char path[512], aside[512];
+    uint64_t step;
+    unsigned i;
+    engine *e;
+    o.disk = place;
+    e = open_engine(&o);
+    snprintf(path, sizeof path, "%s/rank.2.manifest", place);
+    snprintf(aside, sizeof aside, "%s/aside", place);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 2;
+    for (i = 0; i < 2; i++) {
+        put_aside(path, aside, "df"[i]);
+        all_refuse(2, ENGINE_E_SYSTEM);
+        CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == (i ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM), "%u: %s", i, error.message);
+        put_back(path, aside);
+    }
+    members[1].e->o.disk = "/nowhere";
+    all_refuse(2, ENGINE_E_SYSTEM);
+    members[1].e->o.disk = place;
+    all_members(2, 0, 0);
+    for (i = 0; i < 2; i++) CHECK(!members[i].error.status && members[i].step == 1, "rank %u: %s", i, members[i].error.message);
+    for (i = 0; i < 2; i++) members[i].t.ranks = 3;
+    engine_close(e, ENGINE_REMOVE);
+}
+
 /* A file of the newest step is damaged, and nothing in memory: none goes back by itself, all do when that step's files are gone. */
 static void damaged_file(void)
 {
     static const int disk[3] = { ENGINE_FROM_DISK, ENGINE_FROM_DISK, ENGINE_FROM_DISK };
     disk_manifest files[3];
-    char path[512], byte = 0;
+    char path[512], aside[512], byte = 0;
     unsigned i;
     uint64_t step;
     int fd;
@@ -1104,17 +1154,21 @@ static void damaged_file(void)
     }
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
     burn_letters();
+    snprintf(path, sizeof path, "%s/rank.1-0000000002.bsnap", place);
+    snprintf(aside, sizeof aside, "%s/aside", place);
+    put_aside(path, aside, 'l');
+    all_refuse(3, ENGINE_E_SYSTEM);
+    put_back(path, aside);
     snprintf(path, sizeof path, "%s/rank.0-0000000002.bsnap", place);
     fd = open(path, O_RDWR);
     CHECK(fd >= 0 && pread(fd, &byte, 1, 5000) == 1 && (byte = (char)~byte, pwrite(fd, &byte, 1, 5000) == 1), "%s", path);
     close(fd);
-    all_members(3, 0, 0);
-    for (i = 0; i < 3; i++)
-        CHECK(members[i].error.status == ENGINE_E_DAMAGED && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
+    all_refuse(3, ENGINE_E_DAMAGED);
     CHECK(strstr(heard, "rank.0-0000000002.bsnap"), "%s", heard);
     remove_files("-0000000002.bsnap");
     all_members(3, 0, 0);
     check_members(3, 1, disk);
+    fewer_ranks();
     remove_files("-0000000001.bsnap");
     remove_files(".manifest");
     end_members(3);
@@ -1161,9 +1215,9 @@ static void passing_faults(void)
     for (i = 1; i < 3; i++) { /* a loop of links, a directory */
         snprintf(path, sizeof path, "%s/passing%s", place, made[i]);
         snprintf(aside, sizeof aside, "%s/aside", place);
-        CHECK(!rename(path, aside) && !(i == 1 ? symlink(path, path) : mkdir(path, 0700)), "%s", path);
+        put_aside(path, aside, "ld"[i - 1]);
         REFUSES(engine_recover(e, &step, then.tensors, TENSORS, &error), "passing");
-        CHECK(!remove(path) && !rename(aside, path), "%s", path);
+        put_back(path, aside);
     }
     CHECK(recovered(e) == 2 && engine_last_cost(e)->source == ENGINE_FROM_DISK, "not the newest");
     engine_close(e, ENGINE_REMOVE);
@@ -1259,20 +1313,39 @@ static void hang(void)
     end_members(3);
 }
 
-/* What a rank has may be whole, but cannot be read now: none begins anew. */
-static void unread(void)
+/* What a rank has may be whole, but cannot be read now: none begins anew, none waits, and all can try again. */
+static void partner_cannot_read(void)
 {
     char path[512];
     unsigned i;
     begin_members(3, 24 << 20);
-    for (i = 0; i < 3; i++) members[i].o.disk = place, members[i].o.partner_patience = 1;
+    for (i = 0; i < 3; i++) members[i].o.disk = place;
     snprintf(path, sizeof path, "%s/rank.1.manifest", place);
     CHECK(!mkdir(path, 0700), "%s", path);
-    all_members(3, 0, 0);
-    for (i = 0; i < 3; i++) CHECK(members[i].error.status == ENGINE_E_SYSTEM, "rank %u: %s", i, members[i].error.message);
+    all_refuse(3, ENGINE_E_SYSTEM);
     CHECK(strstr(heard, "rank.1.manifest: cannot be read"), "%s", heard);
     CHECK(!rmdir(path), "%s", path);
+    all_refuse(3, ENGINE_E_NONE);
     end_members(3);
+}
+
+/* A rank that is to send what it keeps of another one has no memory any more: nobody takes that for damage, and all is there the next time. */
+static void starve(void)
+{
+    unsigned i, round;
+    for (round = 0; round < 2; round++) {
+        begin_members(3, 24 << 20);
+        for (i = 0; i < 3; i++) members[i].o.group = round ? 3 : 0;
+        all_members(3, 1, 1);
+        for (i = 0; i < 3; i++) end_member(&members[i], i == 0 ? ENGINE_REMOVE : ENGINE_KEEP), members[i].o.partner_patience = 1;
+        post.starved = 1, post.left = round ? N / 64 + 700 : 0; /* of a group it can still read its own, but not the parity */
+        all_refuse(3, ENGINE_E_SYSTEM);
+        for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP), members[i].o.partner_patience = PATIENCE;
+        burn_letters();
+        all_members(3, 0, 0);
+        check_members(3, 1, NULL);
+        end_members(3);
+    }
 }
 
 /* In a process of its own: what was being sent may be used for ever, so that it is not freed. */
@@ -1288,7 +1361,7 @@ static void in_a_process(void (*what)(void))
 }
 
 static void partner_hangs(void) { in_a_process(hang); }
-static void partner_cannot_read(void) { in_a_process(unread); }
+static void partner_starves(void) { in_a_process(starve); }
 
 /* In copy mode the tensors may change at once; what is there is what they were. */
 static void copied_first(void)
@@ -1509,6 +1582,7 @@ int main(void)
     RUN(left_out);
     RUN(partner_hangs);
     RUN(partner_cannot_read);
+    RUN(partner_starves);
     RUN(late_ranks);
     RUN(copied_first);
     RUN(from_devices);

@@ -1868,26 +1868,26 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
     return 0;
 }
 
-/* Whether all ranks say so, of the same step: 1, 0, or -1 if nothing more will come. */
-static int all_agree(engine *e, uint64_t step, int ok)
+/* Of the same step: ENGINE_OK if all ranks say that, else what one of them says that does not; -1 if nothing more will come. */
+static int all_agree(engine *e, uint64_t step, engine_status status)
 {
     const engine_transport *t = e->o.transport;
     uint64_t *said = (uint64_t *)calloc(2 * (size_t)t->ranks, sizeof *said), *verdict = said;
     unsigned i;
     int agreed;
     if (!said) return e->mover->broken = 1, -1;
-    said[0] = step, said[1] = (uint64_t)ok;
+    said[0] = step, said[1] = (uint64_t)status;
     if (t->rank) {
         if (trade(e, TAG_ASK, 0, said, 16, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, verdict, 8)) return -1;
     } else {
         for (i = 1; i < t->ranks; i++)
             if (trade(e, TAG_ASK, 0, NULL, 0, i, said + 2 * i, 16)) return -1;
-        for (i = 1; i < t->ranks; i++) ok = ok && said[2 * i] == step && said[2 * i + 1];
-        verdict[0] = (uint64_t)ok;
+        for (i = 1; i < t->ranks && !status; i++) status = said[2 * i] == step ? (engine_status)said[2 * i + 1] : ENGINE_E_MISMATCH;
+        verdict[0] = (uint64_t)status;
         for (i = 1; i < t->ranks; i++)
             if (trade(e, TAG_VERDICT, i, verdict, 8, 0, NULL, 0)) return -1;
     }
-    agreed = verdict[0] == 1;
+    agreed = (int)verdict[0];
     free(said);
     return agreed;
 }
@@ -2164,7 +2164,7 @@ static int move(engine *e, snapshot *made)
     if (!(e->o.group ? trade_parity(e, made, v->step, &came, &sent)
                      : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
-        counted = all_agree(e, v->step, made && came.map) == 1;
+        counted = all_agree(e, v->step, made && came.map ? ENGINE_OK : ENGINE_E_NONE) == ENGINE_OK;
         if (counted) {
             set_counted(&e->s, &came);
             set_counted(&e->s, made);
@@ -2450,7 +2450,7 @@ static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_t
     if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
         run_of(e, run);
         if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
-        else if (other.status != ENGINE_E_SYSTEM) other.status = ENGINE_E_NONE;
+        else if (!other.status) other.status = ENGINE_E_NONE;
     }
     if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
     return error->status;
@@ -2460,13 +2460,14 @@ static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_t
 
 enum { NOT_THERE = 3, OFFERS = 2 * OWN_SLOTS + DISK_ENTRIES };
 
+#define UNREAD UINT64_MAX /* of ranks: something cannot be read now, so that it is not known what there is */
+
 /* The steps that a rank has, each plus 1: its own, those of the rank before, those of its files. */
 typedef struct offer {
     uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
 } offer;
 
-/* 1: something cannot be read now, so that it is not known whether it is there. */
-static int make_offer(engine *e, offer *x)
+static void make_offer(engine *e, offer *x)
 {
     const engine_transport *t = e->o.transport;
     disk_manifest m;
@@ -2485,11 +2486,14 @@ static int make_offer(engine *e, offer *x)
         if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) unread = 1;
         snapshot_free(&v);
     }
-    if (!e->o.disk) return unread;
-    if (disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) say(e, "%s", error.message);
+    m.count = 0;
+    if (e->o.disk && disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) {
+        say(e, "%s", error.message);
+        if (error.status == ENGINE_E_SYSTEM) unread = 1;
+    }
     for (i = 0; i < m.count; i++)
         if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
-    return unread || error.status == ENGINE_E_SYSTEM;
+    if (unread) x->other_ranks = UNREAD;
 }
 
 static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
@@ -2515,28 +2519,34 @@ static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t 
     return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead; then where each rank has
- * it from. */
+/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead, or UNREAD; then where each
+ * rank has it from. */
 static void make_plan(const offer *all, const engine *e, uint64_t *plan)
 {
     const unsigned ranks = e->o.transport->ranks;
     unsigned r, i, k;
     memset(plan, 0, (2 + (size_t)ranks) * sizeof *plan);
     for (r = 0; r < ranks; r++) {
-        if (all[r].other_ranks) plan[1] = all[r].other_ranks;
+        if (all[r].other_ranks > plan[1]) plan[1] = all[r].other_ranks;
         for (i = 0; i < OFFERS; i++) {
             if (all[r].steps[i] <= plan[0]) continue;
             for (k = 0; k < ranks && source_of(all, k, e, all[r].steps[i] - 1) != NOT_THERE; k++) continue;
             if (k == ranks) plan[0] = all[r].steps[i];
         }
     }
+    if (plan[1] == UNREAD) plan[0] = 0;
     for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
-    if (!plan[0] && e->o.disk) {
+    if (!plan[0] && plan[1] != UNREAD && e->o.disk) {
         char run[256];
         uint64_t step, others;
         engine_error error;
         run_of(e, run);
-        if (disk_find_all(e->o.disk, run, &step, &others, &error)) return;
+        if (disk_find_all(e->o.disk, run, &step, &others, &error)) {
+            if (error.status == ENGINE_E_NONE) return;
+            say(e, "%s", error.message);
+            plan[1] = UNREAD;
+            return;
+        }
         plan[0] = step + 1;
         plan[1] = others;
         for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
@@ -2545,19 +2555,17 @@ static void make_plan(const offer *all, const engine *e, uint64_t *plan)
     }
 }
 
-/* The plan, the same on all ranks. 1: there is none. */
+/* The plan, the same on all ranks. 1: somebody does not answer. */
 static int agree_on_plan(engine *e, uint64_t *plan)
 {
     const engine_transport *t = e->o.transport;
     const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
     offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
     unsigned i;
-    int failed = 0;
-    if (!all || make_offer(e, all)) {
-        free(all);
-        return e->mover->broken = 1;
-    }
-    if (t->rank) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
+    int failed = !all;
+    if (failed) e->mover->broken = 1;
+    else make_offer(e, all);
+    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
     if (!t->rank && !failed) make_plan(all, e, plan);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
@@ -2565,12 +2573,14 @@ static int agree_on_plan(engine *e, uint64_t *plan)
     return failed;
 }
 
-/* The snapshot of a step in slots from `first` on. */
+/* The snapshot of a step in slots from `first` on. Without memory it is not known whether it is there: then this rank does not answer any more. */
 static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v)
 {
     unsigned i;
     for (i = first; i < first + OWN_SLOTS; i++) {
-        if (!snapshot_open(v, &e->s, i) && v->seal.step == step && v->seal.ranks == e->o.transport->ranks) return 1;
+        const char *wrong = snapshot_open(v, &e->s, i);
+        if (!wrong && v->seal.step == step && v->seal.ranks == e->o.transport->ranks) return 1;
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) e->mover->broken = 1;
         snapshot_free(v);
     }
     return 0;
@@ -2596,7 +2606,7 @@ static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapsho
         if (plan[2 + rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
     if (lost == e->o.group) return 0;
     if (lost == member_of(e)) return take_shares(e, came);
-    if (!find_step(e, 0, step, &own)) return e->mover->broken = 1;
+    if (!parity->map || !find_step(e, 0, step, &own)) return e->mover->broken = 1;
     failed = send_shares(e, &own, parity, lost, sent);
     if (!failed) snapshot_free(&own);
     return failed;
@@ -2614,9 +2624,10 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     memset(&theirs, 0, sizeof theirs);
     snapshot_free(&e->mover->kept);
     if (!plan) return no_memory(error);
-    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or cannot read what it has"); /* plan may still be written to */
+    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* plan may still be written to */
     if (!plan[0]) {
-        if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
+        if (plan[1] == UNREAD) (void)engine_fail(error, ENGINE_E_SYSTEM, "a rank cannot read what there is");
+        else if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
         else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
         free(plan);
         return error->status;
@@ -2628,7 +2639,7 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
     (void)find_step(e, OWN_SLOTS, *step, &theirs);
     if (!(e->o.group ? rebuild(e, plan, *step, &theirs, &came, &sent)
                      : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
-        (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu did not come from the partner", (unsigned long long)*step);
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)*step); /* who has it whole */
         own = came;
         e->cost.fetch_seconds = seconds_since(start);
         start = nanoseconds();
@@ -2640,10 +2651,11 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
             (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
         else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
         e->cost.decode_seconds = seconds_since(start);
-        agreed = all_agree(e, plan[0] - 1, !error->status);
+        if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_SYSTEM; /* but there are files, which rank 0 has seen */
+        agreed = all_agree(e, plan[0] - 1, error->status);
     }
-    if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "another rank does not answer");
-    else if (!agreed && !error->status) (void)engine_fail(error, ENGINE_E_DAMAGED, "another rank could not restore step %llu", (unsigned long long)*step);
+    if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
+    else if (agreed && !error->status) (void)engine_fail(error, (engine_status)agreed, "another rank could not restore step %llu", (unsigned long long)*step);
     free(plan);
     if (error->status) {
         snapshot_free(&own);

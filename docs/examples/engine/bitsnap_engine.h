@@ -160,7 +160,8 @@ void engine_sizes(size_t sizes[3]);
 /* Ends the use of an engine (null: nothing); the segment stays, or goes. */
 void engine_close(engine *e, int remove);
 
-/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend.
+/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend; with a transport, no two
+ * that follow each other may have the same number, as ranks could recover different ones.
  * Any error leaves the snapshots that there were, but for the older one where there were two.
  * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
  * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return. The next call waits
@@ -174,7 +175,7 @@ engine_status engine_wait(engine *e, double patience, engine_error *error);
  * With a transport: from the newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is
  * none, but files of all ranks of another number of them, each tensor from the file that has it. Files are then taken as the manifest
  * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
- * What cannot be read, fetched or stored now, or for want of memory, may be good: that is ENGINE_E_SYSTEM, and nothing older is taken instead.
+ * What cannot be read, fetched or stored now, or for want of memory, may be good: that is ENGINE_E_SYSTEM, of all ranks, and nothing older is taken.
  * Names, dtypes and counts must be those of the snapshot, in any order. After an error the tensors are unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 

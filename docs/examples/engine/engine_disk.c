@@ -280,7 +280,7 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
         while (rank < m.entries[i].ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) &&
                find_entry(&other, m.entries[i].step, m.entries[i].ranks))
             rank++;
-        if (error->status == ENGINE_E_SYSTEM) return error->status;
+        if (error->status && error->status != ENGINE_E_NONE) return error->status; /* what is there is not known */
         if (rank < m.entries[i].ranks) continue;
         *step = m.entries[i].step;
         *ranks = m.entries[i].ranks;

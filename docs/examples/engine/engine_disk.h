@@ -42,7 +42,7 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
 /* The newest step of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the tensors from them, whichever
- * has them. */
+ * has them. ENGINE_E_NONE: there is none; not where a manifest is damaged, or cannot be read. */
 engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error);
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);
