@@ -420,7 +420,7 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
                 close(out.fd), base = NULL;
                 if (!disk_open_sink(&out, w, temporary, error)) (void)engine_good(error), (void)write_object(&out, r, NULL, &x, error);
             }
-            x.base = x.has_base ? base->id : 0;
+            x.base = base && x.has_base ? base->id : 0;
             known = manifest_object(&s.m, x.id);
             if (!error->status && known) x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
             else object_name(&x, object), (void)disk_close_sink(&out, temporary, object_path(&s, object, path), in_store(&s, "objects", objects), step, error);
