@@ -11,9 +11,11 @@ int main(void)
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
-/* Memory that runs out, and a disk that cannot be read, when a test says so. */
+#include <fcntl.h>
+/* Memory that runs out, and a disk that cannot be read, when a test says so; and what was taken of a file system at most. */
 static __thread size_t most_memory = SIZE_MAX; /* of one thread */
 static int disk_fails;
+static off_t most_taken;
 
 static void *some_memory(size_t size) { return size <= most_memory ? malloc(size) : NULL; }
 
@@ -24,11 +26,19 @@ static ssize_t read_some(int fd, void *to, size_t size, off_t at)
     return -1;
 }
 
+static int take_room(int fd, off_t at, off_t size)
+{
+    if (size > most_taken) most_taken = size;
+    return posix_fallocate(fd, at, size);
+}
+
 #define malloc some_memory
+#define posix_fallocate take_room
 #define pread read_some
 #include "docs/examples/engine/bitsnap_engine.c"
 #include "docs/examples/engine/engine_disk.c"
 #undef malloc
+#undef posix_fallocate
 #undef pread
 #include <math.h>
 #include <signal.h>
@@ -1509,6 +1519,7 @@ static void refusals(void)
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_NONE, "%s", error.message);
     o.budget = UINT64_C(1) << 43;
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_SYSTEM && strstr(error.message, "lower the budget"), "%s", error.message);
+    CHECK(most_taken && most_taken < (off_t)o.budget, "all room was taken meanwhile");
     o.delta_percent = 91;
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "percentage"), "%s", error.message);
     o.delta_percent = 0;

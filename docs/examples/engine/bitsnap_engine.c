@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -229,7 +230,8 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
 {
     char temporary[PATH + 24];
     segment_header h;
-    int status;
+    struct statvfs room;
+    int status = 0;
     memset(&h, 0, sizeof h);
     s->chunk_log2 = MOST_LOG2;
     while (s->chunk_log2 > LEAST_LOG2 && budget >> s->chunk_log2 < 1024) s->chunk_log2--;
@@ -243,7 +245,9 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
     unlink(temporary);
     s->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (s->fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    while ((status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) continue;
+    /* trying would take all room that there is from everybody else for that long */
+    if (!fstatvfs(s->fd, &room) && room.f_blocks && (uint64_t)room.f_bavail * room.f_frsize < s->size) status = ENOSPC;
+    while (!status && (status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) status = 0;
     if (status) {
         (void)engine_fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
                    (unsigned long long)s->size, strerror(status));
