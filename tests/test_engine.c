@@ -12,10 +12,10 @@ int main(void)
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
 #include <fcntl.h>
-/* Memory that runs out, and a disk that cannot be read, when a test says so; and what was taken of a file system at most. */
-static __thread size_t most_memory = SIZE_MAX; /* of one thread */
+/* Memory of one thread that runs out, and a disk that cannot be read, when a test says so; and what a thread took of a file system at most. */
+static __thread size_t most_memory = SIZE_MAX;
 static int disk_fails;
-static off_t most_taken;
+static __thread off_t most_taken;
 
 static void *some_memory(size_t size) { return size <= most_memory ? malloc(size) : NULL; }
 
