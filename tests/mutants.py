@@ -409,7 +409,7 @@ def main():
     for header in HEADERS:
         all_here = [m for m in mutants if m.header is header]
         reasons = read_reasons(header)
-        count = arguments.count and (arguments.count if not header.programs else arguments.count // 12)  # each takes seconds
+        count = arguments.count and (arguments.count if not header.programs else max(1, arguments.count // 12))  # each takes seconds
         chosen = choose(arguments, all_here, reasons, seed, count)
         gone = set(reasons) - {m.line() for m in all_here}
         unexamined = [line for line in reasons if reasons[line].startswith(UNEXAMINED)]
