@@ -2852,7 +2852,6 @@ BSN_T_KERNEL void BSN_T(window16)(uint32_t h[16], const uint8_t *list, size_t n,
                 four[p][i] = BSN_T(carry)(&low[p][1], y, z);
             }
         }
-        BSN_UNROLL
         for (p = 0; p < 2; p++) {
             const BSN_T(v) y = BSN_T(carry)(&low[p][2], four[p][0], four[p][1]);
             const BSN_T(v) z = BSN_T(carry)(&low[p][3], y, BSN_T(carry)(&low[p][2], four[p][2], four[p][3]));
