@@ -17,7 +17,7 @@ Which code: all functions that the entry points of a header reach, but for some 
 not reached: tests/test_kernels.c compares them with each other; nor are header texts: tests/test_safetensors.c has the rules of the
 reference.
 
---count: so many of each header (of the engine's sources a twelfth), by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
+--count: so many of each header (of the engine's sources a twelfth, but one at least), by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
 names all, runs none; --write: brings the lists up to date, where new lines are "not examined yet".
 """
 import argparse

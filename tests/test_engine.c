@@ -8,10 +8,10 @@ int main(void)
 }
 #else
 #include <errno.h>
+#include <fcntl.h>
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
-#include <fcntl.h>
 /* Memory of one thread that runs out, and a disk that cannot be read, when a test says so; and what a thread took of a file system at most. */
 static __thread size_t most_memory = SIZE_MAX;
 static int disk_fails;

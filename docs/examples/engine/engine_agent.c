@@ -195,6 +195,7 @@ static int write_newest(agent *a)
     const engine_status status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
     if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message)) tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
     if (status) return 0;
+    *a->told = 0;
     if (a->sequence > before + 1 && a->o.every == 1 && before) {
         a->skipped += a->sequence - before - 1;
         tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
