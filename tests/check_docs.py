@@ -87,14 +87,20 @@ for document in documents:
             bad.append("#" + target)
     report(not bad, f"{document}: links", ", ".join(bad))
 
-whole = read("bench/results/cli.md")
-rows = re.findall(r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$", read("README.md"), re.M)
-bad = [r for r in rows + re.findall(r"commit \w+, cc", read("README.md")) if r not in whole]
-report(len(rows) > 5 and not bad, "the first tables of README.md are rows of bench/results/cli.md", " ".join(bad))
-
-models = read("bench/results/models.md")
-rows = re.findall(r"^\| (?:bitsnap|zipnn|openzl|zstd)[^\n]*\) \|$", read("README.md"), re.M)
-report(len(rows) == 8 and all(r in models for r in rows), "the tables of published models in README.md are rows of bench/results/models.md")
+# the rows of tables that a result file keeps are that file's
+whole, shown = read("bench/results/cli.md"), {d: read(d) for d in ("README.md", "docs/PERFORMANCE.md")}
+for result, pattern, rows in (("cli.md", r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$|commit \w+, cc", {"README.md": 2, "docs/PERFORMANCE.md": 8}),
+                              ("models.md", r"^\| (?:bitsnap|zipnn|openzl|zstd)[^\n]*\) \|$", {"README.md": 4, "docs/PERFORMANCE.md": 8}),
+                              ("kinds.md", r"^\| \w+_\w+ \|(?: [0-9.]+ \|){7}$", {"docs/PERFORMANCE.md": 11})):
+    kept = read("bench/results/" + result)
+    for document, least in rows.items():
+        found = [r[0] for r in re.finditer(pattern, shown[document], re.M)]
+        bad = [r for r in found if r not in kept]
+        report(len(found) >= least and not bad, f"{document}: rows of bench/results/{result}", " ".join(bad))
+kinds = {kind: cells for kind, *cells in re.findall(r"^\| (\w+) \| (\S+) \| \S+ \| \S+ \| (\S+) \| (\S+) \| (\S+) \| \S+ \|$", read("bench/results/kinds.md"), re.M)}
+rows = re.findall(r"^\| ([^|\n]+) \| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \| ([0-9.]+) \|$", shown["README.md"], re.M)
+bad = [name for name, *cells in rows if cells not in kinds.values()]
+report(len(rows) >= 4 and not bad, "README.md: its kinds of files are rows of bench/results/kinds.md", " ".join(bad))
 
 measured = re.findall(r"^\| [^|\n]+ \| (\d+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| [^|\n]+ \|$", read("docs/SCALE.md"), re.M)
 bad = []
@@ -139,10 +145,10 @@ bad = [n for n in sorted(names) if f"`{n}`" not in text]
 bad += [n for cell in re.findall(r"^\|([^|]*)\|", text, re.M) for n in re.findall(r"`(\w+)`", cell) if n not in names]
 report(len(names) > 70 and not bad, "docs/TOOL.md has every member of the tool's JSON", ", ".join(bad))
 
-# the table of deltas in README.md: the figures of the study
+# the table of deltas in PERFORMANCE.md: the figures of the study
 figures = [l.split("\t") for l in read("bench/results/study-pairs.tsv").split("\n") if l and l[0] != "#"]
 figures = {(r["from"], r["to"]): r for r in (dict(zip(figures[0], row)) for row in figures[1:])}
-shown = re.findall(r"^\| (\w+) (\w+) -> (\w+) \| ([\d.]+) % \|(.*)\|$", read("README.md"), re.M)
+shown = re.findall(r"^\| (\w+) (\w+) -> (\w+) \| ([\d.]+) % \|(.*)\|$", read("docs/PERFORMANCE.md"), re.M)
 bad = []
 for dtype, base, to, changed, cells in shown:
     prefix = "master" if dtype == "fp32" else dtype
@@ -152,7 +158,7 @@ for dtype, base, to, changed, cells in shown:
         wanted += zip(cells.split("|"), (float(row[f]) for f in ("mask", "xor-huffman", "xor-zstd-19", "default", "best", "self")))
     if len(wanted) != 7 or any(f"{value:.{len(text.strip().partition('.')[2])}f}" != text.strip() for text, value in wanted):
         bad.append(f"{dtype} {base} -> {to}")
-report(len(shown) >= 8 and not bad, "README.md: the table of deltas is that of bench/results/study-pairs.tsv", ", ".join(bad))
+report(len(shown) >= 8 and not bad, "docs/PERFORMANCE.md: the table of deltas is that of bench/results/study-pairs.tsv", ", ".join(bad))
 
 # section 10: the bytes of the dump, and what the codec makes of the elements
 section = form[form.index("## 10."):form.index("## 11.")]
