@@ -4,7 +4,27 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray_like, ensure_ndarray
 
 from . import _level, compress, decompress, decompress_into, info
-from ._arrays import dtype_name
+from ._arrays import NAMES
+from .files import _width
+
+
+def check_options(level, dtype):
+    if _level(level) not in range(4):
+        raise ValueError(f"{level} is no level; levels are fast, default and best, or 0 to 3")
+    if dtype is not None and dtype not in NAMES.values():
+        raise ValueError(f'"{dtype}" is no dtype of .safetensors files, as BF16 and F32 are')
+
+
+def coded_as(dtype, chosen=None):
+    """The name of the elements that arrays of a numpy dtype are coded as. Arrays without such a name (structures, strings, dates, elements
+    in the byte order of other machines) are coded as integers of their width, or as bytes: decoding gives back the same bytes."""
+    if dtype.hasobject:
+        raise TypeError(f"arrays of {dtype} hold references, which are not stored: encode them first, as the filter VLenUTF8 of "
+                        "numcodecs does (Zarr's version 2), or leave them to Zarr's own serializer (version 3)")
+    if chosen is not None:
+        return chosen
+    name = NAMES.get(str(dtype)) if dtype.isnative else None
+    return name or {2: "U16", 4: "U32", 8: "U64"}.get(dtype.itemsize, "U8")
 
 
 class Bitsnap(Codec):
@@ -13,19 +33,28 @@ class Bitsnap(Codec):
     codec_id = "bitsnap"
 
     def __init__(self, level="default", dtype=None):
-        _level(level)
+        check_options(level, dtype)
         self.level = level
         self.dtype = dtype
 
     def encode(self, buf):
-        array = numpy.ascontiguousarray(ensure_ndarray(buf))
-        return compress(array, self.dtype or dtype_name(array), level=self.level, columns=0)
+        """The elements in the order of memory, which is what Zarr's order="F" relies on. decode() gives the same bytes."""
+        array = ensure_ndarray(buf)
+        name = coded_as(array.dtype, self.dtype)
+        if not array.flags.forc:
+            raise ValueError(f"an array of {array.dtype} and shape {array.shape} whose elements do not follow each other in memory: copy it "
+                             "first, as numpy.ascontiguousarray does")
+        if array.nbytes % _width(name):
+            raise ValueError(f"{array.nbytes} bytes of {array.dtype} are no elements of {name}: give the codec another dtype, or none")
+        return compress(ensure_contiguous_ndarray_like(array), name, level=self.level, columns=0)
 
     def decode(self, buf, out=None):
         frame = ensure_contiguous_ndarray_like(buf)
         if out is None:
             return decompress(frame)
-        flat = ensure_contiguous_ndarray_like(out).reshape(-1).view("uint8")
-        if info(frame)["count"]:
-            decompress_into(frame, flat)
+        memory, found = ensure_contiguous_ndarray_like(out).view("uint8"), info(frame)
+        if memory.nbytes != found["count"] * _width(found["dtype"]):
+            raise ValueError(f"out has {memory.nbytes} bytes, the elements have {found['count'] * _width(found['dtype'])}")
+        if memory.nbytes:
+            decompress_into(frame, memory)
         return out

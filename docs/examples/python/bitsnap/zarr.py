@@ -10,8 +10,9 @@ import numpy
 from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
 from zarr.core.common import parse_named_configuration
 
-from . import LEVELS, compress, decompress_into, info
-from ._arrays import NAMES, dtype_name
+from . import compress, decompress_into, info
+from .files import _width
+from .numcodecs import check_options, coded_as
 
 
 @dataclass(frozen=True)
@@ -21,10 +22,19 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
     is_fixed_size = False
 
     def __post_init__(self):
-        if self.level not in LEVELS:
-            raise ValueError(f'"{self.level}" is no level; levels are {", ".join(LEVELS)}')
-        if self.dtype is not None and self.dtype not in NAMES.values():
-            raise ValueError(f'"{self.dtype}" is no dtype of .safetensors files, as BF16 and F32 are')
+        check_options(self.level, self.dtype)
+
+    def evolve_from_array_spec(self, array_spec):
+        """Refuses arrays that the codec cannot give back. Zarr asks when it makes and when it opens an array, before anything is stored."""
+        self._name(array_spec.dtype.to_native_dtype())
+        return self
+
+    def _name(self, dtype):
+        name = coded_as(dtype, self.dtype)
+        if dtype.itemsize % _width(name):
+            raise ValueError(f"elements of {dtype}, {dtype.itemsize} bytes each, are not whole elements of {name}, the codec's dtype: give it "
+                             "another one, or none")
+        return name
 
     @classmethod
     def from_dict(cls, data):
@@ -40,7 +50,7 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
     def _encode_sync(self, chunk_array, chunk_spec):
         array = numpy.ascontiguousarray(chunk_array.as_numpy_array())
         array = array.astype(array.dtype.newbyteorder("="), copy=False)
-        frame = compress(array, self.dtype or dtype_name(array), level=self.level, columns=0)
+        frame = compress(array, self._name(array.dtype), level=self.level, columns=0)
         return chunk_spec.prototype.buffer.from_bytes(frame)
 
     def _decode_sync(self, chunk_bytes, chunk_spec):
@@ -51,12 +61,13 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
         frame = chunk_bytes.as_numpy_array()
         shape = (rows, *chunk_spec.shape[1:]) if chunk_spec.shape else ()
         array = numpy.empty(shape, chunk_spec.dtype.to_native_dtype().newbyteorder("="))
-        count = info(frame)["count"]
-        if count != numpy.prod(chunk_spec.shape, dtype=object):
-            raise ValueError(f"a frame of {count} elements in a chunk of shape {chunk_spec.shape}")
-        width = int(numpy.prod(chunk_spec.shape[1:], dtype=numpy.int64))
-        if rows and width:
-            decompress_into(frame, array, first=first * width, count=rows * width)
+        found, size = info(frame), array.itemsize
+        width = _width(found["dtype"])  # several elements of a frame make one of the array: a complex number is two floats
+        if found["count"] * width != numpy.prod(chunk_spec.shape, dtype=object) * size or not width or size % width:
+            raise ValueError(f"a frame of {found['count']} elements of {found['dtype']} in a chunk of shape {chunk_spec.shape} and {array.dtype}")
+        row = int(numpy.prod(chunk_spec.shape[1:], dtype=numpy.int64)) * size // width
+        if rows and row:
+            decompress_into(frame, array, first=first * row, count=rows * row)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
 
     async def _encode_single(self, chunk_array, chunk_spec):
