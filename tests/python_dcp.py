@@ -1,6 +1,8 @@
 """Tests of bitsnap.dcp, where it is installed: python_dcp.py TRAIN README [TEST ...], with docs/examples/python/train/fsdp.py. By check_python.sh."""
+import contextlib
 import importlib.util
 import io
+import json
 import logging
 import multiprocessing
 import os
@@ -13,7 +15,8 @@ import bitsnap
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
-from bitsnap.dcp import CHECKPOINT, BitsnapReader, BitsnapWriter, Stored, certificates
+from bitsnap import files
+from bitsnap.dcp import CHECKPOINT, BitsnapReader, BitsnapWriter, Stored, _saved, certificates
 from bitsnap.stream import BitsnapTransform
 from python_checks import elsewhere, refused, run, run_blocks
 from torch.distributed.checkpoint.api import CheckpointException
@@ -58,6 +61,11 @@ def states():
     refused((Exception, CheckpointException), "No such file", loaded, "absent")
 
 
+class Odd:
+    def __init__(self):
+        self.x = 3
+
+
 def objects():
     odd = {"set": {1, 2}, "nan": float("nan"), "big": 1 << 70, "list": [1, [2.5, None]], "size": torch.Size((1, 2)), "bytes": b"ab", "ordered": {"a": {}}, "tensors": [[torch.ones(3)]]}
     dcp.save(odd, storage_writer=BitsnapWriter("odd"))
@@ -68,12 +76,21 @@ def objects():
     assert str(into) == str(odd)
     refused((Exception, CheckpointException), "code is not stored", dcp.save, {"f": print}, storage_writer=BitsnapWriter("code"))
     assert not os.path.exists("code/" + CHECKPOINT)
-    evil = pickle.dumps(print)  # in the place of an object
     with bitsnap.safe_open("odd/rank-0.bsnap") as f:
-        tensors = {name: f.get_tensor(name) for name in f.keys()}
-    tensors["set"] = torch.frombuffer(bytearray(evil), dtype=torch.uint8)
-    bitsnap.torch.save_file(tensors, "odd/rank-0.bsnap")
-    refused((Exception, CheckpointException), "set is no object", dcp.load, {"set": set()}, storage_reader=BitsnapReader("odd"))
+        tensors, metadata = {name: f.get_tensor(name) for name in f.keys()}, f.metadata()
+    for evil, text in ((pickle.dumps(print), "set cannot be read without running code"), (bytes(_saved(Odd()).getbuffer()), "set holds __main__.Odd and cannot be read")):
+        tensors["set"] = torch.frombuffer(bytearray(evil), dtype=torch.uint8)
+        bitsnap.torch.save_file(tensors, "odd/rank-0.bsnap", metadata)
+        refused((Exception, CheckpointException), text, dcp.load, {"set": set()}, storage_reader=BitsnapReader("odd"))
+    text = "odd holds __main__.Odd and cannot be read without running code: keep tensors, numbers, strings, lists and dictionaries of it, or call torch.serialization.add_safe_globals([__main__.Odd])"
+    refused((Exception, CheckpointException), text, dcp.save, {"odd": Odd()}, storage_writer=BitsnapWriter("type"))
+    with torch.serialization.safe_globals([Odd]):
+        dcp.save({"odd": Odd()}, storage_writer=BitsnapWriter("type"))
+        into = {"odd": None}
+        dcp.load(into, storage_reader=BitsnapReader("type"))
+    assert into["odd"].x == 3
+    into = {"odd": None}
+    refused((Exception, CheckpointException), "add_safe_globals([__main__.Odd])", dcp.load, into, storage_reader=BitsnapReader("type"))
 
 
 def deltas():
@@ -182,6 +199,210 @@ def damage():
         refused(ValueError, CHECKPOINT, BitsnapReader("bad").read_metadata)
 
 
+def broken_checkpoints(*changes):
+    """Copies of "whole" in which the JSON of checkpoint.bsnap is changed."""
+    with bitsnap.safe_open("whole/" + CHECKPOINT) as f:
+        text = f.metadata()["bitsnap.dcp"]
+    for i, change in enumerate(changes):
+        shutil.copytree("whole", f"whole-{i}")
+        whole = json.loads(text)
+        change(whole)
+        bitsnap.torch.save_file({}, f"whole-{i}/{CHECKPOINT}", {"bitsnap.dcp": json.dumps(whole)})
+        yield f"whole-{i}"
+
+
+def warned(function, *args, **named):
+    """What a call warns of."""
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        function(*args, **named)
+    return [str(x.message) for x in found if os.path.basename(x.filename) == "dcp.py"]
+
+
+def conversions():
+    """Elements become those of another kind as torch converts them, and it is said; shapes and dtypes are compared."""
+    dcp.save({"i": torch.arange(5), "f": torch.arange(5) / 2, "h": torch.ones(4, 3).half()}, storage_writer=BitsnapWriter("whole"))
+    into = {"i": torch.zeros(5), "f": torch.zeros(5, dtype=torch.int32), "h": torch.zeros(4, 3)}
+    found = warned(dcp.load, into, storage_reader=BitsnapReader("whole"))
+    assert sorted(x.split(",")[0] for x in found) == ["f is stored as torch.float32 and is converted to torch.int32", "i is stored as torch.int64 and is converted to torch.float32"], found
+    assert into["i"].tolist() == [0, 1, 2, 3, 4] and into["f"].tolist() == [0, 0, 1, 1, 2] and into["h"].sum() == 12
+    assert len(warned(dcp.load, {"i": torch.zeros(5, dtype=torch.int8)}, storage_reader=BitsnapReader("whole"))) == 1
+    for shape in ((3, 4), (4, 2), (12,)):
+        refused((Exception, CheckpointException), "Size mismatch", dcp.load, {"h": torch.zeros(shape)}, storage_reader=BitsnapReader("whole"))
+
+    def other_dtype(whole):
+        whole["state"]["i"][0] = "float64"
+
+    def other_shape(whole):
+        whole["state"]["h"][1:] = [[3, 4], False, [[[0, 0], [3, 4]]]]
+
+    def no_ids(whole):
+        del whole["saves"]
+
+    def few_ids(whole):
+        whole["saves"] = []
+
+    *wrong, old, few = broken_checkpoints(other_dtype, other_shape, no_ids, few_ids)
+    for path, into, text in zip(wrong, ({"i": torch.zeros(5)}, {"h": torch.zeros(3, 4)}), ("i is I64 of [5] in its file; the checkpoint says F64 of [5]", "h is F16 of [4, 3] in its file")):
+        refused((Exception, CheckpointException), text, dcp.load, into, storage_reader=BitsnapReader(path))
+    found = warned(dcp.load, {"h": torch.zeros(4, 3)}, storage_reader=BitsnapReader(old))
+    assert len(found) == 1 and "saved by 1.0.0-rc1, which gave saves no ids" in found[0], found
+    dcp.save({"h": torch.ones(4, 3)}, storage_writer=BitsnapWriter("newer", base=old))
+    assert warned(dcp.load, {"h": torch.zeros(4, 3)}, storage_reader=BitsnapReader("newer")) == []
+    refused((Exception, CheckpointException), "is damaged", dcp.load, {"h": torch.zeros(4, 3)}, storage_reader=BitsnapReader(few))
+
+
+def save_of(path):
+    with bitsnap.safe_open(path + "/" + CHECKPOINT) as f:
+        return json.loads(f.metadata()["bitsnap.dcp"])["saves"][-1]
+
+
+def saves_that_mix():
+    """A file of another save is refused, with both names; a base that is another is passed over."""
+    steps = []
+    for i in range(3):
+        a = state()
+        a["model"]["w"] += i
+        steps.append(a)
+        dcp.save(a, storage_writer=BitsnapWriter(f"mix-{i}", base=f"mix-{i - 1}"))
+    dcp.save(steps[0], storage_writer=BitsnapWriter("alike"))
+    text = f"mix-0/rank-0.bsnap is of the save {save_of('alike')}; the checkpoint in mix-0 is of the save {save_of('mix-0')}"
+    shutil.copy("mix-0/rank-0.bsnap", "kept")
+    shutil.copy("alike/rank-0.bsnap", "mix-0/rank-0.bsnap")  # its contents are the same, so nothing else shows it
+    refused((Exception, CheckpointException), text, loaded, "mix-0")
+    refused((Exception, CheckpointException), "rank-0.bsnap is of the save", loaded, "mix-2")
+    found = warned(dcp.save, steps[0], storage_writer=BitsnapWriter("alone", base="mix-0"))
+    assert len(found) == 1 and "rank-0.bsnap is written without a base: " in found[0] and same(loaded("alone"), steps[0]), found
+    shutil.copy("kept", "mix-0/rank-0.bsnap")
+    assert same(loaded("mix-2"), steps[2])
+    with bitsnap.safe_open("mix-0/rank-0.bsnap") as f:
+        bitsnap.torch.save_file({name: f.get_tensor(name) for name in f.keys()}, "mix-0/rank-0.bsnap")
+    refused((Exception, CheckpointException), "mix-0/rank-0.bsnap has no id of a save", loaded, "mix-0")
+    shutil.copy("kept", "mix-0/rank-0.bsnap")
+    assert files.open_file("mix-1/rank-0.bsnap", "mix-0/rank-0.bsnap").bases == ["rank-0 of mix-0"]
+    os.mkdir("a\\b")
+    shutil.copy("mix-1/rank-0.bsnap", "alike/rank-0.bsnap")
+    refused((Exception, CheckpointException), "alike/rank-0.bsnap is a delta, but the checkpoint names no base", loaded, "alike")
+    os.rename("mix-0", "a\\b/away")
+    refused((Exception, CheckpointException), "mix-1/rank-0.bsnap is a delta and needs ", loaded, "mix-1")
+    refused((Exception, CheckpointException), "mix-0/rank-0.bsnap, which is not there: put that folder back where it was", loaded, "mix-2")
+    dcp.save(steps[0], storage_writer=BitsnapWriter("c\\d"))
+    dcp.save(steps[1], storage_writer=BitsnapWriter("of-odd", base="c\\d"))
+    assert same(loaded("of-odd"), steps[1])
+
+
+class Killed(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def killed(at, before):
+    """In this process: at the rename of that number, before it or after it. No handler of the package can mend what has happened by then."""
+    replace, count = os.replace, 0
+
+    def stop(source, target):
+        nonlocal count
+        count += 1
+        if count != at:
+            return replace(source, target)
+        if not before:
+            replace(source, target)
+        raise Killed
+
+    os.replace = stop
+    try:
+        yield
+    finally:
+        os.replace = replace
+
+
+def killed_at_each_rename():
+    """Whatever was renamed: there is no checkpoint or a whole one, and the next save is whole."""
+    old, a = state(), state()
+    a["model"]["w"] += 1
+    dcp.save(old, storage_writer=BitsnapWriter("kill-base"))
+    for at in (1, 2):
+        for before in (True, False):
+            path, base = f"kill-{at}-{before}", "kill-base" if at == 1 else None
+            with killed(at, before):
+                refused((Killed, CheckpointException), "", dcp.save, old, storage_writer=BitsnapWriter(path, base=base))
+            if (at, before) == (2, False):
+                assert same(loaded(path), old)
+                refused((Exception, CheckpointException), "has a checkpoint already", dcp.save, a, storage_writer=BitsnapWriter(path))
+                continue
+            refused((Exception, CheckpointException), "No such file", loaded, path)
+            if at == 2:
+                os.rename(path + "/rank-0.bsnap", path + "/rank-7.bsnap")  # as if there had been more ranks
+            found = warned(dcp.save, a, storage_writer=BitsnapWriter(path, base=base))
+            assert same(loaded(path), a) and sorted(os.listdir(path)) == [CHECKPOINT, "rank-0.bsnap"], os.listdir(path)
+            assert len(found) == (at == 2) and all("earlier save that did not end: rank-7.bsnap" in x for x in found), found
+
+
+def what_is_not_removed():
+    """A file of a save that did not end stays where it is another's, or where it cannot be told."""
+    a = state()
+    dcp.save(a, storage_writer=BitsnapWriter("elsewhere"))
+    with killed(2, True):
+        refused((Killed, CheckpointException), "", dcp.save, a, storage_writer=BitsnapWriter("stays"))
+    os.rename("stays/rank-0.bsnap", "stays/rank-1.bsnap")
+    shutil.copy("elsewhere/rank-0.bsnap", "stays/rank-2.bsnap")
+    os.symlink("rank-1.bsnap", "stays/rank-3.bsnap")
+    for name in ("rank-4.bsnap", "rank-x.bsnap", "notes"):
+        with open("stays/" + name, "wb") as f:
+            f.write(b"notes")
+    before, os.geteuid = os.geteuid, lambda: -1
+    with killed(2, True):
+        refused((Killed, CheckpointException), "", dcp.save, a, storage_writer=BitsnapWriter("stays"))
+    try:
+        found = warned(dcp.save, a, storage_writer=BitsnapWriter("stays"))
+    finally:
+        os.geteuid = before
+    assert "did not end: rank-1.bsnap, rank-2.bsnap, rank-3.bsnap, rank-4.bsnap;" in found[0], found
+    assert [x.split()[0] for x in found[1:]] == [f"stays/rank-{i}.bsnap" for i in (1, 2, 3, 4)] and len(os.listdir("stays")) == 8, found
+    os.unlink("stays/" + CHECKPOINT)
+    found = warned(dcp.save, a, storage_writer=BitsnapWriter("stays"))
+    assert [x.split()[0] for x in found[1:]] == [f"stays/rank-{i}.bsnap" for i in (2, 3, 4)] and len(os.listdir("stays")) == 7, found
+    assert same(loaded("stays"), a)
+
+
+def two_ranks(rank, ranks, o, result):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(o.store, ranks), rank=rank, world_size=ranks)
+
+    def of(step):
+        return {f"w{i}": torch.full((100,), float(step * 10 + i)) for i in range(ranks) if i == rank}
+
+    def load(path):
+        into = of(0)
+        try:
+            dcp.load(into, storage_reader=BitsnapReader(path))
+        except CheckpointException as error:
+            return str(error)
+        return into[f"w{rank}"][0].item()
+
+    for step in (1, 2):
+        dcp.save(of(step), storage_writer=BitsnapWriter(f"two-{step}", base="two-1"))
+    before = load("two-2")
+    dist.barrier()
+    if rank == 0:
+        shutil.copy("two-1/rank-1.bsnap", "two-2/rank-1.bsnap")
+    dist.barrier()
+    after = load("two-2")
+    with killed(2 if rank == 0 else 1, rank == 0):  # the coordinator before it commits, the other after its file
+        refused(CheckpointException, "", dcp.save, of(3), storage_writer=BitsnapWriter("two-3", base="two-1"))
+    assert before == 20 + rank and "two-2/rank-1.bsnap is of the save" in after and "two-2/rank-1.bsnap is a delta" not in after, (before, after)
+    dist.barrier()
+    if rank == 0:
+        result.put(sorted(os.listdir("two-3")))
+
+
+def ranks_of_two_saves():
+    """One rank's file of another step is refused on all ranks. What a save of two ranks leaves is gone after one of one rank."""
+    assert train.run(train.options(["."]), two_ranks) == ["rank-0.bsnap", "rank-1.bsnap"]
+    found = warned(dcp.save, {"w": torch.ones(3)}, storage_writer=BitsnapWriter("two-3", base="two-1"))
+    assert sorted(os.listdir("two-3")) == [CHECKPOINT, "rank-0.bsnap"] and len(found) == 1 and "did not end: rank-1.bsnap" in found[0], found
+
+
 def stock_files():
     a = state()
     registry = ExtensionRegistry()
@@ -250,6 +471,7 @@ def in_another_process():
 
 
 def megatron_rank(rank, ranks, o, result):
+    from bitsnap import megatron as megatron_module
     from bitsnap.megatron import SaveStrategy
     from megatron.core import parallel_state
     from megatron.core.dist_checkpointing import load, load_tensors_metadata, mapping, save
@@ -282,6 +504,16 @@ def megatron_rank(rank, ranks, o, result):
         process.start()  # as its queues do, which need CUDA
         process.join()
         dist.barrier()
+        if rank == 0:  # what another save left in the place of these results is refused
+            results = megatron_module._results(writer, plan)
+            os.rename(results, "kept-results")
+            with open(results, "w") as f:
+                json.dump(["other", []], f)
+        refused(CheckpointException, "is of the save other, not of", request.finalize_fns[0])
+        dist.barrier()
+        if rank == 0:
+            os.replace("kept-results", results)
+        dist.barrier()
         for finish in request.finalize_fns:
             finish()
     else:
@@ -294,6 +526,11 @@ def megatron_rank(rank, ranks, o, result):
     assert all(torch.equal(p, w) for p, w in zip(model.parameters(), wanted)) and len(wanted) > 20
     assert again["rng"]["path"] == "megatron-2" and torch.equal(again["rng"]["x"], torch.ones(3)) and again["iteration"] == 7
     assert load_tensors_metadata("megatron-1")["decoder.final_layernorm.bias"].global_shape == (64,)
+    bias = "decoder.final_layernorm.bias"
+    wrong = {"x": mapping.ShardedTensor.from_rank_offsets(bias, torch.zeros(65), replica_id=rank)}
+    refused((Exception, CheckpointException), "Global shape mismatch", load, wrong, "megatron-2")
+    other = {"x": mapping.ShardedTensor.from_rank_offsets(bias, torch.zeros(64, dtype=torch.int32), replica_id=rank)}
+    assert f"{bias} is stored as torch.float32 and is converted to torch.int32" in " ".join(warned(load, other, "megatron-2"))
     dist.barrier()
     if rank == 0:
         result.put(sorted(os.listdir("megatron-2")))
@@ -320,5 +557,6 @@ if __name__ == "__main__":  # processes are spawned
     sys.modules["fsdp"] = train
     spec.loader.exec_module(train)
     elsewhere()
-    every = [training, in_another_process, states, objects, deltas, lossy, parts, damage, stock_files, megatron, the_readme]
+    every = [training, in_another_process, states, objects, deltas, lossy, parts, damage, conversions, saves_that_mix, killed_at_each_rename, what_is_not_removed,
+             ranks_of_two_saves, stock_files, megatron, the_readme]
     sys.exit(run("dcp", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

@@ -4,8 +4,8 @@
     dcp.load(state, storage_reader=BitsnapReader("step-20"))                         # on any number of ranks
 
 A checkpoint is a directory: rank-0.bsnap, rank-1.bsnap, ... with the tensors, and checkpoint.bsnap, which says where each chunk is, and is
-written last: without it there is no checkpoint. Nothing in these files is pickled but objects that JSON does not have; these are read as
-torch.load(weights_only=True) reads them.
+written last: without it there is no checkpoint. Every save has an id, which each of its files holds, so a file of another save is refused.
+Nothing in these files is pickled but objects that JSON does not have; these are read as torch.load(weights_only=True) reads them.
 """
 import contextlib
 import dataclasses
@@ -14,6 +14,10 @@ import io
 import json
 import os
 import pickle
+import re
+import secrets
+import stat
+import warnings
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
@@ -21,12 +25,13 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _level, compress, decompress_into, files, info
+from . import _core, _level, compress, decompress_into, files, info
 from ._arrays import NAMES, dtype_name, flat
 from .torch import _give, _take, new
 
 CHECKPOINT = "checkpoint.bsnap"
-_KEY = "bitsnap.dcp"  # in its metadata
+_KEY = "bitsnap.dcp"        # in its metadata
+_SAVE = "bitsnap.dcp.save"  # in the metadata of a rank's file: the id of the save
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +77,46 @@ class _Chunk:
         return flat(self._planner.resolve_data(self._item).detach().to("cpu").contiguous())
 
 
+class OtherSave(ValueError):
+    """A file of another save than the checkpoint names."""
+
+
+def _directory_id(path):
+    """The first part of the id of every save into a directory, wherever its links lead."""
+    return f"{_core.hash(os.fsencode(os.path.realpath(path))):016x}"
+
+
+def _open(file, chain, threads=1):
+    """The file of that name in the last of [(directory, id of its save or None), ...]. Each may be a delta against the one before it."""
+    *older, (directory, save) = chain
+    path = os.path.join(directory, file)
+    with files._place(path), open(path, "rb") as f:
+        opened = _core.File(f.fileno(), (), 1 if older else threads, _base_name(path))
+        if opened.kind == "delta":
+            if not older:
+                raise OtherSave(f"{path} is a delta, but the checkpoint names no base: it was left there by another save")
+            try:
+                opened = _core.File(f.fileno(), [_open(file, older)], threads, _base_name(path))
+            except FileNotFoundError as error:
+                raise FileNotFoundError(error.errno, f"{path} is a delta and needs {error.filename}, which is not there: put that folder "
+                                        "back where it was", error.filename) from None
+        found = _save_id(opened)
+    if save is not None and found != save:
+        raise OtherSave(f"{path} {'is of the save ' + str(found) if found else 'has no id of a save'}; the checkpoint in {directory} is of the "
+                        f"save {save}: restore the file that belongs to it, or load another checkpoint")
+    return opened
+
+
+def _base_name(path):
+    """What a delta calls the file that it is against. Every rank has such a file in every folder, so the folder is part of the name."""
+    directory, file = os.path.split(os.path.realpath(path))
+    return f"{file.removesuffix('.bsnap')} of {os.path.basename(directory)}".replace("\\", "?")  # which no name may have
+
+
+def _save_id(file):
+    return json.loads(file.metadata() or "{}").get(_SAVE)
+
+
 class BitsnapWriter(StorageWriter):
     """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
     it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
@@ -81,7 +126,7 @@ class BitsnapWriter(StorageWriter):
     def __init__(self, path=None, *, base=None, anchor=10, bounds=None, level="default", threads=1):
         _level(level)
         self.path, self._base, self._anchor, self._bounds = path, base, anchor, bounds or {}
-        self._level, self._threads, self._chain = level, threads, []
+        self._level, self._threads, self._chain, self._left = level, threads, [], {}
 
     checkpoint_id = property(lambda self: self.path)
 
@@ -108,13 +153,43 @@ class BitsnapWriter(StorageWriter):
         self._chain = []
         if self._base is not None and os.path.exists(os.path.join(self._base, CHECKPOINT)):
             base = os.path.realpath(self._base)  # a link may lead elsewhere later
-            chain = [*_read(base)["bases"], "."]
-            if len(chain) < self._anchor:
-                self._chain = [os.path.join(base, directory) for directory in chain]
-        return [dataclasses.replace(plan, storage_data=(f"rank-{i}.bsnap", self._chain)) for i, plan in enumerate(plans)]
+            with _damaged(base):
+                chain = _chain(base, _read(base))
+            self._chain = chain if len(chain) < self._anchor else []
+        self._chain.append((os.path.realpath(self.path), f"{_directory_id(self.path)}-{secrets.token_hex(8)}"))
+        names = [f"rank-{i}.bsnap" for i in range(len(plans))]
+        self._left = self._left_over(names)
+        return [dataclasses.replace(plan, storage_data=(name, self._chain)) for name, plan in zip(names, plans)]
+
+    def _left_over(self, names):
+        """Files of ranks in the directory that this save will not overwrite, and the ids of their saves, None where they cannot be read."""
+        left = {}
+        for name in sorted(os.listdir(self.path)):
+            if re.fullmatch(r"rank-\d+\.bsnap", name) and name not in names:
+                with contextlib.suppress(OSError, ValueError, AttributeError):
+                    left[name] = None
+                    left[name] = _save_id(_open(name, [*self._chain[:-1], (self.path, None)]))
+        if left:
+            warnings.warn(f"{self.path} has files of an earlier save that did not end: {', '.join(left)}; those whose ids are of this "
+                          "directory are removed when this save is whole")
+        return left
+
+    def _remove_left_over(self):
+        """Removes what _left_over found, if it is still the same, of an earlier save into this directory, and of this user."""
+        for name, save in self._left.items():
+            path = os.path.join(self.path, name)
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                status = os.lstat(path)
+                if (save and save.startswith(_directory_id(self.path) + "-") and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+                        and _save_id(_open(name, [*self._chain[:-1], (self.path, None)])) == save):
+                    os.unlink(path)
+                    continue
+            if os.path.lexists(path):
+                warnings.warn(f"{path} is no part of the checkpoint and stays: it cannot be told whose it is. Remove it if you know it")
 
     def write_data(self, plan, planner):
         file, chain = plan.storage_data
+        *older, (_, save) = chain
         tensors, results = [], []
         for item in plan.items:
             if item.type == WriteItemType.BYTE_IO:
@@ -124,10 +199,18 @@ class BitsnapWriter(StorageWriter):
                 stored, size = self._tensor(item, file, planner, tensors)
             results.append(WriteResult(item.index, size, stored))
         if tensors:
-            chain = [os.path.join(directory, file) for directory in chain]
-            base = files.open_file(chain[-1], chain[:-1]) if chain and os.path.exists(chain[-1]) else None
-            files.write(os.path.join(self.path, file), files.order(tensors), None, self._level, self._threads, base)
+            base = self._open_base(file, older)
+            files.write(os.path.join(self.path, file), files.order(tensors), {_SAVE: save}, self._level, self._threads, base)
         return _done(results)
+
+    @staticmethod
+    def _open_base(file, chain):
+        """The file of this rank in the base; none if there is no such rank, or if it is not what the base says it is."""
+        try:
+            return _open(file, chain) if chain and os.path.exists(os.path.join(chain[-1][0], file)) else None
+        except (FileNotFoundError, OtherSave) as error:
+            warnings.warn(f"{file} is written without a base: {error}")
+            return None
 
     def _tensor(self, item, file, planner, tensors):
         fqn, chunk, dtype = item.index.fqn, item.tensor_data.chunk, item.tensor_data.properties.dtype
@@ -149,7 +232,7 @@ class BitsnapWriter(StorageWriter):
             data.seek(0)
             value = torch.load(data, weights_only=True)
         except pickle.UnpicklingError as error:
-            raise TypeError(f"{name} cannot be read without running code, and code is not stored") from error
+            raise TypeError(f"{name} {_unsafe(data, error)}; code is not stored") from error
         try:
             value = json.loads(json.dumps(_take(value, "", parts)))
             if not parts and _saved(_give(value, None)).getbuffer() == data.getbuffer():
@@ -166,10 +249,12 @@ class BitsnapWriter(StorageWriter):
                  [str(x.properties.dtype).removeprefix("torch."), x.size, x.properties.requires_grad, [[c.offsets, c.sizes] for c in x.chunks]]
                  for fqn, x in metadata.state_dict_metadata.items()}
         storage = [entry for rank in results for entry in entries(rank)]
-        whole = {"version": 1, "bases": [os.path.relpath(directory, os.path.realpath(self.path)) for directory in self._chain],
+        directories, saves = zip(*self._chain)
+        whole = {"version": 1, "bases": [os.path.relpath(directory, directories[-1]) for directory in directories[:-1]], "saves": saves,
                  "planner": _take(metadata.planner_data, "", {}), "state": state, "storage": storage}
         files.write(os.path.join(self.path, CHECKPOINT), [], {_KEY: json.dumps(whole, separators=(",", ":"))}, "default", 1, None)
         files._sync(os.path.dirname(os.path.abspath(self.path)))
+        self._remove_left_over()
 
     def storage_meta(self):
         return dcp.StorageMeta(checkpoint_id=self.path)
@@ -180,6 +265,28 @@ def _dtype(name, dtype):
         return NAMES[str(dtype).removeprefix("torch.")]
     except KeyError:
         raise TypeError(f"{name} has elements of {dtype}, which are not supported") from None
+
+
+def _unsafe(data, error):
+    """Why an object cannot be read, and what to do."""
+    data.seek(0)
+    try:
+        names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(data))
+    except Exception:  # bytes that are no pickle
+        names = []
+    if not names:
+        return f"cannot be read without running code: {error}"
+    return (f"holds {', '.join(names)} and cannot be read without running code: keep tensors, numbers, strings, lists and dictionaries of it, or "
+            f"call torch.serialization.add_safe_globals([{', '.join(names)}]) in every process that saves or loads it, if you trust it")
+
+
+def _chain(path, whole):
+    """[(directory, id of its save), ...] of a checkpoint, its own directory last. Ids are None in checkpoints of 1.0.0-rc1."""
+    directories = [os.path.join(path, directory) for directory in whole["bases"]] + [path]
+    saves = whole.get("saves", [None] * len(directories))
+    if len(saves) != len(directories) or not all(isinstance(save, str | None) for save in saves):
+        raise TypeError
+    return list(zip(directories, saves))
 
 
 def _read(path):
@@ -214,7 +321,7 @@ class BitsnapReader(StorageReader):
     """Reads what BitsnapWriter wrote, each rank the blocks that it wants (of chunks that are quantized: these chunks)."""
 
     def __init__(self, path=None, *, threads=1):
-        self.path, self._threads, self._chain, self._storage = path, threads, [], {}
+        self.path, self._threads, self._chain, self._storage, self._state = path, threads, [], {}, {}
 
     checkpoint_id = property(lambda self: self.path)
     validate_checkpoint_id = BitsnapWriter.validate_checkpoint_id
@@ -225,10 +332,13 @@ class BitsnapReader(StorageReader):
     def read_metadata(self):
         whole = _read(self.path)
         with _damaged(self.path):
-            self._chain = [os.path.join(self.path, directory) for directory in whole["bases"]]
+            self._chain = _chain(self.path, whole)
             state = {fqn: dcp.BytesStorageMetadata() if x is None else self._tensor(*x) for fqn, x in whole["state"].items()}
             storage = {x.index: x.storage_data for x in map(result, whole["storage"])}
             planner = _give(whole["planner"], None)
+        if self._chain[-1][1] is None:
+            warnings.warn(f"{self.path} was saved by 1.0.0-rc1, which gave saves no ids: whether its files are all of one save is not known. "
+                          "Save it anew")
         return dcp.Metadata(state, planner, storage, dcp.StorageMeta(checkpoint_id=self.path))
 
     @staticmethod
@@ -239,7 +349,7 @@ class BitsnapReader(StorageReader):
         return dcp.TensorStorageMetadata(properties, torch.Size(size), [dcp.ChunkStorageMetadata(*map(torch.Size, chunk)) for chunk in chunks])
 
     def set_up_storage_reader(self, metadata, is_coordinator):
-        self._storage = metadata.storage_data
+        self._storage, self._state = metadata.storage_data, metadata.state_dict_metadata
 
     def prepare_local_plan(self, plan):
         return plan
@@ -266,7 +376,19 @@ class BitsnapReader(StorageReader):
     def _open(self, file):
         if os.path.basename(file) != file:
             raise ValueError(f"{os.path.join(self.path, CHECKPOINT)}: {file!r} is no name of a file in this directory")
-        return files.open_file(os.path.join(self.path, file), [os.path.join(directory, file) for directory in self._chain], self._threads)
+        return _open(file, self._chain, self._threads)
+
+    def _compare(self, index, dtype, shape, target):
+        """What the checkpoint says of a chunk, what its file holds, and what it is loaded into."""
+        said = self._state[index.fqn]
+        chunk = next((c for c in said.chunks if index.offset is None or c.offsets == index.offset), None)
+        wanted = _dtype(index.fqn, said.properties.dtype), list(chunk.sizes) if chunk else None
+        if (dtype, list(shape)) != wanted:
+            raise ValueError(f"{index.fqn} is {dtype} of {list(shape)} in its file; the checkpoint says {wanted[0]} of {wanted[1]}")
+        stored = said.properties.dtype
+        if stored != target.dtype and not (stored.is_floating_point and target.dtype.is_floating_point):
+            warnings.warn(f"{index.fqn} is stored as {stored} and is converted to {target.dtype}, as torch's copy_ converts: load it into a "
+                          f"tensor of {stored} if that is not what you want")
 
     @staticmethod
     def _object(stored, file):
@@ -277,12 +399,11 @@ class BitsnapReader(StorageReader):
             try:  # the planner would run what is in it
                 torch.load(data, weights_only=True)
             except Exception as error:  # whatever is made of bytes that are no pickle
-                raise ValueError(f"{stored.file}: {stored.name} is no object that can be read without running code") from error
+                raise ValueError(f"{stored.file}: {stored.name} {_unsafe(data, error)}") from error
         data.seek(0)
         return data
 
-    @staticmethod
-    def _part(request, stored, file, target):
+    def _part(self, request, stored, file, target):
         """The elements from the first to the last that are wanted lie in one run; those between are skipped when they are copied."""
         name, dtype, shape, *_ = file.find(stored.name)
         frame = None
@@ -291,6 +412,7 @@ class BitsnapReader(StorageReader):
             dtype = info(frame)["dtype"]
             if info(frame)["count"] != torch.Size(shape).numel():
                 raise ValueError(f"{name}: a frame of {info(frame)['count']} elements in a chunk of shape {shape}")
+        self._compare(request.storage_index, dtype, shape, target)
         start, size = request.storage_offsets, request.lengths
         if len(start) != len(shape) or any(a < 0 or n < 0 or a + n > s for a, n, s in zip(start, size, shape)) or target.shape != size:
             raise ValueError(f"{name}: {list(size)} elements from {list(start)} on, wanted as {list(target.shape)}, in a chunk of shape {list(shape)}")

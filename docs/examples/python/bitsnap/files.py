@@ -192,7 +192,8 @@ def whole_file(filename):
             os.fsync(f.fileno())
         os.replace(temporary, filename)
     except BaseException:
-        os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):  # an interrupt came after the file got its name
+            os.unlink(temporary)
         raise
     _sync(directory)
 

@@ -38,12 +38,17 @@ class _Staged:
 def _write(writer, staged, plan):
     results = writer.write_data(plan, staged).value()
     with open(_results(writer, plan), "w", encoding="utf-8") as f:
-        json.dump(entries(results), f)
+        json.dump([_save(plan), entries(results)], f)
 
 
 def _results(writer, plan):
     """What a process that writes leaves for the one that finishes."""
     return os.path.join(writer.path, f".{plan.storage_data[0]}.results")
+
+
+def _save(plan):
+    """The id of the save."""
+    return plan.storage_data[1][-1][1]
 
 
 class SaveStrategy(AsyncSaveShardedStrategy):
@@ -80,7 +85,11 @@ class SaveStrategy(AsyncSaveShardedStrategy):
         def finish():
             def read():
                 with open(_results(writer, plan), encoding="utf-8") as f:
-                    return list(map(result, json.load(f)))
+                    save, results = json.load(f)
+                if save != _save(plan):
+                    raise ValueError(f"{_results(writer, plan)} is of the save {save}, not of {_save(plan)}: another process writes into the "
+                                     "same directory; end it and save again")
+                return list(map(result, results))
 
             group.all_reduce("write", read, lambda results: writer.finish(metadata, results))
             os.unlink(_results(writer, plan))
