@@ -444,8 +444,10 @@ def stock_files():
     assert stream.closed and outer.closed
     for size in (len(packed) - 1, len(packed) - 7, 100, 2, 0):
         refused(ValueError, "ends inside", unpack(io.BytesIO(packed[:size])).read)
-    frame = bitsnap.compress(torch.zeros(5 << 20))
-    refused(ValueError, "of more elements", unpack(io.BytesIO(len(frame).to_bytes(4, "little") + frame)).read)
+    for zeros in (torch.zeros(5 << 20), torch.zeros(1 << 20, dtype=torch.float64)):
+        frame = bitsnap.compress(zeros)
+        refused(ValueError, "of more elements", unpack(io.BytesIO(len(frame).to_bytes(4, "little") + frame)).read)
+    refused(ValueError, "says that a frame has 4294967295 bytes", unpack(io.BytesIO(b"\xff" * 100)).read)
 
 
 def training():

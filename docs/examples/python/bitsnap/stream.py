@@ -4,6 +4,7 @@ import io
 from torch.distributed.checkpoint._extension import StreamTransformExtension
 
 from . import _level, compress, decompress, info
+from .files import _width
 
 
 class BitsnapTransform(StreamTransformExtension):
@@ -91,8 +92,11 @@ class _Unpacker(io.RawIOBase):
             if not size:
                 self._ended = True
                 return 0
+            if size > 2 * BitsnapTransform.PIECE:  # of any elements a frame takes less
+                raise ValueError(f"the stream says that a frame has {size} bytes; no piece takes so many")
             frame = self._exactly(size)
-            if info(frame)["count"] > BitsnapTransform.PIECE:
+            found = info(frame)
+            if found["count"] * max(_width(found["dtype"]), 1) > BitsnapTransform.PIECE:
                 raise ValueError("a frame of more elements than a piece has")
             self._piece = memoryview(decompress(frame))
         n = min(len(buffer), len(self._piece))
