@@ -1,15 +1,17 @@
-"""Tests of docs/examples/sync: python_sync.py [SCHEDULES]. By check_python.sh, with bitsnap, numpy and torch installed."""
+"""Tests of docs/examples/sync: python_sync.py [SCHEDULES [TEST ...]]. By check_python.sh, with bitsnap, numpy and torch installed."""
 import contextlib
 import errno
 import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = os.path.dirname(here)
@@ -369,6 +371,183 @@ def folders():
 
 
 @contextlib.contextmanager
+def warned():
+    """The texts of warnings, among them those that were said before."""
+    transports._said.clear()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        texts = []
+        yield texts
+        texts += [str(x.message) for x in found]
+
+
+def stray_files():
+    """What a folder has besides versions ends no reader, and no trainer removes it."""
+    weights = model()
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "sync")
+        trainer = Trainer(weights)
+        folder = transports.Folder(path, trainer)
+        strays = ["anchor.bsync", "delta-1.bsync", "delta-1-zz.bsync", "notes.bsync", "anchor-" + "x" * 16 + ".bsync", "delta-" + "0" * 17 + "-" + "1" * 16 + ".bsync", ".bitsnap-1", "README"]
+        for name in strays:
+            open(os.path.join(path, name), "w").close()
+            os.utime(os.path.join(path, name), (1, 1))
+        late, steady = Rollout(), Rollout(weights)
+        with warned() as texts:
+            for _ in range(3):
+                train(weights)
+                folder.publish(weights)
+                assert transports.pull(path, steady) and holds(steady, weights)
+            assert transports.pull(path, late) and holds(late, weights)
+            folder = transports.Folder(path, Trainer(weights))
+            for _ in range(3):  # anchors, so that older files are removed
+                train(weights, 0.9)
+                folder.publish(weights)
+            assert transports.pull(path, late) and holds(late, weights)
+        assert sorted(x.split(" is no version")[0] for x in texts) == sorted(os.path.join(path, x) for x in strays[:6]), texts
+        assert set(strays) < set(os.listdir(path)) and len([x for x in os.listdir(path) if x.startswith("anchor-")]) == 3
+        good = [x for x in folder._files if x.startswith("anchor-")][-1]
+        start = int(good[7:23], 16)
+        for name, data in ((f"delta-{late.have:016x}-{1:016x}.bsync", b""), (f"anchor-{1:016x}.bsync", open(os.path.join(path, good), "rb").read())):
+            with open(os.path.join(path, name), "wb") as f:  # called like a version: nothing, and another one
+                f.write(data)
+        new = Rollout()
+        with open(os.path.join(path, "latest"), "w") as f:
+            f.write(f"{1:016x}\n")
+        refused(MessageError, f"delta-{late.have:016x}-{1:016x}.bsync: truncated", transports.pull, path, late)
+        refused(MessageError, f"anchor-{1:016x}.bsync leads from {0:016x} to {start:016x}, not where its name says", transports.pull, path, new)
+        assert new.have == 0 and holds(late, weights)
+        for text in ("", "0", "zz" * 8, "1" * 40):
+            with open(os.path.join(path, "latest"), "w") as f:
+                f.write(text)
+            refused(MessageError, "names no version: it is damaged", transports.pull, path, late)
+        train(weights)
+        folder.publish(weights)
+        with open(os.path.join(path, good), "wb") as f:  # one of two anchors is damaged: from the other
+            f.write(b"damaged")
+        with warned():
+            assert transports.pull(path, new) and holds(new, weights) and transports.pull(path, late) and holds(late, weights)
+        with warned() as texts:
+            other = transports.Folder(path, Trainer(model()))
+            for one in (folder, folder):
+                train(weights)
+                one.publish(weights)
+        assert sum("was written by another trainer" in x for x in texts) == 1 and other, texts
+
+
+def sizes_that_are_said():
+    """No more is read than the weights allow, or the limit, whatever a socket or a folder says."""
+    import socket
+    import threading
+
+    weights = model()
+    with tempfile.TemporaryDirectory() as directory:
+        path = os.path.join(directory, "sync")
+        folder = transports.Folder(path, Trainer(weights))
+        name = f"anchor-{folder._trainer.have:016x}.bsync"
+        huge = f"delta-{folder._trainer.have:016x}-{1:016x}.bsync"
+        for victim in (name, huge):
+            os.truncate(os.open(os.path.join(path, victim), os.O_RDWR | os.O_CREAT), 1 << 41)  # no blocks of the disk
+        with open(os.path.join(path, "latest"), "w") as f:
+            f.write(f"{1:016x}\n")
+        for rollout, text in ((Rollout(), "the limit of this rollout allows"), (Rollout(limit=1000), "the limit of this rollout allows 1049591: give Rollout a larger limit"), (Rollout(weights), "the weights here allows")):
+            refused(MessageError, f"bsync says that a message has {1 << 41} bytes; {text}", transports.pull, path, rollout)
+    for size, rollout in ((1 << 60, Rollout()), (2 << 20, Rollout(limit=1000)), (2 << 20, Rollout(weights))):
+        listener, connections = socket.create_server(("127.0.0.1", 0)), []
+        thread = threading.Thread(target=lambda: (connections.append(listener.accept()[0]), connections[0].recv(16), connections[0].sendall(size.to_bytes(8, "little"))))
+        thread.start()
+        refused(MessageError, f"the trainer says that a message has {size} bytes", transports.Client(rollout, listener.getsockname()).pull)  # and waits for none of them
+        thread.join()
+        connections[0].close()
+        listener.close()
+    for tensors in ({"a": torch.randint(0, 256, (5000,)).to(torch.uint8)}, {"a": torch.randn(1 << 20)}, {f"{i}": torch.randn(1) for i in range(5000)}, {"a": torch.zeros(3)}):
+        trainer = Trainer(tensors, level="default")  # what cannot become smaller is within what is allowed
+        rollout = Rollout(tensors)
+        new = {n: torch.randn(t.shape).to(t.dtype) if t.is_floating_point() else torch.randint(0, 256, t.shape).to(t.dtype) for n, t in tensors.items()}
+        for message in (trainer.publish(new), trainer.anchor(), trainer.since(rollout.have)):
+            rollout.check_size(len(message), "a trainer")
+            assert len(message) < rollout._weights.memory.size * 65 / 64 + 1000 + 64 * len(tensors)
+
+
+class Killed(BaseException):
+    pass
+
+
+@contextlib.contextmanager
+def killed(at, before):
+    """At the rename of that number, before it or after it."""
+    replace, count = os.replace, []
+
+    def stop(source, target):
+        count.append(target)
+        if len(count) != at:
+            return replace(source, target)
+        if not before:
+            replace(source, target)
+        raise Killed
+
+    os.replace = stop
+    try:
+        yield count
+    finally:
+        os.replace = replace
+
+
+def killed_at_each_rename():
+    """Of a trainer that publishes and of a rollout that keeps a file: who reads finds a version, whole, and what comes next is read."""
+    seen = set()
+    for at in range(1, 7):
+        for before in (True, False):
+            for share in (0.03, 0.5):  # a delta, and a delta with an anchor
+                with tempfile.TemporaryDirectory() as directory:
+                    path, weights = os.path.join(directory, "sync"), model(2000)
+                    trainer, versions, renames = Trainer(weights), {}, []
+                    try:
+                        with killed(at, before) as renames:
+                            versions[trainer.have] = bits(weights)
+                            folder = transports.Folder(path, trainer)
+                            train(weights, share)
+                            versions[Trainer(weights).have] = bits(weights)
+                            folder.publish(weights)
+                    except Killed:
+                        seen.add((os.path.basename(renames[-1])[:6], before))
+                    for rollout in (Rollout(), Rollout(path=os.path.join(directory, "w"))):
+                        with contextlib.suppress(FileNotFoundError):  # there is no version yet
+                            transports.pull(path, rollout)
+                            assert bits(rollout.tensors()) == versions[rollout.have]
+                        rollout.close()
+                    for share in (0.03, 0.9):
+                        old = {n: t.clone() for n, t in weights.items()}
+                        train(weights, share)
+                        folder = transports.Folder(path, Trainer(old))
+                        folder.publish(weights)
+                        rollout = Rollout(path=os.path.join(directory, "w"))
+                        assert transports.pull(path, rollout) and holds(rollout, weights)
+                        rollout.close()
+    assert seen == {(name, before) for name in ("anchor", "delta-", "latest") for before in (True, False)}, seen
+    for at in range(1, 4):
+        for before in (True, False):
+            with tempfile.TemporaryDirectory() as directory:
+                path, weights = os.path.join(directory, "w"), model(2000)
+                trainer, versions = Trainer(weights), {0: None}
+                versions[trainer.have] = bits(weights)
+                messages = [trainer.anchor()]
+                train(weights)
+                messages.append(trainer.publish(weights))
+                versions[trainer.have] = bits(weights)
+                rollout = Rollout(path=path)
+                with contextlib.suppress(Killed), killed(at, before):
+                    for message in messages:
+                        rollout.apply(message)
+                rollout.close()
+                rollout = Rollout(path=path)
+                assert not rollout.have or bits(rollout.tensors()) == versions[rollout.have], (at, before)
+                message = trainer.since(rollout.have)
+                assert (message is None or rollout.apply(message)) and holds(rollout, weights)
+                rollout.close()
+
+
+@contextlib.contextmanager
 def full_disk():
     def fsync(fd):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -456,6 +635,13 @@ def version_directories():
             version = hf_delta.read(path, here, version)
             assert version == after and bits(here.tensors()) == bits(weights) and hf_delta.read(path, here, version) == after
         index["weight_map"].popitem()
+        for at in (1, 2):  # a directory that is written again is never read as the one before it
+            for before in (True, False):
+                shutil.copytree(path, path + "-again", dirs_exist_ok=True)
+                with contextlib.suppress(Killed), killed(at, before):
+                    hf_delta.write(path + "-again", trainer.spare, here, "9", version)
+                if (at, before) != (2, False):
+                    refused(FileNotFoundError, "index.json", hf_delta.read, path + "-again", here, version)
         with open(os.path.join(path, hf_delta.INDEX), "w", encoding="utf-8") as f:
             json.dump(index, f)
         refused(MessageError, "does not match the files", hf_delta.read, path, here, index["metadata"]["base_version"])
@@ -484,5 +670,6 @@ def the_readme():
 
 
 torch.manual_seed(1)
-sys.exit(run("sync", [deltas_and_anchors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, folders, sockets, other_processes, version_directories,
-                   the_bench, the_readme]))
+every = [deltas_and_anchors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, killed_at_each_rename, folders, stray_files, sizes_that_are_said,
+         sockets, other_processes, version_directories, the_bench, the_readme]
+sys.exit(run("sync", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

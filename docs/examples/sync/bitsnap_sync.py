@@ -260,9 +260,10 @@ class Trainer:
 class Rollout:
     """Weights that messages bring from version to version. With tensors it starts from these, and needs no anchor if the trainer has
     had them, too; with a path it keeps them in that .safetensors file, which it maps: a process that is killed finds there the version
-    that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused. One thread at a time."""
+    that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused, and a message that needs
+    more than these bytes and a 64th. One thread at a time."""
 
-    def __init__(self, tensors=None, *, path=None, threads=1, limit=1 << 44):
+    def __init__(self, tensors=None, *, path=None, threads=1, limit=1 << 40):
         self._path, self._threads, self._limit = path, threads, limit
         self._pending, self._weights, self._have, self._lock = None, None, 0, None
         self.step = 0
@@ -286,6 +287,16 @@ class Rollout:
     def have(self):
         """The version that is here; 0: none."""
         return self._have
+
+    def check_size(self, size, where):
+        """Refuses a message by the size that somebody claims, before it is read, if it is too large for these weights. Elements that do not
+        become smaller grow by far less than a 64th."""
+        weights = self._weights
+        most, why = (self._limit, "the limit of this rollout") if weights is None else (weights.memory.size, "the weights here")
+        most += most // 64 + (1 << 20)
+        if size > most:
+            raise MessageError(f"{where} says that a message has {size} bytes; {why} allows {most}" +
+                               (": give Rollout a larger limit if that is right" if weights is None else ""))
 
     def tensors(self, framework="pt"):
         """Views of the weights, which deltas change in place. After an anchor they are others: ask again."""

@@ -6,6 +6,7 @@ __metadata__ has the checksum of the bytes that result, for each tensor; and mod
 THUDM/slime at 624b824 (docs/en/advanced/delta-weight-sync.md; weight_vNNNNNN, versions of six digits) and in ai-dynamo/modelexpress
 at 0441baa (docs/S3_DELTA_WEIGHT_REFIT.md; xor and adler32 alone, versions with names of their own). Needs numcodecs and safetensors.
 """
+import contextlib
 import json
 import os
 import zlib
@@ -57,6 +58,8 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
         checks[name] = check(after)
     os.makedirs(path, exist_ok=True)
     file = "model-00000-of-00001.safetensors"
+    with contextlib.suppress(FileNotFoundError):  # an older index would name what is put now
+        os.unlink(os.path.join(path, INDEX))
     if deltas:
         put(os.path.join(path, file), safetensors.numpy.save(deltas, metadata=checks))
     index = {"metadata": {"version": version, "base_version": base_version, "delta_encoding": encoding, "compression_format": "zstd",

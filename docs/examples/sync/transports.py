@@ -1,10 +1,12 @@
 """Messages of bitsnap_sync over sockets and through folders. Whoever misses some asks for what leads from his version to the newest."""
 import math
 import os
+import re
 import socket
 import socketserver
 import struct
 import threading
+import warnings
 
 from bitsnap_sync import Message, MessageError, merge, put, route
 
@@ -70,6 +72,7 @@ class Client:
             self._connection.settimeout(self._timeout + wait)
             self._connection.sendall(ASK.pack(b"BSN?", self._rollout.have, wait))
             size, = struct.unpack("<Q", _read(self._connection, 8))
+            self._rollout.check_size(size, "the trainer")
             return bool(size) and self._rollout.apply(_read(self._connection, size))
         except BaseException:
             self.close()
@@ -82,7 +85,37 @@ class Client:
 
 
 # ---- folders: delta-BASE-RESULT.bsync, anchor-RESULT.bsync, and `latest`, the name of a version. Each file appears as a whole, and
-# before `latest` names it.
+# before `latest` names it. Files with other names are not touched.
+
+_NAME = re.compile(r"(?:delta-([0-9a-f]{16})|anchor)-([0-9a-f]{16})\.bsync")
+_said = set()
+
+
+def _versions(path):
+    """{(base, result): name} of the files in a folder; the base of an anchor is 0. Warns once of a file that ends like them and is no version."""
+    found = {}
+    for name in os.listdir(path):
+        match = _NAME.fullmatch(name)
+        if match:
+            found[int(match[1] or "0", 16), int(match[2], 16)] = name
+        elif name.endswith(".bsync"):
+            _say(f"{os.path.join(path, name)} is no version of weights and is passed over: remove it if nobody needs it")
+    return found
+
+
+def _say(text):
+    if text not in _said:
+        _said.add(text)
+        warnings.warn(text)
+
+
+def _modified(path):
+    """When a file was written; 0 if it is gone."""
+    try:
+        return os.stat(path).st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
 
 class Folder:
     """Where a trainer puts versions: an anchor whenever the deltas since the last one come to `share` of its bytes. Kept are two anchors
@@ -91,8 +124,8 @@ class Folder:
     def __init__(self, path, trainer, share=0.5):
         self._path, self._trainer, self._share = path, trainer, share
         os.makedirs(path, exist_ok=True)
-        listed = sorted((x for x in os.listdir(path) if x.endswith(".bsync")), key=lambda x: os.stat(os.path.join(path, x)).st_mtime_ns)
-        self._files, self._bytes, self._size = listed, 0, 0
+        self._files, self._bytes, self._size, self._latest = [], 0, 0, None
+        self._files = sorted(_versions(path).values(), key=lambda name: _modified(os.path.join(path, name)))
         self._put_anchor()
         self._put_latest()
 
@@ -119,49 +152,78 @@ class Folder:
         self._bytes, self._size = 0, len(message)
 
     def _put_latest(self):
-        put(os.path.join(self._path, "latest"), b"%016x\n" % self._trainer.have)
+        path, before = os.path.join(self._path, "latest"), self._latest
+        if before is not None and os.path.exists(path) and _latest(path) not in (before, None):
+            _say(f"{path} was written by another trainer: give each its own folder, or rollouts get the weights of both in turn")
+        put(path, b"%016x\n" % self._trainer.have)
+        self._latest = self._trainer.have
         anchors = [x for x in self._files if x.startswith("anchor-")]
         while anchors[2:] and self._files[0] != anchors[-2]:
-            os.unlink(os.path.join(self._path, self._files.pop(0)))
+            try:
+                os.unlink(os.path.join(self._path, self._files.pop(0)))
+            except FileNotFoundError:
+                pass  # somebody else has removed it
+            except OSError as error:  # another user's, perhaps
+                _say(f"an old version stays: {error}")
+
+
+def _latest(path):
+    """The version that a file names; None if it names none."""
+    with open(path, "rb") as f:
+        text = f.read(18)
+    return int(text, 16) if re.fullmatch(rb"[0-9a-f]{16}\n?", text) else None
 
 
 def pull(path, rollout):
     """Brings a rollout to the newest version of a folder; False: it had it. What is needed is merged and applied once."""
     for attempt in range(3):
-        with open(os.path.join(path, "latest"), "rb") as f:
-            latest = int(f.read(17), 16)
+        latest = _latest(os.path.join(path, "latest"))
+        if latest is None:
+            raise MessageError(f"{os.path.join(path, 'latest')} names no version: it is damaged, until the trainer publishes the next one")
         if latest == rollout.have:
             return False
-        found = [x.removesuffix(".bsync").split("-") for x in os.listdir(path) if x.endswith(".bsync")]
-        deltas = [(int(x[1], 16), int(x[2], 16)) for x in found if x[0] == "delta"]
-        starts = [int(x[1], 16) for x in found if x[0] == "anchor"]
-        ways = [(start, route(deltas, start, latest)) for start in starts]
+        versions = _versions(path)
+        deltas = [x for x in versions if x[0]]
+        ways = [(start, route(deltas, start, latest)) for base, start in versions if not base]
         ways = sorted((x for x in ways if x[1] is not None), key=lambda x: len(x[1]))
         try:
-            return _follow(path, rollout, route(deltas, rollout.have, latest) if rollout.have else None, ways)
+            return _follow(path, rollout, versions, route(deltas, rollout.have, latest) if rollout.have else None, ways)
         except FileNotFoundError:
             if attempt == 2:
                 raise  # else the trainer has just removed what was listed
 
 
-def _follow(path, rollout, way, ways):
-    def read(name):
-        with open(os.path.join(path, name + ".bsync"), "rb") as f:
-            return f.read()
+def _follow(path, rollout, versions, way, ways):
+    """Applies the deltas of `way`, or, if they are damaged, the first of `ways`, each an anchor and what follows it, that is good."""
+    def read(version):
+        name = os.path.join(path, versions[version])
+        with open(name, "rb") as f:
+            rollout.check_size(os.fstat(f.fileno()).st_size, name)
+            data = f.read()
+        try:
+            message = Message(data)
+        except ValueError as damaged:
+            raise MessageError(f"{name}: {damaged}") from damaged
+        if (message.base, message.result) != version:
+            raise MessageError(f"{name} leads from {message.base:016x} to {message.result:016x}, not where its name says")
+        return data
 
     def delta(way):
-        return merge([read(f"delta-{base:016x}-{result:016x}") for base, result in way]) if way else None
+        return merge(list(map(read, way))) if way else None
 
+    errors = []
     if way:
         try:
             return rollout.apply(delta(way))
-        except ValueError:
-            pass  # a damaged delta: from an anchor, then
-    if not ways:
-        raise MessageError(f"{path} has no way from {rollout.have:016x} to its latest version")
-    start, way = ways[0]
-    rest = delta(way)
-    rollout.apply(read(f"anchor-{start:016x}"))
-    if rest:
-        rollout.apply(rest)
-    return True
+        except ValueError as error:  # from an anchor, then
+            errors.append(error)
+    for start, way in ways:
+        try:
+            anchor, rest = read((0, start)), delta(way)
+            rollout.apply(anchor)
+            if rest:
+                rollout.apply(rest)
+            return True
+        except ValueError as error:
+            errors.append(error)
+    raise errors[0] if errors else MessageError(f"{path} has no way from {rollout.have:016x} to its latest version")
