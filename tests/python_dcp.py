@@ -66,6 +66,15 @@ class Odd:
         self.x = 3
 
 
+def lazy_tensors():
+    """Tensors whose conjugate or negative torch has not computed yet, and such targets."""
+    c, n = torch.randn(5, dtype=torch.cfloat), torch.randn(6)
+    dcp.save({"c": c.conj(), "n": torch._neg_view(n)}, storage_writer=BitsnapWriter("lazy"))
+    for into in ({"c": torch.zeros_like(c), "n": torch.zeros(6)}, {"c": torch.zeros_like(c).conj(), "n": torch._neg_view(torch.zeros(6))}):
+        dcp.load(into, storage_reader=BitsnapReader("lazy"))
+        assert torch.equal(into["c"].resolve_conj(), c.conj().resolve_conj()) and torch.equal(into["n"].resolve_neg(), -n)
+
+
 def objects():
     odd = {"set": {1, 2}, "nan": float("nan"), "big": 1 << 70, "list": [1, [2.5, None]], "size": torch.Size((1, 2)), "bytes": b"ab", "ordered": {"a": {}}, "tensors": [[torch.ones(3)]]}
     dcp.save(odd, storage_writer=BitsnapWriter("odd"))
@@ -559,6 +568,6 @@ if __name__ == "__main__":  # processes are spawned
     sys.modules["fsdp"] = train
     spec.loader.exec_module(train)
     elsewhere()
-    every = [training, in_another_process, states, objects, deltas, lossy, parts, damage, conversions, saves_that_mix, killed_at_each_rename, what_is_not_removed,
+    every = [training, in_another_process, states, lazy_tensors, objects, deltas, lossy, parts, damage, conversions, saves_that_mix, killed_at_each_rename, what_is_not_removed,
              ranks_of_two_saves, stock_files, megatron, the_readme]
     sys.exit(run("dcp", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

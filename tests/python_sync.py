@@ -94,6 +94,14 @@ def deltas_and_anchors():
     small_pieces(1 << 32)
 
 
+def lazy_tensors():
+    """Tensors whose conjugate or negative torch has not computed yet."""
+    c, n = torch.randn(5, dtype=torch.cfloat), torch.randn(6)
+    trainer, rollout = Trainer({"c": c, "n": n}), Rollout({"c": c, "n": n})
+    rollout.apply(trainer.publish({"c": c.conj(), "n": torch._neg_view(n)}))
+    assert torch.equal(rollout.tensors()["c"], c.conj().resolve_conj()) and torch.equal(rollout.tensors()["n"], -n)
+
+
 def all_tensors_or_none():
     """A delta that one frame of several refuses changes nothing; who has changed weights himself gets an anchor."""
     small_pieces(4096)
@@ -670,6 +678,6 @@ def the_readme():
 
 
 torch.manual_seed(1)
-every = [deltas_and_anchors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, killed_at_each_rename, folders, stray_files, sizes_that_are_said,
+every = [deltas_and_anchors, lazy_tensors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, killed_at_each_rename, folders, stray_files, sizes_that_are_said,
          sockets, other_processes, version_directories, the_bench, the_readme]
 sys.exit(run("sync", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

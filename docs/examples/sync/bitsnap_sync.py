@@ -95,7 +95,7 @@ class Weights:
             if hasattr(tensor, "data_ptr"):  # torch, on any device
                 import torch
 
-                torch.from_numpy(self.data[begin:end]).copy_(tensor.detach().contiguous().reshape(-1).view(torch.uint8))
+                torch.from_numpy(self.data[begin:end]).copy_(tensor.detach().contiguous().resolve_conj().resolve_neg().reshape(-1).view(torch.uint8))
             else:
                 self.data[begin:end] = flat(numpy.ascontiguousarray(tensor))
 

@@ -74,7 +74,7 @@ class _Chunk:
         self._item, self._planner = item, planner
 
     def __call__(self):
-        return flat(self._planner.resolve_data(self._item).detach().to("cpu").contiguous())
+        return flat(self._planner.resolve_data(self._item).detach().to("cpu").contiguous().resolve_conj().resolve_neg())
 
 
 class OtherSave(ValueError):
@@ -421,7 +421,8 @@ class BitsnapReader(StorageReader):
         strides = [torch.Size(shape[i + 1:]).numel() for i in range(len(shape))]
         count = sum((n - 1) * s for n, s in zip(size, strides)) + 1
         first = sum(a * s for a, s in zip(start, strides))
-        direct = count == size.numel() and target.is_contiguous() and target.device.type == "cpu" and dtype_name(target) == dtype
+        direct = (count == size.numel() and target.is_contiguous() and target.device.type == "cpu" and dtype_name(target) == dtype
+                  and not target.is_conj() and not target.is_neg())
         tensor, memory = (target, flat(target)) if direct else new(dtype, (count,))
         if frame is None:
             file.read(name, first, count, memory)
