@@ -113,6 +113,7 @@ $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
 $(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
+$(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 # what these are about surrounds the kernels: -O3 would compile for three times as long
 $(patsubst %,$(B)/tests/test_%,access cases errors interrupt offload pieces): private CFLAGS += -Og
 $(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h

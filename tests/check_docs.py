@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The documents: every C block is compiled (portable code, which is quick) and run, every link leads somewhere, every reject
-condition of FORMAT.md has its sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, the frame of section 10 is what comes out, and the
-frozen frames and vectors are those of FROZEN.
+condition of FORMAT.md has its sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, the frame of section 10 is what comes out,
+also of docs/tour.c, and the frozen frames and vectors are those of FROZEN.
 
     check_docs.py           checks all of that
     check_docs.py freeze    writes FROZEN anew: a decision, as what any release 1.x writes every later release reads
@@ -187,6 +187,18 @@ with tempfile.TemporaryDirectory() as t:
     subprocess.check_call([compiler, "-std=c99", "-I" + root, os.path.join(t, "a.c"), "-o", os.path.join(t, "a")])
     got = subprocess.run([os.path.join(t, "a")], capture_output=True, text=True).stdout
 report(got == dump and len(elements) == 24, "the frame of FORMAT.md section 10", got)
+
+# docs/tour.c: the commands of its head, with xxd where there is one
+commands = re.findall(r"^ \*     (cc .*|sed .*?)(?: \*/)?$", read("docs/tour.c"), re.M)
+with tempfile.TemporaryDirectory() as t:
+    os.symlink(os.path.join(root, "docs"), os.path.join(t, "docs"))
+    script = "\n".join(commands).replace("cc ", compiler + " -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror ", 1)
+    ran = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd=t) if shutil.which("xxd") else None
+    if ran:
+        report(len(commands) == 2 and ran.stdout.upper().split() == elements, "the commands of docs/tour.c print the elements of section 10",
+               ran.stderr[:500].strip())
+    else:
+        print("skip - docs: the commands of docs/tour.c: no xxd")
 
 # the synopsis at the top of the header, as a program
 lines = [l[3:] for l in header[:header.index("How it works")].split("\n") if l.startswith(" *     ")]
