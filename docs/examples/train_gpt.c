@@ -25,9 +25,12 @@
  * --model has three architectures, whose states change in different ways: gpt; gated, whose MLP is a product of two halves (GEGLU), with a
  * head of its own; moe, a mixture of experts, of which each token takes one (Switch).
  *
- * With -DTRAIN_MPI (make train_mpi) it runs on several ranks under mpirun: the lanes of a batch are theirs in turn, each owns some tensors of the
- * optimizer, and sums are taken in the same order as by one: so the bits do not depend on the number of ranks either. --engine
- * hands the state of each to the checkpoint engine (docs/examples/engine) after every step, from which the next run goes on.
+ * With -DTRAIN_ENGINE (make build/train_demo) it has the option --engine: after every step it hands the state to the checkpoint engine
+ * (docs/examples/engine), which keeps it in shared memory. The next run with that name continues from there.
+ *
+ * With -DTRAIN_MPI (make train_mpi) it has --engine, too, and runs on several ranks under mpirun: the lanes of a batch are theirs in
+ * turn, each owns some tensors of the optimizer, and sums are taken in the same order as by one: so the bits do not depend on the
+ * number of ranks either.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -45,8 +48,11 @@
 #include <time.h>
 #include <unistd.h>
 #ifdef TRAIN_MPI
+#define TRAIN_ENGINE
 #include "engine/engine_mpi.h"
 #include "engine/engine_store.h"
+#elif defined TRAIN_ENGINE
+#include "engine/bitsnap_engine.h"
 #endif
 
 /* a * b + c is rounded twice, whatever the processor could do. GCC does so with -std=c99, and warns of the
@@ -750,7 +756,7 @@ static size_t first_tensor(const trainer *t, size_t rank)
     return i;
 }
 
-#ifdef TRAIN_MPI
+#ifdef TRAIN_ENGINE
 /* The parameters of a rank's tensors. */
 static size_t shard(const trainer *t, size_t rank, size_t *count)
 {
@@ -759,7 +765,9 @@ static size_t shard(const trainer *t, size_t rank, size_t *count)
     *count = (end < t->m.tensors ? t->m.table[end].offset : t->m.parameters) - begin;
     return begin;
 }
+#endif
 
+#ifdef TRAIN_MPI
 /* Each rank's sum is 0 but for what it alone knows: adding zeros is exact in any order. */
 static void share_numbers(const trainer *t, double *numbers, size_t count)
 {
@@ -1189,15 +1197,17 @@ static const char help[] =
     "  --validate FILE  a text that is not trained on: its loss at the steps that are written\n"
     "  --log FILE       a CSV line each step: step,loss,lr,grad_norm,validation; --resume appends\n"
     "  --quiet          print errors only\n"
-#ifdef TRAIN_MPI
+#ifdef TRAIN_ENGINE
     "  --engine NAME    hand the state to the checkpoint engine after each step, and go on from what it has\n"
     "  --engine-budget N    MiB of shared memory for each rank       [64]\n"
-    "  --engine-group N     keep parity in groups of N ranks         [0: copies, at partners]\n"
     "  --engine-policy P    lossless, resume, standard, small        [lossless]\n"
+    "  --engine-log FILE    a CSV line each step: what the snapshot took\n"
+#endif
+#ifdef TRAIN_MPI
+    "  --engine-group N     keep parity in groups of N ranks         [0: copies, at partners]\n"
     "  --engine-program P   starts the agent of each rank, which writes to:  [none]\n"
     "  --engine-disk DIR    stores of snapshots, one for each rank   [none]\n"
     "  --engine-every N     only steps that are a multiple of N go to disk  [1]\n"
-    "  --engine-log FILE    a CSV line each step: what the snapshot took\n"
 #endif
     "  --help           print this\n"
     "\n"
@@ -1248,15 +1258,17 @@ static size_t parse(options *o, int argc, char **argv)
         {"model", NULL, 0, 0, &o->model},
         {"resume", NULL, 0, 0, &o->resume},
         {"validate", NULL, 0, 0, &o->validate},
-#ifdef TRAIN_MPI
+#ifdef TRAIN_ENGINE
         {"engine", NULL, 0, 0, &o->engine},
-        {"engine-program", NULL, 0, 0, &o->engine_program},
-        {"engine-disk", NULL, 0, 0, &o->engine_disk},
         {"engine-policy", NULL, 0, 0, &o->engine_policy},
         {"engine-log", NULL, 0, 0, &o->engine_log},
+        {"engine-budget", &o->engine_budget, 1, 1 << 20, NULL},
+#endif
+#ifdef TRAIN_MPI
+        {"engine-program", NULL, 0, 0, &o->engine_program},
+        {"engine-disk", NULL, 0, 0, &o->engine_disk},
         {"engine-every", &o->engine_every, 1, 99999, NULL},
         {"engine-group", &o->engine_group, 0, MAX_LANES, NULL},
-        {"engine-budget", &o->engine_budget, 1, 1 << 20, NULL},
 #endif
     };
     const size_t known = sizeof table / sizeof *table;
@@ -1343,9 +1355,9 @@ static void complete(options *o)
 
 static double now(void);
 
-#ifdef TRAIN_MPI
+#ifdef TRAIN_ENGINE
 typedef struct checkpoints {
-    engine_transport transport;
+    engine_transport transport; /* with MPI */
     engine *e;
     engine_tensor *tensors;
     size_t count;
@@ -1412,15 +1424,17 @@ static void open_engine(trainer *t)
     snprintf(c.name, sizeof c.name, "%s.%zu", t->o.engine, t->rank);
     if (engine_policy(&o, t->o.engine_policy))
         stop(2, "--engine-policy: '%s' is none of lossless, resume, standard and small", t->o.engine_policy);
-    if (engine_mpi_open(&c.transport, MPI_COMM_WORLD))
-        stop(1, "this MPI cannot be called by several threads");
     list_state(t, &c);
     o.name = c.name;
     o.budget = t->o.engine_budget << 20;
+#ifdef TRAIN_MPI
+    if (engine_mpi_open(&c.transport, MPI_COMM_WORLD))
+        stop(1, "this MPI cannot be called by several threads");
     o.transport = &c.transport;
     o.group = (unsigned)t->o.engine_group;
     o.disk = t->o.engine_disk;
     engine_use_stores();
+#endif
     if (t->o.engine_program) {
         snprintf(c.every, sizeof c.every, "%" PRIu64, t->o.engine_every);
         const char *const arguments[] = {t->o.engine_program, "agent", c.name, "--every", c.every, o.disk ? "--store" : NULL, "--disk", o.disk, NULL};
@@ -1429,7 +1443,9 @@ static void open_engine(trainer *t)
     }
     if (engine_open(&c.e, &o, &error))
         stop(1, "%s", error.message);
-    if (!engine_recover(c.e, &t->step, c.tensors, c.count, &error)) {
+    uint64_t step; /* t->step is that of --resume, until a snapshot replaces it */
+    if (!engine_recover(c.e, &step, c.tensors, c.count, &error)) {
+        t->step = step;
         static const char *const sources[] = {"memory", "partner", "disk"};
         const engine_cost *cost = engine_last_cost(c.e);
         fprintf(stderr, "train_gpt: rank %zu: step %" PRIu64 " from %s, in %.1f ms: %.1f to agree, %.1f to fetch, %.1f to decode\n", t->rank, t->step,
@@ -1474,11 +1490,25 @@ static void close_engine(trainer *t)
         return;
     if (engine_wait(t->checkpoints->e, 30, &error))
         say(t, error.message);
+#ifdef TRAIN_MPI
     MPI_Barrier(MPI_COMM_WORLD);
+#endif
     engine_close(t->checkpoints->e, ENGINE_KEEP);
+#ifdef TRAIN_MPI
     engine_mpi_close(&t->checkpoints->transport);
+#endif
 }
+#elif defined TRAIN_STUDY /* has its own, behind this file: bench/study/stages.c */
+static void open_engine(trainer *t);
+static void take_snapshot(trainer *t);
+static void close_engine(trainer *t);
+#else
+static void open_engine(trainer *t) { (void)t; }
+static void take_snapshot(trainer *t) { (void)t; }
+static void close_engine(trainer *t) { (void)t; }
+#endif
 
+#ifdef TRAIN_MPI
 static void begin_ranks(trainer *t, int *argc, char ***argv)
 {
     int rank, ranks, threads;
@@ -1493,16 +1523,7 @@ static void begin_ranks(trainer *t, int *argc, char ***argv)
 }
 
 static void end_ranks(void) { MPI_Finalize(); }
-#elif defined TRAIN_STUDY /* has its own, behind this file: bench/study/stages.c */
-static void open_engine(trainer *t);
-static void take_snapshot(trainer *t);
-static void close_engine(trainer *t);
-static void begin_ranks(trainer *t, int *argc, char ***argv) { (void)argc, (void)argv, t->ranks = 1; }
-static void end_ranks(void) {}
 #else
-static void open_engine(trainer *t) { (void)t; }
-static void take_snapshot(trainer *t) { (void)t; }
-static void close_engine(trainer *t) { (void)t; }
 static void begin_ranks(trainer *t, int *argc, char ***argv) { (void)argc, (void)argv, t->ranks = 1; }
 static void end_ranks(void) {}
 #endif
