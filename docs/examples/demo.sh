@@ -116,7 +116,7 @@ for kind in exp_avg exp_avg_sq; do
     must "decompress $work/$kind.bsnap" "$tool" decompress -q -o "$work/lossy/${at##*/}-$kind.safetensors" "$work/$kind.bsnap"
 done
 small=$(bytes "$at-model.delta" "$at-master.safetensors.bsnap" "$work"/exp_avg*.bsnap)
-train 'Training on from moments within 1 %' 0 --out "$work/lossy" --save $last --log "$work/lossy.csv" --resume "$work/lossy/${at##*/}"
+train 'From moments within 1 %' 0 --out "$work/lossy" --save $last --log "$work/lossy.csv" --resume "$work/lossy/${at##*/}"
 
 # Weights of some steps later as a delta, applied to the file that a server has
 live=$work/live/model.safetensors
@@ -166,13 +166,16 @@ progress 'Measuring speeds'
 must 'benchmark' "$tool" benchmark --json -T 1 "$work/large.safetensors"
 speed() { sed -n "s/.*\"$1_gbps\":\([0-9.]*\).*/\1/p" "$work/said"; }
 memcpy=$(speed memcpy) in=$(speed compress) back=$(speed decompress)
-kernels=$("$tool" --version | sed 's/.*kernels: \(.*\))/\1/; s/avx/AVX/; s/AVX512/AVX-512/; s/neon/NEON/; s/scalar/portable C/')
+kernels=$("$tool" --version | sed 's/.*kernels: \(.*\))/\1/; s/avx/AVX/; s/AVX512/AVX-512/; s/neon/NEON/; s/scalar/portable C99/')
 
 row() { say '%-30s %6s %7s  %s' "$1" "$(megabytes "$2")" "$(percent "$2" "$raw") %" "$3"; } # name, bytes, the rest of the line
 speeds() { awk "BEGIN { printf \"%5.2f %7.0f %% %6.2f %7.0f %%\", $1, 100 * $1 / $memcpy, $2, 100 * $2 / $memcpy }"; } # GB/s in, out
 say ''
-say '%-30s %14s %16s %16s' "A checkpoint, here of step $first:" size compress decompress
-say '%-30s %6s %7s %6s %9s %6s %9s' '4 files, 14 bytes a weight' MB 'of raw' GB/s 'of memcpy' GB/s 'of memcpy'
+say 'A checkpoint is 4 files, 14 bytes a weight: weights in BF16, their master copy'
+say 'in F32, and the two moments of Adam in F32.'
+say ''
+say '%-30s %14s %16s %16s' '' size compress decompress
+say '%-30s %6s %7s %6s %9s %6s %9s' "checkpoint of step $first" MB 'of raw' GB/s 'of memcpy' GB/s 'of memcpy'
 row 'raw, copied by memcpy' "$raw" "$(speeds "$memcpy" "$memcpy")"
 if command -v zstd >/dev/null; then
     for level in 1 3; do
@@ -187,9 +190,9 @@ else
     say '(zstd is not installed, so it is not shown.)'
 fi
 row bitsnap "$exact" "$(speeds "$in" "$back")"
-row '  and BF16 against the F32' "$paired" 'exact: BF16 is the F32, rounded'
-row '  and moments within 1 %' "$small" 'weights exact; see Lossy'
-say 'Speeds: one thread, %s, %d MB in memory (these files, repeated).' "$kernels" $((begin / 1000000))
+row '  BF16 against its master' "$paired" 'exact: BF16 is the F32, rounded'
+row '  also moments within 1 %' "$small" 'weights exact; see Lossy'
+say 'Speeds: one thread, %s kernels, %d MB in memory (these files, repeated).' "$kernels" $((begin / 1000000))
 say ''
 say 'Exact   %d files of %d checkpoints came back byte for byte.' $files $checkpoints
 say 'Lossy   %d more steps from moments within 1 %%: loss %s nats a byte on unseen' $((last - first)) "$(loss "$work/lossy.csv" $last 5)"
