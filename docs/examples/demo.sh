@@ -27,7 +27,7 @@ must() { # what, command...
     "$@" >"$work/said" 2>&1 || die "$what: $(tail -n 1 "$work/said")"
 }
 
-# A terminal gets the progress in one line, which the next line overwrites.
+# A terminal gets the progress in one line, which the next line overwrites. A pipe gets none.
 begin_line='' end_line=''
 if [ -t 1 ]; then begin_line=$(printf '\r\033[K') end_line=$(printf '\n\r'); fi
 progress() { [ -z "$begin_line" ] || printf '%s%.79s' "$begin_line" "$1"; }
@@ -94,11 +94,12 @@ for step in $first $later $last; do
         must "decompress $f.bsnap" "$tool" decompress -q -o "$work/restored" "$f.bsnap"
         must "$f is not what comes back" cmp "$f" "$work/restored"
         must "compare $f" "$tool" compare -q "$f" "$f.bsnap"
-        if [ $step = $first ]; then mv "$work/restored" "$work/exact/${f##*/}"; else rm "$work/restored"; fi
+        if [ "$step" = $first ]; then mv "$work/restored" "$work/exact/${f##*/}"; else rm "$work/restored"; fi
         files=$((files + 1))
     done
 done
 at=$out/gpt-00$first
+# shellcheck disable=SC2046
 raw=$(bytes $(state "$at"))
 exact=$(bytes "$at"-*.safetensors.bsnap)
 
@@ -184,6 +185,7 @@ if command -v zstd >/dev/null; then
         must "zstd -$level" zstd -b$level -q -i1 --single-thread "$work/large.safetensors"
         both=$(sed -n 's,.* \([0-9.]*\) MB/s *\([0-9.]*\) MB/s.*,\1e-3 \2e-3,p' "$work/said")
         [ -n "$both" ] || die "zstd -b$level printed no speeds: $(tail -n 1 "$work/said")"
+        # shellcheck disable=SC2086
         row "zstd -$level" "$size" "$(speeds $both)"
     done
 else
@@ -203,6 +205,7 @@ if [ -n "$no_engine" ]; then
     say 'Crash   Not shown: %s.' "$no_engine"
 else
     say 'Crash   The trainer was killed (SIGKILL) at step %d and started again. It' $killed
+    # shellcheck disable=SC2086
     say '        continued from shared memory at step %d, after %.0f ms. At step %d its' $resumed $last
     say '        files are those of the run that was not killed, byte for byte.'
 fi
