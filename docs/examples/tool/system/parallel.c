@@ -12,6 +12,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 typedef struct member {
     struct pool *pool;
@@ -29,6 +30,7 @@ struct pool {
     unsigned active;          /* workers that take tasks */
     int ending;
     unsigned workers;         /* written before the first task */
+    pid_t process;            /* that has the threads */
     member *members;          /* 1 .. workers - 1 are threads of ours */
 };
 
@@ -83,6 +85,11 @@ void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     pool *p = (pool *)context;
     unsigned awake = LOOKS;
+    uint64_t index;
+    if (p->process != getpid()) { /* a fork copies no threads, and the lock as one of them may have held it */
+        for (index = 0; index < count; index++) task(argument, index, 0);
+        return;
+    }
     (void)pthread_mutex_lock(&p->lock);
     p->task = task;
     p->argument = argument;
@@ -100,6 +107,7 @@ pool *pool_new(unsigned workers)
     pool *p = (pool *)calloc(1, sizeof *p);
     sigset_t all, before;
     if (!p) return NULL;
+    p->process = getpid();
     p->workers = 1;
     p->active = workers ? workers : 1;
     p->members = (member *)calloc(p->active, sizeof *p->members);
@@ -136,14 +144,16 @@ void pool_free(pool *p)
 {
     unsigned i;
     if (!p) return;
-    (void)pthread_mutex_lock(&p->lock);
-    p->ending = 1;
-    (void)pthread_cond_broadcast(&p->work);
-    (void)pthread_mutex_unlock(&p->lock);
-    for (i = 1; i < p->workers; i++) (void)pthread_join(p->members[i].thread, NULL);
-    (void)pthread_mutex_destroy(&p->lock);
-    (void)pthread_cond_destroy(&p->work);
-    (void)pthread_cond_destroy(&p->done);
+    if (p->process == getpid()) {
+        (void)pthread_mutex_lock(&p->lock);
+        p->ending = 1;
+        (void)pthread_cond_broadcast(&p->work);
+        (void)pthread_mutex_unlock(&p->lock);
+        for (i = 1; i < p->workers; i++) (void)pthread_join(p->members[i].thread, NULL);
+        (void)pthread_mutex_destroy(&p->lock);
+        (void)pthread_cond_destroy(&p->work);
+        (void)pthread_cond_destroy(&p->done);
+    }
     free(p->members);
     free(p);
 }

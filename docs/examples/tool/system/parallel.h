@@ -17,7 +17,8 @@ void pool_limit(pool *p, unsigned workers);
 
 void pool_free(pool *p);
 
-/* As bitsnap.run wants it; the context is the pool. Called by the thread that made the pool, only. */
+/* As bitsnap.run wants it; the context is the pool. One thread at a time calls it. In a process forked from the one that made the pool
+ * the caller does all tasks, and pool_free releases the memory alone. */
 void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count);
 
 #endif
