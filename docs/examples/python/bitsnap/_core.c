@@ -1,16 +1,18 @@
 /* _core.c - bitsnap.h and bitsnap_file.h for Python, through the stable ABI of CPython 3.11. MIT licence, see bitsnap.h.
  *
  * What is here works on buffers and file descriptors; names of types, paths and arrays are Python's, in the modules beside it.
- * The interpreter's lock is released wherever elements are coded. There is no global state but the types of the module. */
+ * The interpreter's lock is released wherever elements are coded. Global state: the types of the module, and a count of opened Files. */
 #define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BITSNAP_STATIC
@@ -93,6 +95,10 @@ static int buffer_from_dlpack(buffer *x, PyObject *o, const char *what)
     bits = (uint64_t)t->dtype.bits * t->dtype.lanes;
     for (i = 0; i < t->dimensions; i++) bits *= (uint64_t)t->shape[i]; /* of an array that is in memory */
     x->size = (size_t)((bits + 7) / 8);
+    if (x->size && !t->data) {
+        PyErr_Format(PyExc_ValueError, "%s has no memory: its elements were freed, or never were there", what);
+        return -1;
+    }
     x->at = x->size ? (uint8_t *)t->data + t->offset : nothing;
     return 0;
 }
@@ -113,6 +119,12 @@ static int buffer_get(buffer *x, PyObject *o, const char *what, int writable, in
     return 0;
 }
 
+static int no_memory(const char *what, uint64_t size)
+{
+    PyErr_Format(PyExc_MemoryError, "no memory for %s of %llu bytes", what, (unsigned long long)size);
+    return -1;
+}
+
 /* A result of so many bytes: `into` where it is given and fits, else new bytes, which *to then is. Large ones had better be huge pages,
  * as numpy asks for, too: new memory of pages of 4 KiB costs more than decoding. */
 static PyObject *result_of(PyObject *into, buffer *out, uint64_t size)
@@ -122,11 +134,10 @@ static PyObject *result_of(PyObject *into, buffer *out, uint64_t size)
         PyErr_Format(PyExc_ValueError, "out has %zu bytes, the elements have %llu", out->size, (unsigned long long)size);
     } else if (out->at) {
         result = Py_NewRef(into);
-    } else if (size > PY_SSIZE_T_MAX) {
-        PyErr_NoMemory();
     } else {
-        result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+        if (size <= PY_SSIZE_T_MAX) result = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
         if (result) out->at = (uint8_t *)PyBytes_AsString(result);
+        else (void)no_memory("elements", size);
     }
 #ifdef MADV_HUGEPAGE
     if (result && size >= 4u << 20) {
@@ -175,7 +186,7 @@ static void raise_file(const bitsnap_file_error *e, int number)
 {
     if (PyErr_Occurred()) return;
     if (number == ENOMEM || (e->status == BITSNAP_E_WORKSPACE && !number)) {
-        PyErr_NoMemory();
+        PyErr_SetString(PyExc_MemoryError, "no memory for a header text, an index or a block of the file");
     } else if (number) {
         errno = number;
         PyErr_SetFromErrno(PyExc_OSError);
@@ -185,6 +196,8 @@ static void raise_file(const bitsnap_file_error *e, int number)
 }
 
 /* ================================================================================= CALLS */
+
+enum { MOST_THREADS = 1024 }; /* as the tool has it */
 
 /* The codec's options and memory in a call. */
 typedef struct call {
@@ -220,14 +233,16 @@ static void call_progress(call *c, PyObject *progress)
     c->b.progress_context = progress;
 }
 
-static int call_threads(call *c, int threads)
+/* Threads for the codec, where more than one is wanted. */
+static int pool_begin(pool **threads, bitsnap *b, int wanted)
 {
-    if (threads < 2) return 0;
-    c->threads = pool_new((unsigned)threads);
-    if (!c->threads) return PyErr_NoMemory(), -1;
-    c->b.run = pool_run;
-    c->b.run_context = c->threads;
-    c->b.workers = pool_workers(c->threads);
+    if (wanted < 2) return 0;
+    if (wanted > MOST_THREADS) return PyErr_Format(PyExc_ValueError, "threads: %d are more than %d", wanted, MOST_THREADS), -1;
+    *threads = pool_new((unsigned)wanted);
+    if (!*threads) return PyErr_NoMemory(), -1;
+    b->run = pool_run;
+    b->run_context = *threads;
+    b->workers = pool_workers(*threads);
     return 0;
 }
 
@@ -245,7 +260,7 @@ static int call_workspace(call *c, size_t size)
 {
     c->b.workspace = malloc(size ? size : 1);
     c->b.workspace_size = size;
-    return c->b.workspace ? 0 : (PyErr_NoMemory(), -1);
+    return c->b.workspace ? 0 : no_memory("a workspace", size);
 }
 
 static void call_end(call *c)
@@ -264,7 +279,7 @@ static int call_decode(call *c, bitsnap_info *info, PyObject *frame, PyObject *b
     if (buffer_get(&c->from, frame, "frame", 0, 0)) return -1;
     c->b.error.status = bitsnap_read_info(info, c->from.at, c->from.size);
     if (c->b.error.status) return raise_codec(&c->b), -1;
-    if (call_base(c, base, info->has_base ? info->base_dtype : info->dtype) || call_threads(c, threads)) return -1;
+    if (call_base(c, base, info->has_base ? info->base_dtype : info->dtype) || pool_begin(&c->threads, &c->b, threads)) return -1;
     return call_workspace(c, info->workspace_size + (c->b.workers ? (c->b.workers - 1) * info->worker_size : 0));
 }
 
@@ -291,7 +306,7 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
         return NULL;
     if (buffer_get(&c.from, data, "data", 0, 0) || buffer_get(&c.to, into, "out", 1, 1) || dtype_of(name, &dtype)) goto end;
     base_dtype = dtype;
-    if ((base_name && dtype_of(base_name, &base_dtype)) || call_base(&c, base, base_dtype) || call_threads(&c, threads)) goto end;
+    if ((base_name && dtype_of(base_name, &base_dtype)) || call_base(&c, base, base_dtype) || pool_begin(&c.threads, &c.b, threads)) goto end;
     width = bitsnap_width(dtype);
     if (c.from.size % width) {
         PyErr_Format(PyExc_ValueError, "data has %zu bytes, which are no elements of %zu", c.from.size, width);
@@ -307,7 +322,7 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     capacity = c.to.at ? c.to.size : bitsnap_bound(&c.b, c.from.size / width, dtype);
     frame = c.to.at ? c.to.at : (uint8_t *)malloc(capacity ? capacity : 1);
     if (!frame) {
-        PyErr_NoMemory();
+        (void)no_memory("a frame", capacity);
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -402,7 +417,7 @@ static PyObject *combine(PyObject *first, PyObject *second, PyObject *base)
     if (call_workspace(&c, info.merge_size)) goto end;
     frame = info.bound < SIZE_MAX ? (uint8_t *)malloc((size_t)info.bound + 1) : NULL;
     if (!frame) {
-        PyErr_NoMemory();
+        (void)no_memory("a frame", info.bound);
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
@@ -552,20 +567,200 @@ static PyObject *log_cells(PyObject *self, PyObject *bound)
     return NULL;
 }
 
+/* ================================================================================= SHARING
+ * Threads take turns with a File, a Writer and the Files that these read. A call locks the object that it was made on, then every File below
+ * that one, the File opened last first. A base is opened before the File or Writer that reads it, so all threads lock in the same
+ * order, and no two wait for each other. The interpreter's lock guards all members. */
+
+enum { FRESH, OPENING, OPEN, CLOSED };
+
+/* The beginning of a File and of a Writer. */
+typedef struct shared {
+    PyObject_HEAD
+    PyThread_type_lock lock;
+    unsigned long holder;  /* the thread that holds the lock; 0: none */
+    pid_t process;         /* the process of the last thread that took it */
+    int state;
+    int failure;           /* errno of the last call of the system that failed, or 0 */
+    uint64_t number;       /* counts Files as they are opened */
+    size_t users;          /* open Files and Writers that have it among their bases */
+    PyObject *bases;       /* a tuple of Files */
+    struct shared **below; /* the bases, their bases and so on, each once, by descending number */
+    size_t below_count;
+} shared;
+
+static uint64_t opened;
+
+static int refuse(const char *text) { return PyErr_SetString(PyExc_ValueError, text), -1; }
+
+/* Whether the interpreter ends: a thread that waits for its lock then never gets it, and never gives back what it holds. */
+static int is_ending(void)
+{
+    PyObject *question = PySys_GetObject("is_finalizing"), *answer = question ? PyObject_CallNoArgs(question) : NULL;
+    const int ending = answer != Py_False;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return ending;
+}
+
+/* Waits without the interpreter's lock. Signals are handled while it waits. */
+static int lock_take(shared *x)
+{
+    const unsigned long self = PyThread_get_thread_ident();
+    int got = PyThread_acquire_lock(x->lock, 0);
+    while (!got) {
+        if (x->process != getpid()) return refuse("another thread was using it when this process was forked: open it again");
+        if (x->holder == self) return refuse("this thread is in a call that uses it, and cannot begin another one");
+        if (is_ending()) return refuse("another thread was using it when the interpreter ended");
+        Py_BEGIN_ALLOW_THREADS
+        got = PyThread_acquire_lock_timed(x->lock, 100000, 1) == PY_LOCK_ACQUIRED;
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals()) {
+            if (got) PyThread_release_lock(x->lock);
+            return -1;
+        }
+    }
+    x->holder = self;
+    x->process = getpid();
+    x->failure = 0;
+    return 0;
+}
+
+static void lock_drop(shared *x)
+{
+    x->holder = 0;
+    PyThread_release_lock(x->lock);
+}
+
+static int below_take(shared *x)
+{
+    size_t i;
+    for (i = 0; i < x->below_count; i++)
+        if (lock_take(x->below[i])) break;
+    if (i == x->below_count) return 0;
+    while (i--) lock_drop(x->below[i]);
+    return -1;
+}
+
+static void below_drop(const shared *x)
+{
+    size_t i;
+    for (i = 0; i < x->below_count; i++) lock_drop(x->below[i]);
+}
+
+/* Begins a call on an open File or Writer; leave ends it. */
+static int enter(shared *x)
+{
+    if (lock_take(x)) return -1;
+    if (x->state == OPEN && !below_take(x)) return 0;
+    if (x->state != OPEN)
+        (void)refuse(PyObject_TypeCheck((PyObject *)x, (PyTypeObject *)file_type) ? "this File is closed" : "this Writer has ended");
+    lock_drop(x);
+    return -1;
+}
+
+static PyObject *leave(shared *x, PyObject *result)
+{
+    below_drop(x);
+    lock_drop(x);
+    return result;
+}
+
+/* errno of the call of the system that failed: on the File, or on one below it. */
+static int failure_of(const shared *x)
+{
+    int failure = x->failure;
+    size_t i;
+    for (i = 0; i < x->below_count && !failure; i++) failure = x->below[i]->failure;
+    return failure;
+}
+
+static PyObject *shared_new(PyTypeObject *type, PyObject *args, PyObject *named)
+{
+    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    shared *x = (shared *)allocate(type, 0);
+    (void)args;
+    (void)named;
+    if (!x) return NULL;
+    x->lock = PyThread_allocate_lock();
+    if (!x->lock) {
+        Py_DECREF((PyObject *)x);
+        return PyErr_NoMemory();
+    }
+    return (PyObject *)x;
+}
+
+static void shared_free(shared *x)
+{
+    PyTypeObject *type = Py_TYPE((PyObject *)x);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    if (x->lock) PyThread_free_lock(x->lock);
+    release(x);
+    Py_DECREF(type);
+}
+
+/* Lets go of the bases. No lock is held. */
+static void bases_end(shared *x)
+{
+    PyObject *bases = x->bases;
+    Py_ssize_t i;
+    for (i = 0; bases && i < PyTuple_Size(bases); i++) ((shared *)PyTuple_GetItem(bases, i))->users--;
+    free(x->below);
+    x->below = NULL;
+    x->below_count = 0;
+    x->bases = NULL;
+    Py_XDECREF(bases); /* which may run anything */
+}
+
+static int by_number(const void *a, const void *b)
+{
+    const uint64_t x = (*(shared *const *)a)->number, y = (*(shared *const *)b)->number;
+    return (x < y) - (x > y);
+}
+
 /* ================================================================================= FILES */
 
 typedef struct file {
-    PyObject_HEAD
+    shared s;
     bitsnap_file f;
     int fd;               /* own; -1: in memory */
-    int number;           /* of the last failure of the system */
     buffer memory;
-    PyObject *bases;      /* a tuple of Files, which this one has for itself */
     PyObject *name;       /* bytes, or null */
-    int open, owned;      /* owned: by a delta against it, or a Writer */
-    PyThread_type_lock lock;
     pool *threads;
 } file;
+
+/* Makes the Files of a sequence, at most 255, the bases of x, and locks all that are below it. Returns how many bases there are, or -1.
+ * bases_end is to be called after failures, too. */
+static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file **base)
+{
+    PyObject *tuple = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
+    Py_ssize_t n, i;
+    size_t room = 1, count = 0, j;
+    if (!tuple) return -1;
+    n = PyTuple_Size(tuple);
+    for (i = 0; i < n && i < 255; i++) {
+        shared *b = (shared *)PyTuple_GetItem(tuple, i);
+        if (!PyObject_TypeCheck((PyObject *)b, (PyTypeObject *)file_type) || b->state != OPEN) break;
+        room += 1 + b->below_count;
+    }
+    if (i == n) x->below = (shared **)malloc(room * sizeof(shared *));
+    if (!x->below) {
+        Py_DECREF(tuple);
+        return i == n ? (PyErr_NoMemory(), -1) : refuse("bases must be at most 255 open Files");
+    }
+    for (i = 0; i < n; i++) {
+        shared *b = (shared *)PyTuple_GetItem(tuple, i);
+        b->users++;
+        base[i] = &((file *)b)->f;
+        x->below[count++] = b;
+        for (j = 0; j < b->below_count; j++) x->below[count++] = b->below[j];
+    }
+    x->bases = tuple;
+    qsort(x->below, count, sizeof(shared *), by_number);
+    for (j = 0; j < count; j++)
+        if (!j || x->below[j] != x->below[x->below_count - 1]) x->below[x->below_count++] = x->below[j];
+    return below_take(x) ? -1 : n;
+}
 
 static int file_read_at(void *context, uint64_t offset, void *to, size_t size)
 {
@@ -575,7 +770,7 @@ static int file_read_at(void *context, uint64_t offset, void *to, size_t size)
         const ssize_t n = pread(x->fd, p, size < (1u << 30) ? size : 1u << 30, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            x->number = n ? errno : EIO; /* it has become shorter */
+            x->s.failure = n ? errno : EIO; /* it has become shorter */
             return -1;
         }
         p += n;
@@ -585,155 +780,82 @@ static int file_read_at(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
+/* No lock is held, and no thread begins a call any more. */
 static void file_end(file *x)
 {
-    if (x->open) bitsnap_file_close(&x->f);
-    x->open = 0;
+    x->s.state = CLOSED;
+    bitsnap_file_close(&x->f);
     if (x->fd >= 0) (void)close(x->fd);
     x->fd = -1;
     pool_free(x->threads);
     x->threads = NULL;
     buffer_release(&x->memory);
-    Py_CLEAR(x->bases);
+    bases_end(&x->s);
     Py_CLEAR(x->name);
-}
-
-static PyObject *file_new(PyTypeObject *type, PyObject *args, PyObject *named)
-{
-    allocfunc allocate = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
-    file *x = (file *)allocate(type, 0);
-    (void)args;
-    (void)named;
-    if (x) x->fd = -1;
-    return (PyObject *)x;
 }
 
 static void file_dealloc(file *x)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)x);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    file_end(x);
-    if (x->lock) PyThread_free_lock(x->lock);
-    release(x);
-    Py_DECREF(type);
+    if (x->s.state != FRESH) file_end(x);
+    shared_free(&x->s);
 }
 
-/* The first n of them belong to nobody again. */
-static void give_back(PyObject *tuple, Py_ssize_t n)
+static int file_source(file *x, PyObject *source, bitsnap_source *s)
 {
-    while (n-- > 0) ((file *)PyTuple_GetItem(tuple, n))->owned = 0;
-}
-
-/* The Files in this tuple, each once and at most 255, which from now on belong to somebody; how many, or -1. */
-static Py_ssize_t take_bases(PyObject *tuple, bitsnap_file **base)
-{
-    const Py_ssize_t n = PyTuple_Size(tuple);
-    Py_ssize_t i;
-    for (i = 0; i < n && i < 255; i++) {
-        file *x = (file *)PyTuple_GetItem(tuple, i);
-        if (!PyObject_TypeCheck((PyObject *)x, (PyTypeObject *)file_type) || !x->open || x->owned) break;
-        base[i] = &x->f;
-        x->owned = 1;
+    memset(s, 0, sizeof *s);
+    if (PyLong_Check(source)) { /* a descriptor, which is copied */
+        const long fd = PyLong_AsLong(source);
+        off_t size;
+        if (PyErr_Occurred()) return -1;
+        x->fd = fcntl(fd == (int)fd ? (int)fd : -1, F_DUPFD_CLOEXEC, 0);
+        size = x->fd < 0 ? -1 : lseek(x->fd, 0, SEEK_END);
+        if (size < 0) return PyErr_SetFromErrno(PyExc_OSError), -1;
+        s->read = file_read_at;
+        s->context = x;
+        s->size = (uint64_t)size;
+        return 0;
     }
-    if (i == n) return n;
-    PyErr_SetString(PyExc_ValueError, "bases must be at most 255 open Files, none of which is a base already");
-    give_back(tuple, i);
-    return -1;
+    if (buffer_get(&x->memory, source, "source", 0, 0)) return -1;
+    s->data = x->memory.at;
+    s->size = x->memory.size;
+    return 0;
 }
 
 static int file_init(file *x, PyObject *args, PyObject *named)
 {
     static char *names[] = { "source", "bases", "threads", "name", NULL };
-    PyObject *source, *bases = NULL, *name = NULL;
+    PyObject *source, *bases = NULL;
     bitsnap_source s;
     bitsnap_file *base[255];
     Py_ssize_t n;
     bitsnap_status status;
     int threads = 1;
-    if (x->lock) return PyErr_SetString(PyExc_ValueError, "a File is opened once"), -1;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|OiO&:File", names, &source, &bases, &threads, PyUnicode_FSConverter, &name)) return -1;
-    memset(&s, 0, sizeof s);
-    x->name = name;
-    x->lock = PyThread_allocate_lock();
-    if (!x->lock) return PyErr_NoMemory(), -1;
-    x->bases = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
-    if (!x->bases) return -1;
-    if (PyLong_Check(source)) { /* a descriptor, which is copied */
-        const long fd = PyLong_AsLong(source);
-        off_t size;
-        if (PyErr_Occurred()) return -1;
-        x->fd = dup((int)fd);
-        size = x->fd < 0 ? -1 : lseek(x->fd, 0, SEEK_END);
-        if (size < 0) return PyErr_SetFromErrno(PyExc_OSError), -1;
-        s.read = file_read_at;
-        s.context = x;
-        s.size = (uint64_t)size;
-    } else {
-        if (buffer_get(&x->memory, source, "source", 0, 0)) return -1;
-        s.data = x->memory.at;
-        s.size = x->memory.size;
-    }
-    n = take_bases(x->bases, base);
-    if (n < 0) return -1;
-    x->open = 1;
+    if (x->s.state != FRESH) return refuse("a File is opened once");
+    x->s.state = OPENING;
+    x->fd = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|OiO&:File", names, &source, &bases, &threads, PyUnicode_FSConverter, &x->name) ||
+        file_source(x, source, &s))
+        return -1;
+    n = bases_begin(&x->s, bases, base);
+    if (n < 0) goto failed;
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_open(&x->f, &s, base, (size_t)n, NULL);
     Py_END_ALLOW_THREADS
-    if (!status && threads > 1) x->threads = pool_new((unsigned)threads);
-    if (status || (threads > 1 && !x->threads)) {
-        if (status) raise_file(&x->f.error, x->number);
-        else PyErr_NoMemory();
-        give_back(x->bases, n);
-        file_end(x);
-        return -1;
-    }
+    if (status) raise_file(&x->f.error, failure_of(&x->s));
+    below_drop(&x->s);
+    if (status || pool_begin(&x->threads, &x->f.b, threads)) goto failed;
     x->f.name = x->name ? PyBytes_AsString(x->name) : NULL;
-    if (x->threads) {
-        x->f.b.run = pool_run;
-        x->f.b.run_context = x->threads;
-        x->f.b.workers = pool_workers(x->threads);
-    }
+    x->s.number = ++opened;
+    x->s.state = OPEN;
     return 0;
-}
-
-/* One thread at a time; the others wait without the interpreter's lock. */
-static int file_enter(file *x)
-{
-    if (x->lock && !PyThread_acquire_lock(x->lock, 0)) {
-        Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(x->lock, 1);
-        Py_END_ALLOW_THREADS
-    }
-    if (x->open && !x->owned) {
-        x->number = 0;
-        return 0;
-    }
-    if (x->lock) PyThread_release_lock(x->lock);
-    PyErr_SetString(PyExc_ValueError, x->open ? "this File is a base, and used by who has it" : "this File is closed");
+failed:
+    file_end(x);
     return -1;
-}
-
-static PyObject *file_leave(file *x, PyObject *result)
-{
-    PyThread_release_lock(x->lock);
-    return result;
-}
-
-static int file_number(file *x) /* of the file or of one of its bases */
-{
-    int number = x->number;
-    Py_ssize_t i;
-    x->number = 0;
-    for (i = 0; x->bases && i < PyTuple_Size(x->bases); i++) {
-        const int other = file_number((file *)PyTuple_GetItem(x->bases, i));
-        if (!number) number = other;
-    }
-    return number;
 }
 
 static PyObject *file_failed(file *x)
 {
-    raise_file(&x->f.error, file_number(x));
+    raise_file(&x->f.error, failure_of(&x->s));
     return NULL;
 }
 
@@ -778,14 +900,14 @@ static PyObject *file_tensors(file *x, PyObject *unused)
     PyObject *list;
     size_t i;
     (void)unused;
-    if (file_enter(x)) return NULL;
+    if (enter(&x->s)) return NULL;
     s = file_model(x);
     list = s ? PyList_New((Py_ssize_t)s->count) : NULL;
     for (i = 0; list && i < s->count; i++) {
         PyObject *o = tensor_of(&s->tensors[i]);
         if (!o || PyList_SetItem(list, (Py_ssize_t)i, o)) Py_CLEAR(list);
     }
-    return file_leave(x, list);
+    return leave(&x->s, list);
 }
 
 static PyObject *file_metadata(file *x, PyObject *unused)
@@ -793,10 +915,10 @@ static PyObject *file_metadata(file *x, PyObject *unused)
     const bitsnap_safetensors *s;
     PyObject *result = NULL;
     (void)unused;
-    if (file_enter(x)) return NULL;
+    if (enter(&x->s)) return NULL;
     s = file_model(x);
     if (s) result = s->metadata.size ? PyUnicode_DecodeUTF8(s->metadata.at, (Py_ssize_t)s->metadata.size, "strict") : Py_NewRef(Py_None);
-    return file_leave(x, result);
+    return leave(&x->s, result);
 }
 
 /* Finds a tensor; the failure is raised. */
@@ -818,8 +940,8 @@ static int find(file *x, PyObject *name, bitsnap_tensor *t)
 static PyObject *file_find(file *x, PyObject *name)
 {
     bitsnap_tensor t;
-    if (file_enter(x)) return NULL;
-    return file_leave(x, find(x, name, &t) ? NULL : tensor_of(&t));
+    if (enter(&x->s)) return NULL;
+    return leave(&x->s, find(x, name, &t) ? NULL : tensor_of(&t));
 }
 
 static PyObject *file_read(file *x, PyObject *args, PyObject *named)
@@ -832,7 +954,7 @@ static PyObject *file_read(file *x, PyObject *args, PyObject *named)
     bitsnap_status status = BITSNAP_OK;
     unsigned bits;
     if (!PyArg_ParseTupleAndKeywords(args, named, "O|KKO:read", names, &name, &first, &count, &into)) return NULL;
-    if (buffer_get(&out, into, "out", 1, 1) || file_enter(x)) {
+    if (buffer_get(&out, into, "out", 1, 1) || enter(&x->s)) {
         buffer_release(&out);
         return NULL;
     }
@@ -857,7 +979,7 @@ static PyObject *file_read(file *x, PyObject *args, PyObject *named)
     }
 end:
     buffer_release(&out);
-    return file_leave(x, result);
+    return leave(&x->s, result);
 }
 
 static PyObject *file_frames(file *x, PyObject *unused)
@@ -865,8 +987,8 @@ static PyObject *file_frames(file *x, PyObject *unused)
     PyObject *list;
     uint64_t count, i;
     (void)unused;
-    if (file_enter(x)) return NULL;
-    if (bitsnap_file_frames(&x->f, &count)) return file_leave(x, file_failed(x));
+    if (enter(&x->s)) return NULL;
+    if (bitsnap_file_frames(&x->f, &count)) return leave(&x->s, file_failed(x));
     list = PyList_New(0);
     for (i = 0; list && i < count; i++) {
         bitsnap_file_frame frame;
@@ -878,27 +1000,51 @@ static PyObject *file_frames(file *x, PyObject *unused)
             Py_CLEAR(list);
         Py_XDECREF(o);
     }
-    return file_leave(x, list);
+    return leave(&x->s, list);
 }
 
 static PyObject *file_verify(file *x, PyObject *unused)
 {
     bitsnap_status status;
     (void)unused;
-    if (file_enter(x)) return NULL;
+    if (enter(&x->s)) return NULL;
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_verify(&x->f);
     Py_END_ALLOW_THREADS
-    return file_leave(x, status ? file_failed(x) : Py_NewRef(Py_None));
+    return leave(&x->s, status ? file_failed(x) : Py_NewRef(Py_None));
 }
 
 static PyObject *file_close(file *x, PyObject *unused)
 {
+    int ends;
     (void)unused;
-    if (!x->lock || !x->open || x->owned) Py_RETURN_NONE; /* a base ends with who has it */
-    if (file_enter(x)) return NULL;
-    file_end(x);
-    return file_leave(x, Py_NewRef(Py_None));
+    if (x->s.state != OPEN || x->s.users) Py_RETURN_NONE; /* a base ends with the last that reads it */
+    if (enter(&x->s)) return NULL;
+    ends = !x->s.users;
+    if (ends) x->s.state = CLOSED;
+    (void)leave(&x->s, NULL);
+    if (ends) file_end(x);
+    Py_RETURN_NONE;
+}
+
+/* (device, inode) of the File and of all below it, where these have descriptors. */
+static PyObject *file_identities(file *x, PyObject *unused)
+{
+    PyObject *list;
+    struct stat st;
+    size_t i;
+    (void)unused;
+    if (enter(&x->s)) return NULL;
+    list = PyList_New(0);
+    for (i = 0; list && i <= x->s.below_count; i++) {
+        const int fd = i ? ((file *)x->s.below[i - 1])->fd : x->fd;
+        PyObject *o;
+        if (fd < 0 || fstat(fd, &st)) continue;
+        o = Py_BuildValue("KK", (unsigned long long)st.st_dev, (unsigned long long)st.st_ino);
+        if (!o || PyList_Append(list, o)) Py_CLEAR(list);
+        Py_XDECREF(o);
+    }
+    return leave(&x->s, list);
 }
 
 /* What the header says, of bases, too. */
@@ -907,7 +1053,7 @@ static PyObject *file_get(file *x, void *what)
     static const char *const kinds[] = { "raw", "safetensors", "delta", "plain" };
     PyObject *list;
     size_t i;
-    if (!x->open) return PyErr_SetString(PyExc_ValueError, "this File is closed"), NULL;
+    if (x->s.state != OPEN) return refuse("this File is closed"), NULL;
     switch (*(const char *)what) {
     case 'k': return PyUnicode_FromString(kinds[x->f.kind & 3]);
     case 'q': return PyBool_FromLong(x->f.quantized);
@@ -915,6 +1061,7 @@ static PyObject *file_get(file *x, void *what)
     case 'd': return PyLong_FromUnsignedLongLong(x->f.data_size);
     default: break;
     }
+    if (enter(&x->s)) return NULL;
     list = PyList_New(0);
     for (i = 0; list && i < x->f.base_count; i++) {
         const char *name = x->f.bases[i].name ? x->f.bases[i].name : "";
@@ -922,7 +1069,7 @@ static PyObject *file_get(file *x, void *what)
         if (!o || PyList_Append(list, o)) Py_CLEAR(list);
         Py_XDECREF(o);
     }
-    return list;
+    return leave(&x->s, list);
 }
 
 static PyMethodDef file_methods[] = {
@@ -933,7 +1080,8 @@ static PyMethodDef file_methods[] = {
     { "metadata", (PyCFunction)file_metadata, METH_NOARGS, "metadata() -> the JSON text of __metadata__, or None" },
     { "frames", (PyCFunction)file_frames, METH_NOARGS, "frames() -> a dictionary for each frame, as that of info()" },
     { "verify", (PyCFunction)file_verify, METH_NOARGS, "verify(): reads and checks everything" },
-    { "close", (PyCFunction)file_close, METH_NOARGS, "close(): with the bases" },
+    { "close", (PyCFunction)file_close, METH_NOARGS, "close(). Does nothing while another File or a Writer has it as a base" },
+    { "identities", (PyCFunction)file_identities, METH_NOARGS, "identities() -> [(device, inode), ...] of the file, its bases, their bases and so on" },
     { NULL, NULL, 0, NULL }
 };
 
@@ -948,8 +1096,8 @@ static PyGetSetDef file_members[] = {
 
 static PyType_Slot file_slots[] = {
     { Py_tp_doc, "File(source, bases=(), threads=1, name=\"\")\n\nA .bsnap or .safetensors file: a descriptor (which is copied) or bytes in memory. A delta\n"
-                 "needs the Files it is against, which it then has for itself. name: what deltas against it call it." },
-    { Py_tp_new, (void *)file_new },
+                 "needs the Files it is against. name: what deltas against it call it. Threads take turns." },
+    { Py_tp_new, (void *)shared_new },
     { Py_tp_init, (void *)file_init },
     { Py_tp_dealloc, (void *)file_dealloc },
     { Py_tp_methods, file_methods },
@@ -962,16 +1110,15 @@ static PyType_Spec file_spec = { "bitsnap._core.File", sizeof(file), 0, Py_TPFLA
 /* ================================================================================= WRITING */
 
 typedef struct writer {
-    PyObject_HEAD
+    shared s;
     bitsnap_file_writer w;
     bitsnap_sink sink;
     call c;
-    int fd, number;
+    int fd;
+    pid_t process;        /* that made it: a descriptor has one position for all processes */
     uint8_t *memory;      /* where there is no descriptor */
     size_t size, room;
     char *text;
-    PyObject *bases;
-    int begun;
 } writer;
 
 static int writer_memory(writer *x, const void *bytes, size_t size)
@@ -980,7 +1127,7 @@ static int writer_memory(writer *x, const void *bytes, size_t size)
         const size_t room = x->size + size + x->room / 2;
         uint8_t *more = room < size ? NULL : (uint8_t *)realloc(x->memory, room);
         if (!more) {
-            x->number = ENOMEM;
+            x->s.failure = ENOMEM;
             return -1;
         }
         x->memory = more;
@@ -1000,7 +1147,7 @@ static int writer_write(void *context, const void *bytes, size_t size)
         const ssize_t n = write(x->fd, p, size < (1u << 30) ? size : 1u << 30);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            x->number = n ? errno : EIO;
+            x->s.failure = n ? errno : EIO;
             return -1;
         }
         p += n;
@@ -1009,62 +1156,71 @@ static int writer_write(void *context, const void *bytes, size_t size)
     return 0;
 }
 
+/* No lock is held, and no thread begins a call any more. */
 static void writer_end(writer *x)
 {
-    if (x->begun) bitsnap_file_write_close(&x->w);
-    x->begun = 0;
+    x->s.state = CLOSED;
+    bitsnap_file_write_close(&x->w);
     call_end(&x->c);
     free(x->memory);
     free(x->text);
     x->memory = NULL;
     x->text = NULL;
-    Py_CLEAR(x->bases);
+    bases_end(&x->s);
 }
 
 static void writer_dealloc(writer *x)
 {
-    PyTypeObject *type = Py_TYPE((PyObject *)x);
-    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    writer_end(x);
-    release(x);
-    Py_DECREF(type);
+    if (x->s.state != FRESH) writer_end(x);
+    shared_free(&x->s);
 }
 
 /* The header text of [(name, dtype, shape as JSON, bytes), ...]. */
 static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *metadata)
 {
-    const Py_ssize_t n = PyList_Check(tensors) ? PyList_Size(tensors) : -1;
+    PyObject *tuple = PyList_Check(tensors) ? PyList_AsTuple(tensors) : NULL; /* numbers may run code, which may change the list */
+    const Py_ssize_t n = tuple ? PyTuple_Size(tuple) : 0;
     bitsnap_tensor *list;
     bitsnap_file_error e;
     Py_ssize_t i;
     int failed = 0;
-    if (n < 0) return PyErr_SetString(PyExc_TypeError, "tensors must be a list"), -1;
+    if (!tuple) return PyErr_SetString(PyExc_TypeError, "tensors must be a list"), -1;
     list = (bitsnap_tensor *)calloc((size_t)n + 1, sizeof *list);
-    if (!list) return PyErr_NoMemory(), -1;
-    for (i = 0; i < n && !failed; i++) {
+    if (!list) PyErr_NoMemory();
+    for (i = 0; list && i < n && !failed; i++) {
         bitsnap_tensor *t = &list[i];
+        PyObject *entry = PyTuple_GetItem(tuple, i);
         Py_ssize_t name, dtype, shape;
         unsigned long long bytes;
-        failed = !PyArg_ParseTuple(PyList_GetItem(tensors, i), "s#s#s#K", &t->name.at, &name, &t->dtype.at, &dtype, &t->shape.at, &shape, &bytes);
+        failed = !PyTuple_Check(entry) ? (PyErr_SetString(PyExc_TypeError, "tensors must be a list of tuples"), 1) :
+                 !PyArg_ParseTuple(entry, "s#s#s#K", &t->name.at, &name, &t->dtype.at, &dtype, &t->shape.at, &shape, &bytes);
         if (failed) break;
         t->name.size = (size_t)name;
         t->dtype.size = (size_t)dtype;
         t->shape.size = (size_t)shape;
         t->end = bytes;
     }
-    if (!failed && bitsnap_safetensors_write(&x->text, size, list, (size_t)n, metadata, NULL, &e)) {
+    if (list && !failed && bitsnap_safetensors_write(&x->text, size, list, (size_t)n, metadata, NULL, &e)) {
         raise_file(&e, 0);
         failed = 1;
     }
+    failed = failed || !list;
     free(list);
+    Py_DECREF(tuple);
     return failed ? -1 : 0;
 }
 
-static PyObject *writer_failed(writer *x)
+/* Whether the descriptor leads to a file that the Writer reads. */
+static int writer_overwrites(const writer *x)
 {
-    raise_file(&x->w.error, x->number);
-    writer_end(x);
-    return NULL;
+    struct stat to, st;
+    size_t i;
+    if (x->fd < 0 || fstat(x->fd, &to)) return 0;
+    for (i = 0; i < x->s.below_count; i++) {
+        const file *f = (const file *)x->s.below[i];
+        if (f->fd >= 0 && !fstat(f->fd, &st) && st.st_dev == to.st_dev && st.st_ino == to.st_ino) return 1;
+    }
+    return 0;
 }
 
 static int writer_init(writer *x, PyObject *args, PyObject *named)
@@ -1077,62 +1233,80 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     Py_ssize_t n;
     size_t size;
     unsigned flags = 0;
-    int level = 0, threads = 1;
-    if (x->bases) return PyErr_SetString(PyExc_ValueError, "a Writer is used once"), -1;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIO:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases)) return -1;
-    x->bases = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
-    if (!x->bases || writer_text(x, &size, tensors, metadata) || call_threads(&x->c, threads)) return -1;
-    n = take_bases(x->bases, base);
-    if (n < 0) return -1;
+    int level = 0, threads = 1, failed;
+    if (x->s.state != FRESH) return refuse("a Writer is used once");
+    x->s.state = OPENING;
+    x->process = getpid();
+    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIO:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases) ||
+        writer_text(x, &size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
+        return -1;
+    n = bases_begin(&x->s, bases, base);
+    if (n < 0) goto failed;
+    failed = writer_overwrites(x) ? refuse("the file is one of those that the delta is against, which it would overwrite: write another one") : 0;
     x->c.b.level = level;
     x->c.b.flags = flags;
     x->sink.write = writer_write;
     x->sink.context = x;
-    x->begun = 1;
-    Py_BEGIN_ALLOW_THREADS
-    status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, base, (size_t)n, NULL);
-    Py_END_ALLOW_THREADS
-    if (!status) return 0;
-    give_back(x->bases, n);
-    return writer_failed(x), -1;
+    if (!failed) {
+        Py_BEGIN_ALLOW_THREADS
+        status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, base, (size_t)n, NULL);
+        Py_END_ALLOW_THREADS
+        failed = status != BITSNAP_OK;
+        if (failed) raise_file(&x->w.error, failure_of(&x->s));
+    }
+    below_drop(&x->s);
+    if (failed) goto failed;
+    x->s.state = OPEN;
+    return 0;
+failed:
+    writer_end(x);
+    return -1;
 }
 
-static int writer_check(const writer *x)
+static int writer_enter(writer *x)
 {
-    if (x->begun) return 0;
-    PyErr_SetString(PyExc_ValueError, "this Writer has ended");
-    return -1;
+    return x->process == getpid() ? enter(&x->s) : refuse("a Writer is of use in the process that made it, not in one forked from that");
+}
+
+/* Ends a call and, with `ends`, the Writer. */
+static PyObject *writer_leave(writer *x, PyObject *result, int ends)
+{
+    if (ends) x->s.state = CLOSED;
+    (void)leave(&x->s, NULL);
+    if (ends) writer_end(x);
+    return result;
 }
 
 static PyObject *writer_data(writer *x, PyObject *data)
 {
+    PyObject *result = NULL;
     buffer from;
     bitsnap_status status;
-    if (writer_check(x)) return NULL;
-    if (buffer_get(&from, data, "data", 0, 0)) {
-        buffer_release(&from);
-        return NULL;
+    if (!buffer_get(&from, data, "data", 0, 0) && !writer_enter(x)) { /* the first of these may run anything, so it has no lock */
+        Py_BEGIN_ALLOW_THREADS
+        status = bitsnap_file_write_data(&x->w, from.at, from.size);
+        Py_END_ALLOW_THREADS
+        if (status) raise_file(&x->w.error, failure_of(&x->s));
+        else result = Py_NewRef(Py_None);
+        result = writer_leave(x, result, !result);
     }
-    Py_BEGIN_ALLOW_THREADS
-    status = bitsnap_file_write_data(&x->w, from.at, from.size);
-    Py_END_ALLOW_THREADS
     buffer_release(&from);
-    return status ? writer_failed(x) : Py_NewRef(Py_None);
+    return result;
 }
 
 static PyObject *writer_finish(writer *x, PyObject *unused)
 {
-    PyObject *result;
+    PyObject *result = NULL;
     bitsnap_status status;
     (void)unused;
-    if (writer_check(x)) return NULL;
+    if (writer_enter(x)) return NULL;
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_write_end(&x->w);
     Py_END_ALLOW_THREADS
-    if (status) return writer_failed(x);
-    result = x->fd < 0 ? PyBytes_FromStringAndSize((const char *)x->memory, (Py_ssize_t)x->size) : PyLong_FromUnsignedLongLong(x->w.size);
-    writer_end(x);
-    return result;
+    if (status) raise_file(&x->w.error, failure_of(&x->s));
+    else if (x->fd >= 0) result = PyLong_FromUnsignedLongLong(x->w.size);
+    else result = PyBytes_FromStringAndSize((const char *)x->memory, (Py_ssize_t)x->size);
+    return writer_leave(x, result, 1);
 }
 
 static PyMethodDef writer_methods[] = {
@@ -1143,7 +1317,8 @@ static PyMethodDef writer_methods[] = {
 
 static PyType_Slot writer_slots[] = {
     { Py_tp_doc, "Writer(fd, tensors, metadata=None, level=0, threads=1, flags=0, bases=())\n\nWrites a .bsnap file to a descriptor, or with fd -1 to memory.\n"
-                 "tensors: [(name, dtype, shape as JSON, bytes), ...]; their elements follow in that order. One thread at a time." },
+                 "tensors: [(name, dtype, shape as JSON, bytes), ...]; their elements follow in that order. Threads take turns." },
+    { Py_tp_new, (void *)shared_new },
     { Py_tp_init, (void *)writer_init },
     { Py_tp_dealloc, (void *)writer_dealloc },
     { Py_tp_methods, writer_methods },
