@@ -15,15 +15,18 @@ if ! cmp -s tests/requirements.txt "$venv/done"; then
 fi
 [ -e "$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')/Python.h" ] || skip 'needs the headers of Python (Debian: python3-dev)'
 
-mkdir -p "$bare/src/docs/examples" && cp bitsnap.h bitsnap_simd.h "$bare/src" && # pip builds where the sources are
+mkdir -p "$bare/src/docs/examples" && cp bitsnap.h bitsnap_simd.h LICENSE "$bare/src" && # setuptools builds where the sources are
     cp -R docs/examples/python docs/examples/file docs/examples/tool "$bare/src/docs/examples" || exit 1
 rm -rf "$bare"/src/docs/examples/python/build
-if CFLAGS='-O1 -Wall -Wextra -Werror' "$venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$bare" "$bare/src/docs/examples/python" >"$log" 2>&1 &&
+name='python: a wheel is built from the sdist alone, without a warning, and installed where there is nothing else'
+if (cd "$bare/src/docs/examples/python" && "$venv/bin/python" -c 'import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])' "$bare") \
+    >"$log" 2>&1 && rm -rf "$bare/src" && # the sdist has to have all that the wheel is made of
+    CFLAGS='-O1 -Wall -Wextra -Werror' "$venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$bare" "$bare"/*.tar.gz >"$log" 2>&1 &&
     "$python" -m venv "$bare/venv" && "$bare/venv/bin/python" -m pip install -q --no-index "$bare"/*.whl >"$log" 2>&1; then
-    echo 'ok - python: a wheel is built without a warning, and installed where there is nothing else'
+    echo "ok - $name"
 else
     tail -n 20 "$log"
-    echo 'not ok - python: a wheel is built without a warning, and installed where there is nothing else'
+    echo "not ok - $name"
     exit 1
 fi
 case $(echo "$bare"/*.whl) in
@@ -31,6 +34,7 @@ case $(echo "$bare"/*.whl) in
 *) echo "not ok - python: it is for every release from 3.11 on: $(ls "$bare")" ;;
 esac
 "$bare/venv/bin/python" tests/python_package.py bare || echo 'not ok - python: without numpy'
+"$bare/venv/bin/python" tests/python_threads.py || echo 'not ok - python: threads'
 "$venv/bin/python" -m pip install -q --no-index --no-deps --target "$bare/site" "$bare"/*.whl >"$log" 2>&1
 export PYTHONPATH="$bare/site"
 readme=docs/examples/python/README.md
@@ -46,3 +50,18 @@ if ${CC:-cc} -std=c99 -O1 -DBITSNAP_NO_SIMD -shared -fPIC -I. docs/examples/engi
     echo 'not ok - python: the engine for torch.distributed'
 fi
 "$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'
+
+name='python: threads under the thread sanitizer'
+real=$("$python" -c 'import sys; print(sys.executable)') include=$("$python" -c 'import sysconfig; print(sysconfig.get_paths()["include"])')
+tsan=$(gcc -print-file-name=libtsan.so 2>/dev/null)
+if ! LD_PRELOAD=$tsan "$real" -c 'import ctypes, sys; ctypes.CDLL(None).__tsan_init' 2>/dev/null; then
+    echo "skip - $name: needs gcc (its libtsan)"
+elif mkdir "$bare/race" && cp -R docs/examples/python/bitsnap "$bare/race" &&
+    gcc -O0 -g1 -w -DBITSNAP_NO_SIMD -D_XOPEN_SOURCE=700 -D_FILE_OFFSET_BITS=64 -I. -Idocs/examples -I"$include" -fsanitize=thread -shared -fPIC \
+        docs/examples/python/bitsnap/_core.c docs/examples/tool/system/parallel.c -o "$bare/race/bitsnap/_core.abi3.so" -lpthread >"$log" 2>&1 &&
+    LD_PRELOAD=$tsan PYTHONPATH="$bare/race" PYTHON_RACES=1 TSAN_OPTIONS=exitcode=66 "$real" tests/python_threads.py >"$log" 2>&1
+then echo "ok - $name"
+else
+    head -n 40 "$log"
+    echo "not ok - $name"
+fi
