@@ -1,5 +1,7 @@
 """Tests of the package bitsnap, where it is installed: python_package.py bare | python_package.py TOOL README [TEST ...]. By check_python.sh."""
 import gc
+import io
+import json
 import os
 import random
 import subprocess
@@ -163,6 +165,7 @@ elsewhere()
 import ml_dtypes  # noqa: E402
 import numpy  # noqa: E402
 import safetensors.numpy  # noqa: E402
+import safetensors.torch  # noqa: E402
 import torch  # noqa: E402
 
 import bitsnap.numpy  # noqa: E402
@@ -207,14 +210,17 @@ def every_type():
     refused(ValueError, "meta", bitsnap.compress, torch.zeros(4, device="meta"))
 
 
+class Foreign:
+    """An array of a library that is not known here."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack__(self, **named):
+        return self.tensor.__dlpack__(**named)
+
+
 def dlpack():
-    class Foreign:  # an array of a library that nobody here knows
-        def __init__(self, tensor):
-            self.tensor = tensor
-
-        def __dlpack__(self, **named):
-            return self.tensor.__dlpack__(**named)
-
     tensor = torch.from_numpy(weights(100, 100))
     frame = bitsnap.compress(Foreign(tensor), "F32")
     assert frame == bitsnap.compress(tensor)
@@ -346,7 +352,16 @@ def states_of_torch():
     state["optimizer"], state["step"] = optimizer.state_dict(), 8
     bitsnap.torch.save(state, "next.bsnap", base="state.bsnap")
     assert equal(bitsnap.torch.load("next.bsnap"), state)
+    refused(TypeError, "a.1 is a builtin_function_or_method", bitsnap.torch.save, {"a": [1, print]}, "code.bsnap")
     refused(TypeError, "code is not stored", bitsnap.torch.save, {"f": print}, "code.bsnap")
+    state["self"] = {"again": state}
+    refused(ValueError, "self.again.self.again", bitsnap.torch.save, state, "code.bsnap")
+    deep = 3
+    for _ in range(100):
+        deep = [deep]
+    bitsnap.torch.save(deep, "deep.bsnap")
+    assert equal(bitsnap.torch.load("deep.bsnap"), deep)
+    refused(TypeError, "a has the key (1, 2), a tuple; keys are strings and numbers", bitsnap.torch.save, {"a": {(1, 2): 3}}, "code.bsnap")
     refused(TypeError, "keys are strings and numbers", bitsnap.torch.save, {(1, 2): 3}, "code.bsnap")
     assert not os.path.exists("code.bsnap")
     tensors = {"a": torch.ones(3, 4, requires_grad=True), "b": torch.ones(4, 3).T}
@@ -355,6 +370,248 @@ def states_of_torch():
     for structure in ("{", '{"t":"nothing"}', "[" * 100000, '{"d":[[[],1]]}', '{"q":1}', "{}", '{"d":7}', '{"l":{"a":3}}', '{"n":["a"]}'):
         bitsnap.torch.save_file({"a": torch.ones(1)}, "bad.bsnap", {bitsnap.torch.STRUCTURE: structure})
         refused(ValueError, "bad.bsnap: what the state is made of is damaged", bitsnap.torch.load, "bad.bsnap")
+
+
+def outputs_that_are_bases():
+    """A delta is never written over what it is against, however that is called: both files stay as they were."""
+    a = {"a": weights(300)}
+    bitsnap.numpy.save_file(a, "first.bsnap")
+    bitsnap.numpy.save_file({"a": a["a"] + 1}, "second.bsnap", base="first.bsnap")
+    os.symlink("first.bsnap", "link.bsnap")
+    os.link("second.bsnap", "hard.bsnap")
+    os.mkdir("beside")
+    before = [open(name, "rb").read() for name in ("first.bsnap", "second.bsnap")]
+    text = "is one of the files that the delta is against"
+    opened = bitsnap.files.open_file("second.bsnap")
+    for name, base in (("first.bsnap", "first.bsnap"), ("./first.bsnap", "first.bsnap"), (os.path.abspath("first.bsnap"), "link.bsnap"), ("link.bsnap", "first.bsnap"),
+                       ("beside/../second.bsnap", "second.bsnap"), ("hard.bsnap", "second.bsnap"), ("first.bsnap", "hard.bsnap"), ("second.bsnap", opened),
+                       ("first.bsnap", opened), (b"first.bsnap", "second.bsnap")):
+        refused(ValueError, text, bitsnap.numpy.save_file, a, name, base=base)
+        refused(ValueError, text, bitsnap.torch.save, {"a": torch.ones(3)}, name, base=base)
+    with open("first.bsnap", "r+b") as f:
+        refused(ValueError, "which it would overwrite", _core.Writer, f.fileno(), [("a", "F32", "[300]", 1200)], bases=[opened])
+    assert before == [open(name, "rb").read() for name in ("first.bsnap", "second.bsnap")] and os.path.islink("link.bsnap")
+    assert not [name for name in os.listdir() if name.startswith(".bsnap") or name.startswith(".bitsnap-")]
+    bitsnap.numpy.save_file(a, "third.bsnap", base=opened)
+    bitsnap.numpy.save_file(a, "link.bsnap")  # without a base any name is right
+    assert open("first.bsnap", "rb").read() == before[0]
+
+
+def bases_that_are_named_twice():
+    """Each file is opened once, whatever the number of ways to it."""
+    a = {"a": weights(300)}
+    bitsnap.numpy.save_file(a, "way-0.bsnap")
+    for k in range(1, 30):
+        base = bitsnap.files.open_file(f"way-{k - 1}.bsnap")
+        with open(f"way-{k}.bsnap", "wb") as f:
+            writer = _core.Writer(f.fileno(), [("a", "F32", "[300]", 1200)], bases=[base, base])
+            writer.write(a["a"])
+            writer.finish()
+    before = len(os.listdir("/proc/self/fd"))
+    with bitsnap.safe_open("way-29.bsnap", "np") as f:
+        assert same(f.get_tensor("a"), a["a"]) and len(os.listdir("/proc/self/fd")) == before + 30
+
+
+def tensors_of_every_kind():
+    """What torch calls a tensor is written so that it is read again, by safetensors, too, or refused by its name before there is a file."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    z = torch.randn(5, 4, dtype=torch.complex64)
+    bits = torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4)
+    kept = {"conj": z.conj(), "conj.T": z.mH, "neg": torch._neg_view(torch.randn(7)), "imag": z.conj().imag, "c128": z.to(torch.complex128).conj(),
+            "parameter": torch.nn.Parameter(torch.ones(3)), "f4": bits.view(torch.float4_e2m1fn_x2), "empty": torch.zeros(0, 4), "part": torch.ones(9)[3:5],
+            "expanded": torch.ones(1).expand(5), "f4.none": bits[:0].view(torch.float4_e2m1fn_x2), "f8": torch.ones(4).to(torch.float8_e4m3fn)}
+    bitsnap.torch.save_file(kept, "kinds.bsnap")
+    again = bitsnap.torch.load_file("kinds.bsnap")
+    for name, tensor in kept.items():
+        tensor, got = (t.view(torch.uint8) if t.dtype == torch.float4_e2m1fn_x2 else t.detach() for t in (tensor, again[name]))
+        assert tensor.dtype == got.dtype and torch.equal(tensor.float() if name == "f8" else tensor, got.float() if name == "f8" else got), name
+    bitsnap.torch.save_file({name: tensor for name, tensor in kept.items() if not tensor.is_complex()}, "known.bsnap")
+    subprocess.run([tool, "decompress", "-q", "known.bsnap", "-o", "known.safetensors"], check=True)
+    theirs = safetensors.torch.load_file("known.safetensors")
+    assert theirs["f4"].shape == (2, 3, 4) and theirs["f4"].view(torch.uint8).equal(bits) and theirs["neg"].equal(kept["neg"])
+    assert bitsnap.torch.load_file("known.safetensors")["f4"].view(torch.uint8).equal(bits)
+    with bitsnap.safe_open("kinds.bsnap") as f:
+        part = f.get_slice("f4")
+        assert part.get_shape() == [2, 3, 4] and part[1:2].view(torch.uint8).equal(bits[1:2])
+    with bitsnap.safe_open("kinds.bsnap", "np") as f:
+        refused(TypeError, "numpy has no arrays of F4", f.get_tensor, "f4")
+    writer = _core.Writer(-1, [("odd", "F4", "[2,3]", 3)])
+    writer.write(b"abc")
+    with open("odd.bsnap", "wb") as f:
+        f.write(writer.finish())
+    refused(TypeError, "odd.bsnap: odd: elements of F4 come in pairs", bitsnap.torch.load_file, "odd.bsnap")
+    assert bitsnap.decompress(bitsnap.compress(kept["f4"])) == bytes(range(24))
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    freed = torch.ones(3)
+    freed.untyped_storage().resize_(0)
+
+    class Wrapper(torch.Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, function, types, args=(), named=None):
+            return function(*args, **(named or {}))
+
+    wrapped = torch.Tensor._make_wrapper_subclass(Wrapper, (3,))
+    eye = torch.eye(3)
+    for text, tensor in (("makes its elements of other tensors", fake), ("makes its elements of other tensors", wrapped), ("to_dense()", eye.to_sparse()),
+                         ("makes its elements", torch.nested.nested_tensor([eye[0], eye[0, :2]], layout=torch.jagged)), ("to_dense()", eye.to_sparse_csr()),
+                         ("to_padded_tensor()", torch.nested.nested_tensor([eye[0], eye[0, :2]])), ("to_dense()", eye.to_mkldnn()),
+                         ("has no elements", torch.empty(3, device="meta")), ("int_repr()", torch.quantize_per_tensor(eye, 0.1, 0, torch.qint8)),
+                         ("complex32 are not supported", torch.zeros(3, dtype=torch.complex32)), ("was freed", freed), ("no tensor of torch", [1.0]),
+                         ("uint4 are not supported", torch.empty(3, dtype=torch.uint4)), ("reshape(1)", bits.view(torch.float4_e2m1fn_x2)[0, 0, 0])):
+        error = refused((TypeError, ValueError), text, bitsnap.torch.save_file, {"good": eye, "of this kind": tensor}, "refused.bsnap")
+        assert "tensor 'of this kind'" in str(error), error
+        if isinstance(tensor, torch.Tensor) and tensor.dim():
+            refused((TypeError, ValueError), "", bitsnap.compress, tensor)
+            refused((TypeError, ValueError), "tensor 'list.1.x'", bitsnap.torch.save, {"list": [eye, {"x": tensor}]}, "refused.bsnap")
+    for view in (z.conj(), torch._neg_view(eye)):
+        refused(ValueError, "resolve_conj()", bitsnap.compress, view)
+    refused(ValueError, "has no memory", _core.compress, Foreign(freed), "F32")
+    for text, array in (("masked", numpy.ma.array([1, 2], mask=[0, 1])), ("<U1 are not supported", numpy.array(["a"])), ("object are not", numpy.array([None])),
+                        ("datetime64[s] are not", numpy.zeros(3, "M8[s]")), ("newbyteorder", numpy.zeros(3, ">f4")), ("a bytes", b"abc"), ("a list", [1.0]),
+                        ("float128 are not", numpy.zeros(3, "longdouble")), ("a Tensor", eye), ("are not supported", numpy.zeros(2, "i4,f4")),
+                        ("float4_e2m1fn are not", numpy.zeros(2, ml_dtypes.float4_e2m1fn))):
+        error = refused(TypeError, text, bitsnap.numpy.save_file, {"good": weights(3), "of this kind": array}, "refused.bsnap")
+        assert "tensor 'of this kind'" in str(error), error
+    refused(TypeError, "a masked array", bitsnap.compress, numpy.ma.array([1, 2], mask=[0, 1]))
+    assert not os.path.exists("refused.bsnap") and not [name for name in os.listdir() if name.startswith(".bitsnap-")]
+
+
+def names_of_every_kind():
+    ones = torch.ones(1)
+    names = ["", "a" * 100000, "a\0b", "\U0001F600", "a/b", "\x7f", '"', "\ufeff", "__metadata"]
+    bitsnap.torch.save_file({name: ones for name in names}, "names.bsnap")
+    assert set(bitsnap.torch.load_file("names.bsnap")) == set(names)
+    subprocess.run([tool, "test", "-q", "names.bsnap"], check=True)
+    for save in (bitsnap.torch.save_file, bitsnap.torch.save):
+        refused(ValueError, "'\\ud800x' has half of a surrogate pair", save, {"a": ones, "\ud800x": ones}, "refused.bsnap")
+    refused(ValueError, "the metadata '\\udfff'", bitsnap.torch.save_file, {"a": ones}, "refused.bsnap", {"a": "\udfff"})
+    refused(TypeError, "the name of a tensor 3 is a int", bitsnap.torch.save_file, {3: ones}, "refused.bsnap")
+    refused(ValueError, "can be called \"__metadata__\"", bitsnap.torch.save_file, {"__metadata__": ones}, "refused.bsnap")
+    assert not os.path.exists("refused.bsnap")
+    state = {"__metadata__": ones, "\ud800": ["\ud800", {"x": 1}]}
+    bitsnap.torch.save(state, "names.bsnap")
+    assert equal(bitsnap.torch.load("names.bsnap"), state)
+    for bad in (b'"\\ud800"', b'"\xff"', b'"\xed\xa0\x80"'):  # in a file
+        text = b'{%b:{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}' % bad
+        with open("bad.safetensors", "wb") as f:
+            f.write(len(text).to_bytes(8, "little") + text)
+        refused(bitsnap.Error, "bad.safetensors: ", bitsnap.torch.load_file, "bad.safetensors")
+
+
+def arrays_of_another_kind():
+    """Elements never become those of another type because their bytes fit."""
+    names = {name: torch.zeros(8, dtype=getattr(torch, kind)) for name, (_, kind) in DTYPES.items()}
+    alike = {"C64": "F32", "C128": "F64", "F8_E4M3FNUZ": "F8_E4M3", "F8_E5M2FNUZ": "F8_E5M2"}  # of frames: they have the same codec
+    for name, tensor in names.items():
+        frame = bitsnap.compress(tensor)
+        size = tensor.nbytes
+        for other in names:
+            out = torch.zeros(size // names[other].element_size(), dtype=names[other].dtype)
+            if out.nbytes != size:
+                continue
+            if other[0] in "IU" or alike.get(other, other) == alike.get(name, name) or {name, other} <= {"F8_E8M0", "U8", "I8"}:
+                bitsnap.decompress_into(frame, out)
+            else:
+                refused(ValueError, "in an array of torch.", bitsnap.decompress_into, frame, out)
+                refused(ValueError, "in an array of torch.", bitsnap.apply, out, frame)
+    frame = bitsnap.compress(weights(8))
+    refused(ValueError, "in an array of >f4", bitsnap.decompress_into, frame, numpy.zeros(8, ">f4"))
+    refused(ValueError, "in an array of float16", bitsnap.decompress_into, frame, numpy.zeros(16, "float16"))
+    refused(ValueError, "not contiguous", bitsnap.apply, weights(4, 4).T, frame)
+    pair = weights(8), weights(8)
+    assert same(bitsnap.apply(pair[0], bitsnap.delta(pair[1], pair[0])), pair[1])
+
+
+def more_than_there_is_memory():
+    """Sizes that a file claims end as a MemoryError that says of what."""
+    import resource
+
+    frame = bitsnap.compress(bytes(1 << 28), "F32", level="fast")
+    bitsnap.numpy.save_file({"a": numpy.zeros(1 << 26, "float32")}, "zeros.bsnap", level="fast")
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    gc.collect()
+    resource.setrlimit(resource.RLIMIT_AS, (int(open("/proc/self/statm").read().split()[0]) * 4096 + (100 << 20), limit[1]))
+    try:
+        refused(MemoryError, "no memory for elements of 268435456 bytes", bitsnap.decompress, frame)
+        refused(MemoryError, "zeros.bsnap: a: no array of F32", bitsnap.numpy.load_file, "zeros.bsnap")
+        refused(MemoryError, "zeros.bsnap: a: no array of F32", bitsnap.torch.load_file, "zeros.bsnap")
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)
+    refused(ValueError, "threads: 100000 are more than", bitsnap.compress, b"abcd", "F32", threads=100000)
+    for shape in ([0, 1 << 62, 1 << 62], [1] * 70 + [0]):
+        writer = _core.Writer(-1, [("a", "F32", json.dumps(shape), 0)])
+        with open("shape.bsnap", "wb") as f:
+            f.write(writer.finish())
+        for load in bitsnap.numpy.load_file, bitsnap.torch.load_file:
+            try:
+                assert list(load("shape.bsnap")["a"].shape) == shape
+            except (MemoryError, ValueError) as error:
+                assert "shape.bsnap: a: no array of F32" in str(error), error
+    from bitsnap.stream import BitsnapTransform
+
+    refused(ValueError, "a frame of 4294967295 bytes", BitsnapTransform().transform_from(io.BytesIO(b"\xff" * 100)).read, 1)
+
+
+def calls_from_dlpack():
+    """An argument that ends what it is an argument of."""
+    class Ends:
+        def __init__(self, end):
+            self.end = end
+
+        def __dlpack__(self, **named):
+            self.end()
+            return torch.ones(3).__dlpack__()
+
+    writer = _core.Writer(-1, [("a", "F32", "[3]", 12)])
+    refused(ValueError, "has ended", writer.write, Ends(lambda: refused(bitsnap.Error, "data is missing", writer.finish)))
+    file = _core.File(bitsnap.numpy.save({"a": weights(3)}))
+    refused(ValueError, "is closed", file.read, "a", out=Ends(file.close))
+    file = _core.File.__new__(_core.File)
+    refused(bitsnap.Error, "neither", file.__init__, Ends(lambda: refused(ValueError, "opened once", file.__init__, b"")))
+
+
+def interrupted_writes():
+    """Ctrl-C at any time leaves the file as it was, or the new one, and nothing besides."""
+    import signal
+
+    def after(seconds, function, *args):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            function(*args)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            return 0
+        except KeyboardInterrupt:
+            return 1
+
+    os.mkdir("interrupted")
+    states = [{f"{k}.{n}": weights(50000) for n in range(20)} for k in range(2)]
+    path, count = "interrupted/a.bsnap", 0
+    bitsnap.numpy.save_file(states[0], path, level="fast")
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        for n in range(40):
+            count += after(0.0005 * (n + 1), bitsnap.numpy.save_file, states[n % 2], path)
+            assert os.listdir("interrupted") == ["a.bsnap"], os.listdir("interrupted")
+            found = bitsnap.numpy.load_file(path)
+            assert any(all(same(found[name], a) for name, a in state.items()) for state in states if state.keys() == found.keys()), n
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert count > 5, count
+    replace = os.replace
+
+    def late(*args):
+        replace(*args)
+        raise KeyboardInterrupt
+
+    os.replace = late
+    try:
+        refused(KeyboardInterrupt, "", bitsnap.numpy.save_file, states[0], path)
+    finally:
+        os.replace = replace
+    assert os.listdir("interrupted") == ["a.bsnap"]
 
 
 def zarr_arrays():
@@ -496,6 +753,8 @@ def the_readme():
     run_blocks(readme, "python", "python torch", "python zarr")
 
 
-every = [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors, files_appear_as_a_whole,
-         states_of_torch, zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readme]
+every = [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,
+         files_appear_as_a_whole, states_of_torch, outputs_that_are_bases, bases_that_are_named_twice, tensors_of_every_kind,
+         names_of_every_kind, arrays_of_another_kind, more_than_there_is_memory, calls_from_dlpack, interrupted_writes,
+         zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readme]
 sys.exit(run("arrays", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

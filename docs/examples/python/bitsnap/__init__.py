@@ -8,10 +8,10 @@
 Sizes are checked before they are used: a damaged or hostile frame is a bitsnap.Error (a ValueError), and never more. The interpreter's
 lock is released while elements are coded. Arrays must be contiguous and in the host's memory; none is copied.
 """
-from ._core import Error, apply, hash, info, invert, merge, test, version as __version__
+from ._core import Error, hash, info, invert, merge, test, version as __version__
 from ._core import CONTENT_ID, IGNORE_CHECKS, NO_CHECKS, SELF_CONTAINED, VERIFY
 from . import _core
-from ._arrays import dtype_name, flat
+from ._arrays import dtype_name, flat, takes
 from .files import safe_open
 
 __all__ = ["Error", "apply", "compress", "content_id", "decompress", "decompress_into", "delta", "hash", "info", "invert", "merge",
@@ -39,10 +39,11 @@ def compress(data, dtype=None, *, level="default", threads=1, max_relative_error
     progress: called with (elements done, of how many), from time to time; an exception ends the call.
     """
     cells = _core.log_cells(max_relative_error) if max_relative_error is not None else 0
+    memory = flat(data)
     if columns is None:
         shape = getattr(data, "shape", ())
         columns = int(shape[-1]) if len(shape) > 1 and (cells or clusters or _level(level) == 3) else 0
-    return _core.compress(flat(data), dtype or dtype_name(data), level=_level(level), threads=threads, cells=cells, clusters=clusters,
+    return _core.compress(memory, dtype or dtype_name(data), level=_level(level), threads=threads, cells=cells, clusters=clusters,
                           columns=columns, flags=flags, out=None if out is None else flat(out), progress=progress)
 
 
@@ -53,7 +54,9 @@ def decompress(frame, *, base=None, threads=1, first=0, count=None, flags=0, pro
 
 
 def decompress_into(frame, out, *, base=None, threads=1, first=0, count=None, flags=0, progress=None):
-    """The same into an array or a writable buffer of just that size, which is returned. After an error it holds a mixture."""
+    """The same into an array or a writable buffer of just that size, which is returned. After an error it holds a mixture. An array has the
+    dtype of the frame; one of integers, and a buffer, takes the bits of any."""
+    takes(out, info(frame)["dtype"])
     _core.decompress(frame, out=flat(out), base=None if base is None else flat(base), threads=threads, flags=flags, progress=progress,
                      **_range(first, count))
     return out
@@ -72,6 +75,13 @@ def delta(data, base, dtype=None, base_dtype=None, *, level="default", threads=1
         base_dtype = dtype if alike else dtype_name(base, dtype)
     return _core.compress(flat(data), dtype or dtype_name(data), base=flat(base), base_dtype=base_dtype,
                           level=_level(level), threads=threads, flags=flags, out=None if out is None else flat(out), progress=progress)
+
+
+def apply(elements, frame, *, threads=1):
+    """Turns the base of a delta into its result, in place, as a whole or not at all. Returns the array."""
+    takes(elements, info(frame)["dtype"])
+    _core.apply(flat(elements), frame, threads=threads)
+    return elements
 
 
 def content_id(data, dtype=None):

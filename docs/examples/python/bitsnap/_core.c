@@ -593,16 +593,6 @@ static uint64_t opened;
 
 static int refuse(const char *text) { return PyErr_SetString(PyExc_ValueError, text), -1; }
 
-/* Whether the interpreter ends: a thread that waits for its lock then never gets it, and never gives back what it holds. */
-static int is_ending(void)
-{
-    PyObject *question = PySys_GetObject("is_finalizing"), *answer = question ? PyObject_CallNoArgs(question) : NULL;
-    const int ending = answer != Py_False;
-    Py_XDECREF(answer);
-    PyErr_Clear();
-    return ending;
-}
-
 /* Waits without the interpreter's lock. Signals are handled while it waits. */
 static int lock_take(shared *x)
 {
@@ -611,9 +601,8 @@ static int lock_take(shared *x)
     while (!got) {
         if (x->process != getpid()) return refuse("another thread was using it when this process was forked: open it again");
         if (x->holder == self) return refuse("this thread is in a call that uses it, and cannot begin another one");
-        if (is_ending()) return refuse("another thread was using it when the interpreter ended");
         Py_BEGIN_ALLOW_THREADS
-        got = PyThread_acquire_lock_timed(x->lock, 100000, 1) == PY_LOCK_ACQUIRED;
+        got = PyThread_acquire_lock_timed(x->lock, -1, 1) == PY_LOCK_ACQUIRED;
         Py_END_ALLOW_THREADS
         if (PyErr_CheckSignals()) {
             if (got) PyThread_release_lock(x->lock);
@@ -1178,18 +1167,17 @@ static void writer_dealloc(writer *x)
 /* The header text of [(name, dtype, shape as JSON, bytes), ...]. */
 static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *metadata)
 {
-    PyObject *tuple = PyList_Check(tensors) ? PyList_AsTuple(tensors) : NULL; /* numbers may run code, which may change the list */
-    const Py_ssize_t n = tuple ? PyTuple_Size(tuple) : 0;
+    const Py_ssize_t n = PyList_Check(tensors) ? PyList_Size(tensors) : -1;
     bitsnap_tensor *list;
     bitsnap_file_error e;
     Py_ssize_t i;
     int failed = 0;
-    if (!tuple) return PyErr_SetString(PyExc_TypeError, "tensors must be a list"), -1;
+    if (n < 0) return PyErr_SetString(PyExc_TypeError, "tensors must be a list"), -1;
     list = (bitsnap_tensor *)calloc((size_t)n + 1, sizeof *list);
-    if (!list) PyErr_NoMemory();
-    for (i = 0; list && i < n && !failed; i++) {
+    if (!list) return PyErr_NoMemory(), -1;
+    for (i = 0; i < n && !failed; i++) {
         bitsnap_tensor *t = &list[i];
-        PyObject *entry = PyTuple_GetItem(tuple, i);
+        PyObject *entry = PyList_GetItem(tensors, i);
         Py_ssize_t name, dtype, shape;
         unsigned long long bytes;
         failed = !PyTuple_Check(entry) ? (PyErr_SetString(PyExc_TypeError, "tensors must be a list of tuples"), 1) :
@@ -1200,13 +1188,11 @@ static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *m
         t->shape.size = (size_t)shape;
         t->end = bytes;
     }
-    if (list && !failed && bitsnap_safetensors_write(&x->text, size, list, (size_t)n, metadata, NULL, &e)) {
+    if (!failed && bitsnap_safetensors_write(&x->text, size, list, (size_t)n, metadata, NULL, &e)) {
         raise_file(&e, 0);
         failed = 1;
     }
-    failed = failed || !list;
     free(list);
-    Py_DECREF(tuple);
     return failed ? -1 : 0;
 }
 
@@ -1265,7 +1251,7 @@ failed:
 
 static int writer_enter(writer *x)
 {
-    return x->process == getpid() ? enter(&x->s) : refuse("a Writer is of use in the process that made it, not in one forked from that");
+    return x->s.state != OPEN || x->process == getpid() ? enter(&x->s) : refuse("a Writer is of use in the process that made it, not in one forked from that");
 }
 
 /* Ends a call and, with `ends`, the Writer. */

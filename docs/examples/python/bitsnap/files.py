@@ -1,11 +1,13 @@
 """Files of tensors: .bsnap, .safetensors, and deltas with what they are against."""
 import contextlib
+import itertools
 import json
+import math
 import os
 import secrets
 
 from . import _core
-from ._arrays import DTYPES
+from ._arrays import DTYPES, PAIRS
 
 _FAMILIES = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch"}
 
@@ -26,7 +28,7 @@ def open_file(path, base=None, threads=1):
     path = os.fspath(path)
     chain = [] if base is None else [base] if isinstance(base, (str, bytes, os.PathLike)) else list(base)
     with _place(path):
-        return _open(path, chain, threads, 0)
+        return _open(path, chain, threads, 0, {})
 
 
 @contextlib.contextmanager
@@ -42,24 +44,32 @@ def _place(path, *more):
         raise
 
 
-def _open(path, chain, threads, depth):
+def _open(path, chain, threads, depth, known):
+    """`known`: the Files that have been found beside this one, by their identity, so that each is opened once."""
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
+        identity = _identity(os.fstat(fd))
+        if identity in known:
+            return known[identity]
         name = os.path.basename(os.fsencode(path)).removesuffix(b".bsnap")
         file = _core.File(fd, (), 1 if chain else threads, name)
         if file.kind != "delta":
-            return file
+            return known.setdefault(identity, file)
         names = file.bases
         if chain:
-            bases = [_open(chain[-1], chain[:-1], 1, depth + 1)]
+            bases = [_open(chain[-1], chain[:-1], 1, depth + 1, {})]
         else:
             beside = [_beside(path, name) for name in names]
             if depth == 64 or None in beside:
                 return file  # without its base: its frames can be listed
-            bases = [_open(other, [], 1, depth + 1) for other in beside]
-        return _core.File(fd, bases, threads, name)
+            bases = [_open(other, [], 1, depth + 1, known) for other in beside]
+        return known.setdefault(identity, _core.File(fd, bases, threads, name))
     finally:
         os.close(fd)
+
+
+def _identity(status):
+    return status.st_dev, status.st_ino
 
 
 def _beside(path, name):
@@ -110,11 +120,20 @@ class safe_open:
         return None if text is None else json.loads(text)
 
     def get_tensor(self, name):
-        _, dtype, shape, *_ = self._file.find(name)
-        return self._read(name, dtype, shape, 0)
+        return self._read(*self._find(name), 0)
 
     def get_slice(self, name):
-        return _Slice(self, *self._file.find(name)[:3])
+        return _Slice(self, *self._find(name))
+
+    def _find(self, name):
+        """Name, dtype and the shape of the array, whose elements may be pairs of those of the file."""
+        with _place(self._path, name):
+            name, dtype, shape, *_ = self._file.find(name)
+        if dtype not in PAIRS:
+            return name, dtype, shape
+        if not shape or shape[-1] % 2:
+            raise TypeError(f"{os.fsdecode(self._path)}: {name}: elements of {dtype} come in pairs, of which the shape {list(shape)} has no whole number")
+        return name, dtype, (*shape[:-1], shape[-1] // 2)
 
     def verify(self):
         """Reads and checks everything."""
@@ -122,14 +141,16 @@ class safe_open:
             self._file.verify()
 
     def _read(self, name, dtype, shape, first):
-        if dtype not in DTYPES:
+        if dtype not in DTYPES and dtype not in PAIRS:
             raise TypeError(f"{name} has elements of {dtype}, which no array has")
-        array, memory = self._family.new(dtype, shape)
-        count = 1
-        for dimension in shape:
-            count *= dimension
+        try:
+            array, memory = self._family.new(dtype, shape)
+        except (MemoryError, RuntimeError, OverflowError, ValueError) as error:  # as numpy and torch like it
+            kind = ValueError if isinstance(error, ValueError) else MemoryError
+            raise kind(f"{os.fsdecode(self._path)}: {name}: no array of {dtype} has the shape {list(shape)} here: {error}") from error
+        each = 2 if dtype in PAIRS else 1
         with _place(self._path, name):
-            self._file.read(name, first, count, memory)
+            self._file.read(name, each * first, each * math.prod(shape), memory)
         return self._family.move(array, self._device)
 
 
@@ -156,11 +177,18 @@ class _Slice:
             wanted = range(*first.indices(rows))
             start, stop = (min(wanted), max(wanted) + 1) if wanted else (0, 0)
             first = slice(None, None, first.step) if wanted else slice(0, 0)
-        width = 1
-        for dimension in self._shape[1:]:
-            width *= dimension
-        part = self._file._read(self._name, self._dtype, (stop - start, *self._shape[1:]), start * width)
+        part = self._file._read(self._name, self._dtype, (stop - start, *self._shape[1:]), start * math.prod(self._shape[1:]))
         return part[(first, *index[1:])]
+
+
+def _text(text, what):
+    """A string that UTF-8 can hold."""
+    if not isinstance(text, str):
+        raise TypeError(f"{what} {text!r} is a {type(text).__name__}, and no string")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} {text!r} has half of a surrogate pair, which is no character: rename it") from None
 
 
 def write(filename, tensors, metadata, level, threads, base, flags=0):
@@ -169,13 +197,21 @@ def write(filename, tensors, metadata, level, threads, base, flags=0):
 
     if metadata is not None and not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
         raise TypeError("metadata must be a dictionary of strings")
+    for text in [] if metadata is None else itertools.chain(*metadata.items()):
+        _text(text, "the metadata")
+    for name, *_ in tensors:
+        _text(name, "the name of a tensor")
+        if name == "__metadata__":
+            raise ValueError('no tensor can be called "__metadata__": that is where .safetensors files have their metadata; rename it')
     text = None if metadata is None else json.dumps(metadata, ensure_ascii=False)
     table = [(name, dtype, json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
     bases = [] if base is None else [base if isinstance(base, _core.File) else open_file(base)]
     options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases}
+    if filename is not None and os.path.exists(filename) and any(_identity(os.stat(filename)) in file.identities() for file in bases):
+        raise ValueError(f"{os.fsdecode(filename)} is one of the files that the delta is against, which it would overwrite: give another name")
     if filename is None:
         return _fill(_core.Writer(-1, table, text, **options), tensors)
-    with whole_file(filename) as f:
+    with _place(filename), whole_file(filename) as f:
         return _fill(_core.Writer(f.fileno(), table, text, **options), tensors)
 
 
@@ -184,24 +220,34 @@ def whole_file(filename):
     """A new file, open to be written, that gets its name when the block ends, and is on the disk then; after an exception there is none."""
     directory = os.path.dirname(os.path.abspath(filename))
     temporary = os.path.join(directory, f".bitsnap-{secrets.token_hex(8)}")
-    f = open(temporary, "x+b")
     try:
-        with f:
+        with open(temporary, "x+b") as f:
             yield f
             f.flush()
             os.fsync(f.fileno())
         os.replace(temporary, filename)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):  # an interrupt came after the file got its name
+        with contextlib.suppress(FileNotFoundError):  # an interrupt may come before the file is there, or after it has its name
             os.unlink(temporary)
         raise
     _sync(directory)
 
 
 def _fill(writer, tensors):
-    for *_, memory in tensors:
-        writer.write(memory() if callable(memory) else memory)
+    for name, *_, memory in tensors:
+        with _tensor(name):
+            writer.write(memory() if callable(memory) else memory)
     return writer.finish()
+
+
+@contextlib.contextmanager
+def _tensor(name):
+    """Errors say which tensor they are of."""
+    try:
+        yield
+    except (TypeError, ValueError, RuntimeError) as error:
+        error.args = (f"tensor {name!r}: {error}",)
+        raise
 
 
 def _bytes(memory):
@@ -220,6 +266,12 @@ def _sync(directory):
         pass
     finally:
         os.close(fd)
+
+
+def entry(name, host, array):
+    """(name, dtype, shape, memory), the last three as host(array) gives them."""
+    with _tensor(name):
+        return (name, *host(array))
 
 
 def order(tensors):

@@ -6,6 +6,8 @@ from ._arrays import DTYPES, dtype_name, flat
 
 
 def _dtype(name):
+    if name not in DTYPES:
+        raise TypeError(f"numpy has no arrays of {name}")
     kind = DTYPES[name][0]
     if hasattr(numpy, kind) or kind == "bool":
         return numpy.dtype(kind)
@@ -29,7 +31,15 @@ def move(array, device):
 
 
 def _table(tensors):
-    return files.order([(name, dtype_name(array), array.shape, flat(numpy.ascontiguousarray(array))) for name, array in tensors.items()])
+    return files.order([files.entry(name, _host, array) for name, array in tensors.items()])
+
+
+def _host(array):
+    if not isinstance(array, (numpy.ndarray, numpy.generic)):
+        raise TypeError(f"a {type(array).__name__}, and no numpy array")
+    if array.dtype.byteorder == ">":
+        raise TypeError(f"elements of {array.dtype} are in the byte order of other machines: astype(array.dtype.newbyteorder(\"=\")) converts them")
+    return dtype_name(array), array.shape, flat(array if isinstance(array, numpy.ma.MaskedArray) else numpy.ascontiguousarray(array))
 
 
 def save_file(tensors, filename, metadata=None, *, base=None, level="default", threads=1):

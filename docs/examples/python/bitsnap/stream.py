@@ -89,6 +89,8 @@ class _Unpacker(io.RawIOBase):
             if self._ended:
                 return 0
             size = int.from_bytes(self._exactly(4), "little")
+            if size > 2 * BitsnapTransform.PIECE:
+                raise ValueError(f"a frame of {size} bytes, which is more than a piece has")
             if not size:
                 self._ended = True
                 return 0
@@ -104,7 +106,7 @@ class _Unpacker(io.RawIOBase):
         return n
 
     def _exactly(self, size):
-        data = b""
+        data = bytearray()
         while len(data) < size:
             part = self._input.read(size - len(data))
             if not part:

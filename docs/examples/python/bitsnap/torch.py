@@ -5,12 +5,12 @@ import torch
 
 from . import files
 from ._core import Error
-from ._arrays import DTYPES, dtype_name, flat
+from ._arrays import DTYPES, PAIRS, dtype_name, flat, strided
 
 
 def new(name, shape):
     """A tensor, and its memory as bytes."""
-    kind = getattr(torch, DTYPES[name][1], None)
+    kind = getattr(torch, PAIRS.get(name) or DTYPES[name][1], None)
     if kind is None:
         raise TypeError(f"this torch has no tensors of {name}")
     tensor = torch.empty(shape, dtype=kind)
@@ -22,7 +22,19 @@ def move(tensor, device):
 
 
 def _table(tensors):
-    return files.order([(name, dtype_name(t), tuple(t.shape), flat(t.detach().to("cpu").contiguous())) for name, t in tensors.items()])
+    return files.order([files.entry(name, _host, tensor) for name, tensor in tensors.items()])
+
+
+def _host(tensor):
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"a {type(tensor).__name__}, and no tensor of torch")
+    strided(tensor)
+    dtype, shape = dtype_name(tensor), tuple(tensor.shape)
+    if dtype in PAIRS:
+        if not shape:
+            raise TypeError(f"a {tensor.dtype} without dimensions has no shape in pairs: reshape(1) has one")
+        shape = *shape[:-1], 2 * shape[-1]
+    return dtype, shape, flat(tensor.detach().resolve_conj().resolve_neg().to("cpu").contiguous())
 
 
 def save_file(tensors, filename, metadata=None, *, base=None, level="default", threads=1):
@@ -40,30 +52,33 @@ def load_file(filename, device="cpu", *, base=None, threads=1):
 # What a state is made of, as JSON in the metadata of its file: {"t": name of a tensor}, {"d": [[key, value], ...]}, {"l": [...]},
 # {"u": [...]} (a tuple), {"n": [real, imaginary]}; all else stands for itself.
 STRUCTURE = "bitsnap.structure"
+DEPTH = 100  # dictionaries and lists inside each other: what is saved is read without a deep stack
 
 
-def _take(value, path, tensors):
+def _take(value, path, tensors, depth=0):
+    if depth > DEPTH:
+        raise ValueError(f"{path} is in more than {DEPTH} dictionaries and lists, or the state contains itself")
     if isinstance(value, torch.Tensor):
         tensors[path] = value
         return {"t": path}
     if isinstance(value, dict):
         for key in value:
             if not isinstance(key, (str, int, float, bool, type(None))):
-                raise TypeError(f"{path or 'the state'} has a key of {type(key).__name__}; keys are strings and numbers")
-        return {"d": [[key, _take(x, _join(path, key, tensors), tensors)] for key, x in value.items()]}
+                raise TypeError(f"{path or 'the state'} has the key {key!r}, a {type(key).__name__}; keys are strings and numbers")
+        return {"d": [[key, _take(x, _join(path, key, tensors), tensors, depth + 1)] for key, x in value.items()]}
     if isinstance(value, (list, tuple)):
-        return {"l" if isinstance(value, list) else "u": [_take(x, _join(path, i, tensors), tensors) for i, x in enumerate(value)]}
+        return {"l" if isinstance(value, list) else "u": [_take(x, _join(path, i, tensors), tensors, depth + 1) for i, x in enumerate(value)]}
     if isinstance(value, complex):
         return {"n": [value.real, value.imag]}
     if isinstance(value, (str, int, float, bool, type(None))):
         return value
     raise TypeError(f"{path or 'the state'} is a {type(value).__name__}: states have tensors, dictionaries, lists, strings and numbers; "
-                    "code is not stored")
+                    "code is not stored. Convert it, as numpy's by item(), tolist() or torch.from_numpy(), or leave it out")
 
 
 def _join(path, key, tensors):
     name = f"{path}.{key}" if path else str(key)
-    while name in tensors:  # 1 and "1" in one dictionary
+    while name in tensors or name == "__metadata__":  # 1 and "1" in one dictionary; files have no tensor of that name
         name += "'"
     return name
 
