@@ -407,6 +407,13 @@ def bases_that_are_named_twice():
             writer = _core.Writer(f.fileno(), [("a", "F32", "[300]", 1200)], bases=[base, base])
             writer.write(a["a"])
             writer.finish()
+    for k in range(2):  # each is the base of the other, and twice
+        bases = [_core.File(bitsnap.numpy.save(a), name=f"round-{1 - k}") for _ in range(2)]
+        with open(f"round-{k}.bsnap", "wb") as f:
+            writer = _core.Writer(f.fileno(), [("a", "F32", "[300]", 1200)], bases=bases)
+            writer.write(a["a"])
+            writer.finish()
+    refused(bitsnap.Error, "round-0.bsnap: ", bitsnap.numpy.load_file, "round-0.bsnap")
     before = len(os.listdir("/proc/self/fd"))
     with bitsnap.safe_open("way-29.bsnap", "np") as f:
         assert same(f.get_tensor("a"), a["a"]) and len(os.listdir("/proc/self/fd")) == before + 30

@@ -191,7 +191,7 @@ def calls_inside_calls():
 
 
 def beginnings():
-    """Files and Writers that are not open yet."""
+    """Files and Writers before they are open."""
     refused(TypeError, "a list of tuples", _core.Writer, -1, [3])
 
     class Again:
@@ -280,7 +280,7 @@ def forked_children():
 
 
 def the_end_of_the_interpreter():
-    """It ends though threads are in calls, from which they never come back."""
+    """It ends while threads are in calls that never return."""
     script = """if True:
         import threading, time
         from bitsnap import _core

@@ -45,25 +45,26 @@ def _place(path, *more):
 
 
 def _open(path, chain, threads, depth, known):
-    """`known`: the Files that have been found beside this one, by their identity, so that each is opened once."""
+    """`known`: the Files that were found beside the first one, by identity, so that each is opened once. None: it is being opened, and is no
+    base of its own bases."""
     fd = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0))
     try:
         identity = _identity(os.fstat(fd))
         if identity in known:
             return known[identity]
+        known[identity] = None
         name = os.path.basename(os.fsencode(path)).removesuffix(b".bsnap")
         file = _core.File(fd, (), 1 if chain else threads, name)
-        if file.kind != "delta":
-            return known.setdefault(identity, file)
-        names = file.bases
-        if chain:
-            bases = [_open(chain[-1], chain[:-1], 1, depth + 1, {})]
-        else:
-            beside = [_beside(path, name) for name in names]
-            if depth == 64 or None in beside:
-                return file  # without its base: its frames can be listed
-            bases = [_open(other, [], 1, depth + 1, known) for other in beside]
-        return known.setdefault(identity, _core.File(fd, bases, threads, name))
+        if file.kind == "delta":
+            if chain:
+                bases = [_open(chain[-1], chain[:-1], 1, depth + 1, {})]
+            else:
+                beside = [_beside(path, name) if depth < 64 else None for name in file.bases]
+                bases = [] if None in beside else [_open(other, [], 1, depth + 1, known) for other in beside]
+            if bases and None not in bases:
+                file = _core.File(fd, bases, threads, name)
+        known[identity] = file  # perhaps without its bases: then its frames can be listed
+        return file
     finally:
         os.close(fd)
 

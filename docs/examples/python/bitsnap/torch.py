@@ -52,7 +52,7 @@ def load_file(filename, device="cpu", *, base=None, threads=1):
 # What a state is made of, as JSON in the metadata of its file: {"t": name of a tensor}, {"d": [[key, value], ...]}, {"l": [...]},
 # {"u": [...]} (a tuple), {"n": [real, imaginary]}; all else stands for itself.
 STRUCTURE = "bitsnap.structure"
-DEPTH = 100  # dictionaries and lists inside each other: what is saved is read without a deep stack
+DEPTH = 100  # most dictionaries and lists inside each other: reading takes some calls of Python for each
 
 
 def _take(value, path, tensors, depth=0):
