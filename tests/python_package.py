@@ -35,6 +35,8 @@ def frames_of_bytes():
     refused(ValueError, '"Q7" is no dtype', bitsnap.compress, data, "Q7")
     refused(ValueError, '"great" is no level', bitsnap.compress, data, "F16", level="great")
     refused(ValueError, "no elements of 4", bitsnap.compress, data[:-1], "F32")
+    refused(ValueError, "data has 199999 bytes, which are no elements of 2", bitsnap.content_id, data[:-1], "BF16")
+    refused(ValueError, "base has 199999 bytes, which are no elements of 4", bitsnap.delta, data, data[:-1], "F32")
     refused(bitsnap.Error, "destination too small", bitsnap.compress, data, "BF16", out=bytearray(100))
     refused(ValueError, "out has 9 bytes, the elements have 200000", bitsnap.decompress_into, frame, bytearray(9))
     refused(BufferError, "not writable", bitsnap.decompress_into, frame, bytes(len(data)))
@@ -507,6 +509,15 @@ def names_of_every_kind():
         refused(bitsnap.Error, "bad.safetensors: ", bitsnap.torch.load_file, "bad.safetensors")
 
 
+def messages_with_names():
+    """What is wrong with one tensor of a file says with which."""
+    for header in ('{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b/\u00e9":{"dtype":"F32","shape":[9],"data_offsets":[4,8]}}',
+                   '{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b/\u00e9":{"dtype":"F32","shape":[1],"data_offsets":[5,9]}}'):
+        with open("wrong.safetensors", "wb") as f:
+            f.write(len(header.encode()).to_bytes(8, "little") + header.encode() + bytes(9))
+        refused(bitsnap.Error, "wrong.safetensors: tensor 'b/\u00e9': ", bitsnap.torch.load_file, "wrong.safetensors")
+
+
 def arrays_of_another_kind():
     """Elements never become those of another type because their bytes fit."""
     names = {name: torch.zeros(8, dtype=getattr(torch, kind)) for name, (_, kind) in DTYPES.items()}
@@ -762,6 +773,6 @@ def the_readme():
 
 every = [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,
          files_appear_as_a_whole, states_of_torch, outputs_that_are_bases, bases_that_are_named_twice, tensors_of_every_kind,
-         names_of_every_kind, arrays_of_another_kind, more_than_there_is_memory, calls_from_dlpack, interrupted_writes,
-         zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readme]
+         names_of_every_kind, messages_with_names, arrays_of_another_kind, more_than_there_is_memory, calls_from_dlpack,
+         interrupted_writes, zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readme]
 sys.exit(run("arrays", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

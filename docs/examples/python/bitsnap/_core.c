@@ -157,13 +157,17 @@ static int set_attribute(PyObject *o, const char *name, PyObject *value)
     return failed;
 }
 
-/* `letter` and `rule`: the condition in FORMAT.md */
-static void raise_error(bitsnap_status status, const char *message, const char *letter, unsigned rule, uint64_t offset, uint64_t needed)
+/* `letter` and `rule`: the condition in FORMAT.md; `tensor`: no characters if it is of none */
+static void raise_error(bitsnap_status status, const char *message, const char *letter, unsigned rule, uint64_t offset, uint64_t needed,
+                        bitsnap_slice tensor)
 {
-    PyObject *error, *text;
-    if (rule && rule < 100) text = PyUnicode_FromFormat("%s (%s%u, byte %llu)", message, letter, rule, (unsigned long long)offset);
-    else text = PyUnicode_FromString(message);
+    PyObject *name = PyUnicode_DecodeUTF8(tensor.size ? tensor.at : "", (Py_ssize_t)tensor.size, "replace"), *error, *text = NULL;
+    PyObject *prefix = name ? PyUnicode_FromFormat(tensor.size ? "tensor %R: " : "%U", name) : NULL;
+    if (prefix && rule && rule < 100) text = PyUnicode_FromFormat("%U%s (%s%u, byte %llu)", prefix, message, letter, rule, (unsigned long long)offset);
+    else if (prefix) text = PyUnicode_FromFormat("%U%s", prefix, message);
     error = text ? PyObject_CallFunctionObjArgs(error_type, text, NULL) : NULL;
+    Py_XDECREF(name);
+    Py_XDECREF(prefix);
     Py_XDECREF(text);
     if (!error) return;
     if (!set_attribute(error, "status", PyLong_FromLong((long)status)) && !set_attribute(error, "rule", PyLong_FromUnsignedLong(rule)) &&
@@ -175,10 +179,11 @@ static void raise_error(bitsnap_status status, const char *message, const char *
 
 static void raise_codec(const bitsnap *b)
 {
+    static const bitsnap_slice none;
     const bitsnap_error *e = &b->error;
     if (PyErr_Occurred()) return; /* a callback has */
     if (e->status == BITSNAP_E_ARGUMENT && e->argument) PyErr_Format(PyExc_ValueError, "%s: %s", e->argument, bitsnap_message(b));
-    else raise_error(e->status, bitsnap_message(b), "R", e->rule, e->offset, e->needed);
+    else raise_error(e->status, bitsnap_message(b), "R", e->rule, e->offset, e->needed, none);
 }
 
 /* `number`: that of the system, where a callback has failed */
@@ -191,7 +196,7 @@ static void raise_file(const bitsnap_file_error *e, int number)
         errno = number;
         PyErr_SetFromErrno(PyExc_OSError);
     } else {
-        raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0);
+        raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
     }
 }
 
@@ -246,14 +251,23 @@ static int pool_begin(pool **threads, bitsnap *b, int wanted)
     return 0;
 }
 
+/* How many elements a buffer has: none may be cut. */
+static int count_of(const buffer *x, const char *what, bitsnap_dtype dtype, uint64_t *count)
+{
+    const unsigned width = bitsnap_width(dtype);
+    *count = x->size / width;
+    if (x->size % width == 0) return 0;
+    PyErr_Format(PyExc_ValueError, "%s has %zu bytes, which are no elements of %u", what, x->size, width);
+    return -1;
+}
+
 static int call_base(call *c, PyObject *base, bitsnap_dtype dtype)
 {
     if (!base || base == Py_None) return 0;
     if (buffer_get(&c->base, base, "base", 0, 0)) return -1;
     c->b.base.data = c->base.at;
     c->b.base.dtype = dtype;
-    c->b.base.count = c->base.size / bitsnap_width(dtype);
-    return 0;
+    return count_of(&c->base, "base", dtype, &c->b.base.count);
 }
 
 static int call_workspace(call *c, size_t size)
@@ -297,7 +311,8 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     call c;
     bitsnap_dtype dtype = BITSNAP_I8, base_dtype;
     uint8_t *frame = NULL;
-    size_t capacity, size = 0, width;
+    size_t capacity, size = 0;
+    uint64_t count;
     bitsnap_status status;
     (void)self;
     memset(&c, 0, sizeof c);
@@ -307,26 +322,22 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     if (buffer_get(&c.from, data, "data", 0, 0) || buffer_get(&c.to, into, "out", 1, 1) || dtype_of(name, &dtype)) goto end;
     base_dtype = dtype;
     if ((base_name && dtype_of(base_name, &base_dtype)) || call_base(&c, base, base_dtype) || pool_begin(&c.threads, &c.b, threads)) goto end;
-    width = bitsnap_width(dtype);
-    if (c.from.size % width) {
-        PyErr_Format(PyExc_ValueError, "data has %zu bytes, which are no elements of %zu", c.from.size, width);
-        goto end;
-    }
+    if (count_of(&c.from, "data", dtype, &count)) goto end;
     c.b.level = level;
     c.b.flags = flags;
     c.b.quantizer.cells = cells;
     c.b.quantizer.clusters = clusters;
     c.b.columns = columns;
     call_progress(&c, progress);
-    if (call_workspace(&c, bitsnap_workspace_size(&c.b, c.from.size / width, dtype))) goto end;
-    capacity = c.to.at ? c.to.size : bitsnap_bound(&c.b, c.from.size / width, dtype);
+    if (call_workspace(&c, bitsnap_workspace_size(&c.b, count, dtype))) goto end;
+    capacity = c.to.at ? c.to.size : bitsnap_bound(&c.b, count, dtype);
     frame = c.to.at ? c.to.at : (uint8_t *)malloc(capacity ? capacity : 1);
     if (!frame) {
         (void)no_memory("a frame", capacity);
         goto end;
     }
     Py_BEGIN_ALLOW_THREADS
-    status = bitsnap_encode(&c.b, frame, capacity, &size, c.from.at, c.from.size / width, dtype);
+    status = bitsnap_encode(&c.b, frame, capacity, &size, c.from.at, count, dtype);
     Py_END_ALLOW_THREADS
     if (status) raise_codec(&c.b);
     else result = c.to.at ? PyLong_FromSize_t(size) : PyBytes_FromStringAndSize((const char *)frame, (Py_ssize_t)size);
@@ -525,12 +536,12 @@ static PyObject *content_id(PyObject *self, PyObject *args)
     const char *name;
     buffer from;
     bitsnap_dtype dtype;
-    uint64_t id;
+    uint64_t count, id;
     (void)self;
     if (!PyArg_ParseTuple(args, "Os:content_id", &data, &name)) return NULL;
-    if (!buffer_get(&from, data, "data", 0, 0) && !dtype_of(name, &dtype)) {
+    if (!buffer_get(&from, data, "data", 0, 0) && !dtype_of(name, &dtype) && !count_of(&from, "data", dtype, &count)) {
         Py_BEGIN_ALLOW_THREADS
-        id = bitsnap_content_id(from.at, from.size / bitsnap_width(dtype), dtype);
+        id = bitsnap_content_id(from.at, count, dtype);
         Py_END_ALLOW_THREADS
         result = PyLong_FromUnsignedLongLong(id);
     }

@@ -150,7 +150,7 @@ class safe_open:
             kind = ValueError if isinstance(error, ValueError) else MemoryError
             raise kind(f"{os.fsdecode(self._path)}: {name}: no array of {dtype} has the shape {list(shape)} here: {error}") from error
         each = 2 if dtype in PAIRS else 1
-        with _place(self._path, name):
+        with _place(self._path):
             self._file.read(name, each * first, each * math.prod(shape), memory)
         return self._family.move(array, self._device)
 
