@@ -521,15 +521,16 @@ def messages_with_names():
 def arrays_of_another_kind():
     """Elements never become those of another type because their bytes fit."""
     names = {name: torch.zeros(8, dtype=getattr(torch, kind)) for name, (_, kind) in DTYPES.items()}
+    names["F4"] = torch.zeros(8, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     alike = {"C64": "F32", "C128": "F64", "F8_E4M3FNUZ": "F8_E4M3", "F8_E5M2FNUZ": "F8_E5M2"}  # of frames: they have the same codec
     for name, tensor in names.items():
         frame = bitsnap.compress(tensor)
         size = tensor.nbytes
         for other in names:
-            out = torch.zeros(size // names[other].element_size(), dtype=names[other].dtype)
-            if out.nbytes != size:
+            if size % names[other].element_size():
                 continue
-            if other[0] in "IU" or alike.get(other, other) == alike.get(name, name) or {name, other} <= {"F8_E8M0", "U8", "I8"}:
+            out = torch.zeros(size, dtype=torch.uint8).view(names[other].dtype)
+            if other[0] in "IU" or alike.get(other, other) == alike.get(name, name) or {name, other} <= {"F8_E8M0", "F4", "U8", "I8"}:
                 bitsnap.decompress_into(frame, out)
             else:
                 refused(ValueError, "in an array of torch.", bitsnap.decompress_into, frame, out)

@@ -13,11 +13,15 @@ NAMES = {name: ours for ours, both in DTYPES.items() for name in both}
 PAIRS = {"F4": "float4_e2m1fn_x2"}  # torch keeps two of them in an element; numpy has no such arrays
 
 
+def _name(dtype):
+    kind = str(dtype).removeprefix("torch.")
+    return NAMES.get(kind) or next((name for name, pair in PAIRS.items() if pair == kind), None)
+
+
 def dtype_name(array, default=None):
     """The name in .safetensors files of an array's dtype."""
     dtype = getattr(array, "dtype", None)
-    kind = str(dtype).removeprefix("torch.")
-    name = NAMES.get(kind) or next((name for name, pair in PAIRS.items() if pair == kind), None)
+    name = _name(dtype)
     if name and getattr(dtype, "byteorder", "=") != ">":
         return name
     if dtype is None and default:
@@ -37,7 +41,7 @@ def codec_name(name):
 def takes(array, kind):
     """Refuses an array whose elements are not those of a frame of this kind. Bytes and integers hold the bits of any."""
     dtype = getattr(array, "dtype", None)
-    name = NAMES.get(str(dtype).removeprefix("torch."))
+    name = _name(dtype)
     if getattr(dtype, "byteorder", "=") == ">" or (name and name[0] not in "IU" and codec_name(name) != kind):
         raise ValueError(f"elements of {kind} in an array of {dtype}: give an array of {kind}, or view its memory as integers")
 
