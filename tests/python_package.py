@@ -425,6 +425,7 @@ def tensors_of_every_kind():
     """What torch calls a tensor is written so that it is read again, by safetensors, too, or refused by its name before there is a file."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    warnings.simplefilter("ignore", UserWarning)  # torch warns of most of these kinds
     z = torch.randn(5, 4, dtype=torch.complex64)
     bits = torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4)
     kept = {"conj": z.conj(), "conj.T": z.mH, "neg": torch._neg_view(torch.randn(7)), "imag": z.conj().imag, "c128": z.to(torch.complex128).conj(),
