@@ -163,7 +163,8 @@ static void raise_error(bitsnap_status status, const char *message, const char *
 {
     PyObject *name = PyUnicode_DecodeUTF8(tensor.size ? tensor.at : "", (Py_ssize_t)tensor.size, "replace"), *error, *text = NULL;
     PyObject *prefix = name ? PyUnicode_FromFormat(tensor.size ? "tensor %R: " : "%U", name) : NULL;
-    if (prefix && rule && rule < 100) text = PyUnicode_FromFormat("%U%s (%s%u, byte %llu)", prefix, message, letter, rule, (unsigned long long)offset);
+    if (prefix && rule && rule < 100)
+        text = PyUnicode_FromFormat("%U%s (%s%u, byte %llu)", prefix, message, letter, rule, (unsigned long long)offset);
     else if (prefix) text = PyUnicode_FromFormat("%U%s", prefix, message);
     error = text ? PyObject_CallFunctionObjArgs(error_type, text, NULL) : NULL;
     Py_XDECREF(name);
@@ -1081,7 +1082,8 @@ static PyMethodDef file_methods[] = {
     { "frames", (PyCFunction)file_frames, METH_NOARGS, "frames() -> a dictionary for each frame, as that of info()" },
     { "verify", (PyCFunction)file_verify, METH_NOARGS, "verify(): reads and checks everything" },
     { "close", (PyCFunction)file_close, METH_NOARGS, "close(). Does nothing while another File or a Writer has it as a base" },
-    { "identities", (PyCFunction)file_identities, METH_NOARGS, "identities() -> [(device, inode), ...] of the file, its bases, their bases and so on" },
+    { "identities", (PyCFunction)file_identities, METH_NOARGS,
+      "identities() -> [(device, inode), ...] of the file, its bases, their bases and so on" },
     { NULL, NULL, 0, NULL }
 };
 
@@ -1262,7 +1264,8 @@ failed:
 
 static int writer_enter(writer *x)
 {
-    return x->s.state != OPEN || x->process == getpid() ? enter(&x->s) : refuse("a Writer is of use in the process that made it, not in one forked from that");
+    if (x->s.state != OPEN || x->process == getpid()) return enter(&x->s);
+    return refuse("a Writer is of use in the process that made it, not in one forked from that");
 }
 
 /* Ends a call and, with `ends`, the Writer. */

@@ -133,7 +133,8 @@ class safe_open:
         if dtype not in PAIRS:
             return name, dtype, shape
         if not shape or shape[-1] % 2:
-            raise TypeError(f"{os.fsdecode(self._path)}: {name}: elements of {dtype} come in pairs, of which the shape {list(shape)} has no whole number")
+            raise TypeError(f"{os.fsdecode(self._path)}: {name}: elements of {dtype} come in pairs, but the shape {list(shape)} has no even last "
+                            "dimension")
         return name, dtype, (*shape[:-1], shape[-1] // 2)
 
     def verify(self):
