@@ -162,6 +162,7 @@ if sys.argv[1] == "bare":
     sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]))
 
 tool, readme = map(os.path.abspath, sys.argv[1:3])
+root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..")
 elsewhere()
 
 import ml_dtypes  # noqa: E402
@@ -769,12 +770,13 @@ def damaged_chunks():
     assert errors > 850, errors
 
 
-def the_readme():
+def the_readmes():
     run_blocks(readme, "python", "python torch", "python zarr")
+    run_blocks(os.path.join(root, "README.md"), "python")
 
 
 every = [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,
          files_appear_as_a_whole, states_of_torch, outputs_that_are_bases, bases_that_are_named_twice, tensors_of_every_kind,
          names_of_every_kind, messages_with_names, arrays_of_another_kind, more_than_there_is_memory, calls_from_dlpack,
-         interrupted_writes, zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readme]
+         interrupted_writes, zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readmes]
 sys.exit(run("arrays", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))
