@@ -70,6 +70,14 @@ def one_rank():
     wanted = state(0, 2)
     assert torch.equal(tensors["w"], wanted["w"]) and 0 < ((tensors["w.exp_avg"] - wanted["w.exp_avg"]) / wanted["w.exp_avg"]).abs().max() < 0.011
     assert not engine.snapshot(3, {"large": torch.randn(8 << 20)}) and engine.recover(tensors) == 2
+    assert engine.recover(tensors, files={"w": 0}) == 2  # files are not asked
+    refused(Error, "w: is F32[300,1000] in the snapshot, not F32[1000,300]", engine.recover, {**tensors, "w": tensors["w"].reshape(1000, 300)})
+    refused(Error, "w: is F32[300,1000] in the snapshot, not F32[3,100,1000]", engine.recover, {**tensors, "w": tensors["w"].reshape(3, 100, 1000)})
+    refused(Error, "w: is F32[300,1000] in the snapshot, not I32[300,1000]", engine.recover, {**tensors, "w": tensors["w"].view(torch.int32)})
+    odd = {"byte": torch.arange(24, dtype=torch.uint8).reshape(2, 3, 4), "scalar": torch.tensor(5.0), "none": torch.ones(0, 3)}
+    back = {name: torch.zeros_like(t) for name, t in odd.items()}
+    assert engine.snapshot(3, odd) and engine.recover(back) == 3 and same(back, odd)
+    refused(Error, "byte: is U8[2,3,4] in the snapshot, not I8[2,3,4]", engine.recover, {**back, "byte": back["byte"].view(torch.int8)})
     refused(ValueError, "must be contiguous", engine.snapshot, 4, {"w": torch.ones(3, 4).T})
     refused(ValueError, "is no policy", Engine, "two", 16 << 20, library=library, policy="great")
     engine.close(remove=True)

@@ -720,6 +720,85 @@ static void contents_of_anything(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
+/* Contents of which one number, or the end of the names, is not what it was. */
+static void contents_that_lie(void)
+{
+    const engine_options o = options_of("lies", BUDGET);
+    engine *e = open_engine(&o);
+    contents d;
+    guarded g;
+    contents_header *h;
+    contents_tensor *t;
+    contents_piece *p;
+    size_t size;
+    const char *wrong;
+    uint64_t most;
+    take(e, 1);
+    take(e, 2);
+    take(e, 3); /* with deltas */
+    size = (size_t)e->last.d.size;
+    g = guarded_alloc(size, 0);
+    h = (contents_header *)(void *)g.p, t = (contents_tensor *)(void *)(h + 1), p = (contents_piece *)(void *)(t + TENSORS);
+#define LIES(change, words)                                                                                                \
+    memcpy(g.p, e->last.d.bytes, size), memset(&d, 0, sizeof d), d.bytes = g.p, d.size = size;                             \
+    change;                                                                                                                \
+    wrong = contents_parse(&d);                                                                                            \
+    CHECK(*(words) ? wrong && strstr(wrong, words) : !wrong, "%s: %s", #change, wrong ? wrong : "nothing")
+    LIES((void)0, "");
+    most = frame_most(p[0].count, 2);
+    LIES(h->magic ^= 1, "no contents");
+    LIES(h->tensors++, "another size");
+    LIES(h->pieces++, "another size");
+    LIES(h->names_size -= 8, "another size");
+    LIES(h->tensors = UINT64_MAX / sizeof *t + 2, "another size");
+    LIES(h->pieces = UINT64_MAX / sizeof *p + 2, "another size");
+    LIES(t[0].name_at = 1, "a name that is not there");
+    LIES(t[1].name_at++, "a name that is not there");
+    LIES(t[5].name_size = UINT64_MAX, "a name that is not there");
+    LIES(t[5].type_size = h->names_size, "a name that is not there");
+    LIES(t[5].type_size = UINT64_MAX - t[5].name_size, "a name that is not there");
+    LIES(((char *)(p + h->pieces))[2] = 0, "a zero byte");
+    LIES(((char *)(p + h->pieces))[t[0].name_size] = 0, "a zero byte");
+    LIES(t[2].dtype = 0, "a kind that is unknown");
+    LIES(t[2].dtype += 256, "a kind that is unknown");
+    LIES(t[1].kind = 3, "a kind that is unknown");
+    LIES(t[2].count += UINT64_C(1) << 48, "a kind that is unknown");
+    LIES(t[1].first_piece++, "out of order");
+    LIES(t[5].count = UINT64_C(1) << 48, "out of order");
+    LIES(t[0].master = TENSORS + 1, "a master that is none");
+    LIES(t[2].master = 2, "a master that is none");
+    LIES(t[0].master = 5, "a master that is none");
+    LIES(t[0].master = 6, "a master that is none");
+    LIES(t[1].dtype = BITSNAP_I32, "a master that is none");
+    LIES(t[1].count--, "a master that is none");
+    LIES(p[0].tensor = 1, "do not make up a tensor");
+    LIES(p[0].first = 1, "do not make up a tensor");
+    LIES(p[0].count--, "do not make up a tensor");
+    LIES(p[h->pieces - 1].count--, "do not make up a tensor");
+    LIES(p[h->pieces - 1].frame.size = 0, "a frame without bytes");
+    LIES(t[0].dtype = BITSNAP_F16; p[0].frame.size = 0, "a frame without bytes");
+    LIES(p[0].frame.size = 0; p[0].anchor.size = 1, "a frame without bytes");
+    LIES(p[0].frame.size = most, "");
+    LIES(p[0].frame.size = most + 1, "impossible sizes");
+    LIES(p[0].frame.size = 1; p[0].anchor.size = 1, "impossible sizes"); /* it has a master */
+    LIES(p[h->pieces - 2].anchor.size = most + 1, "impossible sizes"); /* of the one before rng, which has the same width */
+    LIES(t[5].count = 0, "pieces of no tensor");
+    memset(g.p, 0, size);
+    d.bytes = g.p, d.size = 8 + 2 * sizeof(slot_seal);
+    CHECK((wrong = parity_parse(&d, 2)) && strstr(wrong, "of no group"), "%s", wrong);
+    guarded_free(g);
+    g = guarded_alloc(8 + 65 * sizeof(slot_seal), 0);
+    memset(g.p, 0, 8 + 65 * sizeof(slot_seal));
+    d.bytes = g.p, d.size = 8 + 65 * sizeof(slot_seal);
+    CHECK((wrong = parity_parse(&d, 65)) && strstr(wrong, "of no group"), "%s", wrong);
+    d.bytes += sizeof(slot_seal), d.size -= sizeof(slot_seal);
+    CHECK(!parity_parse(&d, 64), "a group of 64");
+    d.bytes += sizeof(slot_seal), d.size -= sizeof(slot_seal);
+    CHECK((wrong = parity_parse(&d, 64)) && strstr(wrong, "of no group"), "%s", wrong);
+    guarded_free(g);
+    engine_close(e, ENGINE_REMOVE);
+}
+
 /* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out and says what it lacks. */
 static void read_meanwhile(void)
 {
@@ -1131,6 +1210,8 @@ static void fewer_ranks(void)
     snprintf(path, sizeof path, "%s/rank.2.manifest", place);
     snprintf(aside, sizeof aside, "%s/aside", place);
     for (i = 0; i < 2; i++) members[i].t.ranks = 2;
+    all_refuse(2, ENGINE_E_MISMATCH); /* each rank's files have other elements of the same names: */
+    for (i = 0; i < TENSORS; i++) members[0].s.tensors[i].file = 3, members[1].s.tensors[i].file = 1, then.tensors[i].file = 2;
     for (i = 0; i < 2; i++) {
         put_aside(path, aside, "df"[i]);
         all_refuse(2, ENGINE_E_SYSTEM);
@@ -1142,7 +1223,10 @@ static void fewer_ranks(void)
     members[1].e->o.disk = place;
     all_members(2, 0, 0);
     for (i = 0; i < 2; i++) CHECK(!members[i].error.status && members[i].step == 1, "rank %u: %s", i, members[i].error.message);
+    CHECK(!engine_recover(e, &step, then.tensors, TENSORS, &error) && step == 1, "%s", error.message);
+    CHECK(members[0].s.rng[0] == 1 + 2 && members[1].s.rng[0] == 1 && then.rng[0] == 1 + 1, "not the ranks that were asked for"); /* step + rank */
     for (i = 0; i < 2; i++) members[i].t.ranks = 3;
+    for (i = 0; i < TENSORS; i++) members[0].s.tensors[i].file = members[1].s.tensors[i].file = then.tensors[i].file = 0;
     engine_close(e, ENGINE_REMOVE);
 }
 
@@ -1299,6 +1383,10 @@ static void left_out(void)
     all_members(2, 0, 0);
     for (i = 0; i < 2; i++) CHECK(members[i].error.status == ENGINE_E_MISMATCH && strstr(members[i].error.message, "of 3 ranks"), "%s", members[i].error.message);
     for (i = 0; i < 2; i++) members[i].t.ranks = 3;
+    end_member(&members[0], ENGINE_KEEP);
+    members[0].o.transport = NULL; /* nor is it restored to a rank alone */
+    all_refuse(1, ENGINE_E_MISMATCH);
+    CHECK(strstr(members[0].error.message, "of 3 ranks, not 1"), "%s", members[0].error.message);
     end_members(3);
     CHECK(!engine_remove(place, "rank.2", &error) || error.status == ENGINE_E_NONE, "%s", error.message);
 }
@@ -1307,6 +1395,7 @@ static void left_out(void)
 static void hang(void)
 {
     unsigned i;
+    uint64_t sent;
     begin_members(3, 24 << 20);
     all_members(3, 1, 2);
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
@@ -1315,7 +1404,10 @@ static void hang(void)
     post.cut = 1;
     all_members(3, 3, 4);
     for (i = 0; i < 3; i++) CHECK(!members[i].failed && members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
-    CHECK(strstr(heard, "another rank does not answer: from step 3 on"), "%s", heard);
+    CHECK(strstr(heard, "another rank does not answer: from step 3 on") && !strstr(heard, "step 4"), "%s", heard);
+    sent = post.sent;
+    all_refuse(3, ENGINE_E_SYSTEM); /* at once, and nothing is sent any more */
+    CHECK(post.sent == sent, "%u bytes were sent", (unsigned)(post.sent - sent));
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
     burn_letters();
     all_members(3, 0, 0);
@@ -1462,6 +1554,275 @@ static void from_devices(void)
     }
 }
 
+/* ---- types and shapes ---- */
+
+/* DIRECTORY/NAME-0000000001.bsnap, a .safetensors file, and the manifest of a run of so many ranks. */
+static void put_file(const char *name, uint64_t ranks, const engine_tensor *tensors, size_t count)
+{
+    char path[512], text[256];
+    size_t size = 0, i;
+    uint64_t bytes = 8;
+    FILE *f;
+    char *header = disk_text(tensors, count, NULL, &size);
+    uint8_t head[8];
+    CHECK(header, "no header");
+    for (i = 0; i < 8; i++) head[i] = (uint8_t)((uint64_t)size >> 8 * i);
+    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    f = fopen(path, "wb");
+    CHECK(f && fwrite(head, 1, 8, f) == 8 && fwrite(header, 1, size, f) == size, "%s", path);
+    bytes += size;
+    for (i = 0; i < count; i++) {
+        const size_t n = (size_t)tensors[i].count * bitsnap_width(tensors[i].dtype);
+        CHECK(fwrite(tensors[i].data, 1, n, f) == n, "%s", path);
+        bytes += n;
+    }
+    fclose(f);
+    free(header);
+    snprintf(path, sizeof path, "%s/%s.manifest", place, name);
+    f = fopen(path, "wb");
+    size = (size_t)snprintf(text, sizeof text, "%s1 %" PRIu64 " %" PRIu64 " x\n", MANIFEST_START, bytes, ranks);
+    fprintf(f, "%scheck %016" PRIx64 "\n", text, bitsnap_hash(text, size));
+    fclose(f);
+}
+
+static void remove_file(const char *name)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    CHECK(!unlink(path), "%s", path);
+    snprintf(path, sizeof path, "%s/%s.manifest", place, name);
+    CHECK(!unlink(path), "%s", path);
+}
+
+/* In place of dtype and shape in a file: others, of as many characters. */
+static void change_file(const char *name, const char *from, const char *to)
+{
+    char path[512], text[1024];
+    size_t size, i;
+    FILE *f;
+    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    f = fopen(path, "r+b");
+    size = f ? fread(text, 1, sizeof text, f) : 0;
+    for (i = 0; i + strlen(from) < size && memcmp(text + i, from, strlen(from)); i++) continue;
+    CHECK(i + strlen(from) < size && strlen(from) == strlen(to), "%s", from);
+    memcpy(text + i, to, strlen(to));
+    CHECK(!fseek(f, 0, SEEK_SET) && fwrite(text, 1, size, f) == size, "%s", path);
+    fclose(f);
+}
+
+static int store_nothing(void *data, uint64_t first, uint64_t count, const void *from)
+{
+    (void)data, (void)first, (void)count, (void)from;
+    CHECK(0, "stored");
+    return 0;
+}
+
+/* A file's tensor that has the name, and as many elements of the codec's kind, but not the type or not the shape: nothing is stored. */
+static void types_of_files(void)
+{
+    /* what the file says in place of F32[64] or I8[64], whose bytes it has */
+    static const struct { bitsnap_dtype dtype; unsigned count; const char *from, *to; } files[] = {
+        { BITSNAP_F32, 128, "\"F32\",\"shape\":[128]", "\"C64\",\"shape\":[ 64]" },  /* of 64 elements: twice the buffer */
+        { BITSNAP_F64, 128, "\"F64\",\"shape\":[128]", "\"C128\",\"shape\":[64]" },
+        { BITSNAP_I8, 32, "\"I8\",\"shape\":[32]", "\"F4\",\"shape\":[64]" },       /* half of the buffer */
+        { BITSNAP_I8, 64, "\"I8\"", "\"U8\"" },
+        { BITSNAP_I16, 64, "\"I16\"", "\"U16\"" },
+        { BITSNAP_I32, 64, "\"I32\"", "\"U32\"" } };
+    static uint8_t in[1024], out[2048], before[2048];
+    engine_error error;
+    engine_tensor t, x;
+    uint64_t step;
+    unsigned i, stored;
+    for (i = 0; i < sizeof files / sizeof *files; i++) {
+        memset(in, 0x41, sizeof in), memset(out, 0x77, sizeof out), memset(before, 0x77, sizeof before);
+        t = tensor_of("w", files[i].dtype, in, files[i].count, ENGINE_EXACT, NULL);
+        x = tensor_of("w", files[i].dtype, out, 64, ENGINE_EXACT, NULL);
+        put_file("types", 1, &t, 1);
+        change_file("types", files[i].from, files[i].to);
+        for (stored = 0; stored < 2; stored++) {
+            x.store = stored ? store_nothing : NULL;
+            CHECK(disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w is "),
+                  "%s: %d, %s", files[i].to, (int)error.status, error.message);
+        }
+        CHECK(!memcmp(out, before, sizeof out), "%s was stored", files[i].to);
+    }
+    t = tensor_of("w", BITSNAP_F32, in, 64, ENGINE_EXACT, NULL);
+    t.type = "F32[4,16]", x = t, x.data = out;
+    put_file("types", 1, &t, 1);
+    CHECK(!disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) && !memcmp(in, out, 256), "%s", error.message);
+    for (i = 0; i < 4; i++) {
+        x.type = i == 0 ? "F32[16,4]" : i == 1 ? "F32[4,16,1]" : i == 2 ? NULL : "F32[4,17]";
+        CHECK(disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) == (i < 3 ? ENGINE_E_MISMATCH : ENGINE_E_ARGUMENT), "%u: %s", i, error.message);
+    }
+    x.columns = 16; /* the same shape, told otherwise */
+    x.type = NULL;
+    CHECK(!disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error), "%s", error.message);
+    remove_file("types");
+}
+
+/* The same of a snapshot in memory; which texts are types; and that no two tensors have one name. */
+static void types_and_shapes(void)
+{
+    static const struct { const char *type; bitsnap_dtype dtype; uint64_t count; int good; } types[] = {
+        { "F32[2,3]", BITSNAP_F32, 6, 1 }, { "U32[6]", BITSNAP_I32, 6, 1 }, { "F8_E8M0[6]", BITSNAP_I8, 6, 1 }, { "F32[]", BITSNAP_F32, 1, 1 }, { "F32[0,3]", BITSNAP_F32, 0, 1 },
+        { "F32[10]", BITSNAP_F32, 10, 1 }, { "F32[]", BITSNAP_F32, 2, 0 }, { "F32[2,4]", BITSNAP_F32, 6, 0 }, { "F32[7]", BITSNAP_F32, 6, 0 }, { "F16[6]", BITSNAP_F32, 6, 0 },
+        { "C64[6]", BITSNAP_F32, 6, 0 }, { "C64[3]", BITSNAP_F32, 6, 0 }, { "F4[12]", BITSNAP_I8, 6, 0 }, { "F4[6]", BITSNAP_I8, 6, 0 }, { "F32", BITSNAP_F32, 6, 0 },
+        { "", BITSNAP_F32, 6, 0 }, { "[6]", BITSNAP_F32, 6, 0 }, { "F33[6]", BITSNAP_F32, 6, 0 }, { "F32[", BITSNAP_F32, 1, 0 }, { "F32[6", BITSNAP_F32, 6, 0 },
+        { "F32[6]]", BITSNAP_F32, 6, 0 }, { "F32[06]", BITSNAP_F32, 6, 0 }, { "F32[6,]", BITSNAP_F32, 6, 0 }, { "F32[,6]", BITSNAP_F32, 6, 0 }, { "F32[2, 3]", BITSNAP_F32, 6, 0 },
+        { "F32[2,3] ", BITSNAP_F32, 6, 0 }, { "F32[-6]", BITSNAP_F32, 6, 0 }, { "F32[4294967296,4294967296,6]", BITSNAP_F32, 0, 0 }, { "F32[281474976710657,0]", BITSNAP_F32, 0, 0 } };
+    engine_options o = options_of("shapes", BUDGET);
+    engine_error error;
+    static float w[10] = { 0, 1, 2, 3, 4, 5 }, back[10];
+    char type[32], text[DISK_TYPE], many[2 * DISK_TYPE] = "F32[6";
+    engine_tensor t = tensor_of("w", BITSNAP_F32, w, 6, ENGINE_EXACT, NULL), x = t, three[3], other[3];
+    engine *e = open_engine(&o);
+    uint64_t step;
+    unsigned i;
+    for (i = 0; i < sizeof types / sizeof *types; i++) {
+        t.type = types[i].type, t.dtype = types[i].dtype, t.count = types[i].count;
+        CHECK((disk_type(text, &t) != 0) == types[i].good && (!types[i].good || !strcmp(text, t.type)), "%s", t.type);
+        CHECK(engine_snapshot(e, 1, &t, 1, &error) == (types[i].good ? ENGINE_OK : ENGINE_E_ARGUMENT), "%s: %s", t.type, error.message);
+        if (!types[i].good) CHECK(engine_recover(e, &step, &t, 1, &error) == ENGINE_E_ARGUMENT, "%s: %s", t.type, error.message);
+    }
+    while (strlen(many) < DISK_TYPE) strcat(many, ",1");
+    strcat(many, "]");
+    t = tensor_of("w", BITSNAP_F32, w, 6, ENGINE_EXACT, NULL);
+    t.type = many;
+    CHECK(!disk_type(text, &t), "a text of %u bytes", (unsigned)strlen(many));
+    t.type = NULL, t.columns = 3;
+    CHECK(!engine_snapshot(e, 1, &t, 1, &error), "%s", error.message);
+    x = t, x.data = back;
+    for (i = 0; i < 5; i++) {
+        x.columns = i == 1 ? 3 : i == 2 ? 2 : 0;
+        x.type = i == 0 ? "F32[2,3]" : i == 3 ? "F32[3,2]" : NULL;
+        CHECK(engine_recover(e, &step, &x, 1, &error) == (i < 2 ? ENGINE_OK : ENGINE_E_MISMATCH), "%u: %s", i, error.message);
+        CHECK(i < 2 ? !memcmp(w, back, 24) : strstr(error.message, "is F32[2,3] in the snapshot, not F32[") != NULL, "%u: %s", i, error.message);
+        memset(back, 0, sizeof back);
+    }
+    engine_close(e, ENGINE_REMOVE);
+    o.copy = 1;
+    e = open_engine(&o);
+    t.dtype = BITSNAP_I32, t.type = strcpy(type, "U32[2,3]");
+    CHECK(!engine_snapshot(e, 1, &t, 1, &error), "%s", error.message);
+    memset(type, 'x', sizeof type - 1);
+    CHECK(!engine_wait(e, PATIENCE, &error), "%s", error.message);
+    x = t, x.data = back, x.type = NULL;
+    CHECK(engine_recover(e, &step, &x, 1, &error) == ENGINE_E_MISMATCH, "U32 as I32: %s", error.message);
+    x.type = "U32[2,3]";
+    CHECK(!engine_recover(e, &step, &x, 1, &error) && !memcmp(w, back, 24), "%s", error.message);
+    for (i = 0; i < 3; i++) three[i] = tensor_of(i == 1 ? "b" : "a", BITSNAP_F32, &w[i], 1, ENGINE_EXACT, NULL), other[i] = three[i], other[i].name = i == 2 ? "b" : "a";
+    CHECK(!engine_snapshot(e, 2, three, 3, &error) && engine_wait(e, PATIENCE, &error) == ENGINE_E_NONE && strstr(said, "a: two tensors"), "%s: %s", error.message, said);
+    CHECK(engine_recover(e, &step, other, 3, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "a: two tensors"), "%s", error.message);
+    engine_close(e, ENGINE_REMOVE);
+    types_of_files();
+}
+
+/* Four ranks' files, of which each has a shard of w, and a copy of the same: gone on from alone. */
+static void shards_of_one_name(void)
+{
+    enum { FILES = 4, LARGE = SOME + 5 };
+    static float shard[LARGE], copy[LARGE], own[8], back[3][LARGE];
+    char names[FILES][16], unique[FILES][8];
+    engine_options o = options_of("shard.0", BUDGET);
+    engine_error error;
+    engine_tensor t[3], x[3];
+    uint64_t step;
+    unsigned i, k;
+    engine *e;
+    o.disk = place;
+    for (k = 0; k < LARGE; k++) shard[k] = copy[k] = (float)k;
+    for (i = 0; i < FILES; i++) {
+        snprintf(names[i], sizeof names[i], "shard.%u", i), snprintf(unique[i], sizeof unique[i], "own.%u", i);
+        shard[LARGE - 1] = (float)i, own[0] = 10 + (float)i; /* behind what is read first */
+        t[0] = tensor_of("w", BITSNAP_F32, shard, LARGE, ENGINE_EXACT, NULL), t[1] = tensor_of("same", BITSNAP_F32, copy, LARGE, ENGINE_EXACT, NULL);
+        t[2] = tensor_of(unique[i], BITSNAP_F32, own, 8, ENGINE_EXACT, NULL);
+        put_file(names[i], FILES, t, 3);
+    }
+    for (k = 0; k < 3; k++) x[k] = t[k], x[k].data = back[k];
+    e = open_engine(&o);
+    CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w: the files of shard.0 and shard.1 have other"), "%s", error.message);
+    CHECK(!engine_recover(e, &step, x + 1, 2, &error) && step == 1 && !memcmp(back[1], copy, sizeof copy) && back[2][0] == 13, "%s", error.message);
+    x[0].file = 3, x[2].name = unique[2];
+    CHECK(!engine_recover(e, &step, x, 3, &error) && back[0][LARGE - 1] == 2 && back[0][1] == 1 && back[2][0] == 12, "%s", error.message);
+    x[0].file = FILES + 1;
+    CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w: is not in the file of rank 4"), "%s", error.message);
+    x[0].file = 1, x[0].name = "own.1";
+    x[0].count = 8;
+    CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "own.1: is not in the file of rank 0"), "%s", error.message);
+    x[0].file = 0, x[0].name = "w", x[0].count = LARGE;
+    for (k = 0; k < 3; k++) x[k].data = &t[k], x[k].store = store_far, t[k].data = back[k]; /* elsewhere, every byte being another one */
+    CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w: the files of shard.0 and shard.1"), "%s", error.message);
+    CHECK(!engine_recover(e, &step, x + 1, 2, &error) && ((const uint8_t *)&back[1][1])[3] == (0x3F ^ 0x5A), "%s", error.message);
+    change_file("shard.3", "\"F32\"", "\"I32\""); /* of same, which is before w by its name, or of w */
+    CHECK(engine_recover(e, &step, x + 1, 1, &error) == ENGINE_E_MISMATCH || engine_recover(e, &step, x, 1, &error) == ENGINE_E_MISMATCH, "%s", error.message);
+    for (i = 0; i < FILES; i++) remove_file(names[i]);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* A segment that somebody has cut: every call says so, none ends the process. */
+static void cut(void)
+{
+    const engine_options o = options_of("cut", BUDGET);
+    engine_error error;
+    engine_reader *r;
+    engine_report report;
+    engine_piece piece;
+    engine *e = open_engine(&o);
+    uint64_t step, sequence = 0;
+    take(e, 1);
+    CHECK(!engine_reader_open(&r, place, "cut", 1, &error) && !engine_reader_next(r, 0, &sequence, &step, &error) && step == 1, "%s", error.message);
+    CHECK(!ftruncate(e->s.fd, 0), "ftruncate");
+#define CUT(call) CHECK(call == ENGINE_E_DAMAGED && strstr(error.message, "cut"), "%d, %s", (int)error.status, error.message)
+    CUT(engine_snapshot(e, 2, now.tensors, TENSORS, &error));
+    CUT(engine_recover(e, &step, then.tensors, TENSORS, &error));
+    CHECK(engine_reader_is_wanted(r), "it is to let go");
+    CUT(engine_reader_piece(r, 0, 0, 0, &piece, &error));
+    engine_reader_note(r, 1, 1);
+    CUT(engine_reader_next(r, 1, &sequence, &step, &error));
+    CHECK(engine_read_status(place, "cut", &report, &error) == ENGINE_E_DAMAGED, "%s", error.message);
+    engine_reader_close(r);
+    engine_close(e, ENGINE_REMOVE);
+}
+
+/* A rank's segment is cut: the others go on, and are not waited for by it. */
+static void cut_at_others(void)
+{
+    unsigned i;
+    begin_members(3, 24 << 20);
+    all_members(3, 1, 1);
+    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = 1;
+    CHECK(!ftruncate(members[1].e->s.fd, 8192), "ftruncate");
+    all_members(3, 2, 2);
+    CHECK(strstr(heard, "rank.1: the segment has been cut") && members[1].failed == 1 && !members[0].failed, "%s", heard);
+    all_members(3, 0, 0);
+    CHECK(members[1].error.status == ENGINE_E_DAMAGED && members[0].error.status == ENGINE_E_SYSTEM, "%s", members[1].error.message);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
+}
+
+static void cut_segment(void)
+{
+    in_a_process(cut);
+    in_a_process(cut_at_others);
+}
+
+/* A run with copies goes on with parity: a copy that is there from before is not taken for parity. */
+static void copies_then_parity(void)
+{
+    unsigned i;
+    begin_members(3, 32 << 20);
+    all_members(3, 1, 3);
+    for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP), members[i].o.group = 3;
+    all_members(3, 0, 0);
+    check_members(3, 3, NULL);
+    for (i = 0; i < 3; i++) CHECK(!members[i].e->mover->kept.map, "rank %u keeps a copy", i);
+    all_members(3, 4, 4);
+    for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
+    for (i = 0; i < 3; i++) end_member(&members[i], i == 0 ? ENGINE_REMOVE : ENGINE_KEEP);
+    all_members(3, 0, 0);
+    check_members(3, 4, NULL);
+    end_members(3);
+}
+
 /* Ranks that are late leave snapshots out, each when it likes; afterwards they are in step again. */
 static void late_ranks(void)
 {
@@ -1583,6 +1944,7 @@ int main(void)
     RUN(wrong_headers);
     RUN(changing);
     RUN(contents_of_anything);
+    RUN(contents_that_lie);
     RUN(read_meanwhile);
     RUN(large_tensors);
     RUN(partners);
@@ -1598,6 +1960,10 @@ int main(void)
     RUN(copied_first);
     RUN(from_devices);
     RUN(refusals);
+    RUN(types_and_shapes);
+    RUN(shards_of_one_name);
+    RUN(cut_segment);
+    RUN(copies_then_parity);
     RUN(manifests);
     RUN(names_of_cases);
     state_free(&now);

@@ -145,6 +145,15 @@ static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
     return seal->check && seal->check == seal_check(seal);
 }
 
+static const char has_been_cut[] = "the segment has been cut; remove it";
+
+/* Whether the file still has all bytes of the mapping. An access to those that are gone would end the process. */
+static int is_whole(const segment *s)
+{
+    struct stat st;
+    return !fstat(s->fd, &st) && (uint64_t)st.st_size >= s->size;
+}
+
 static struct flock lock_of(short type, int which)
 {
     struct flock l;
@@ -269,14 +278,14 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
 /* ================================================================================= CONTENTS
  * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It stands in the chunks as frames do. */
 
-#define CONTENTS_MAGIC UINT64_C(0x31524944454E4EB5)
+#define CONTENTS_MAGIC UINT64_C(0x32524944454E4EB5)
 
 typedef struct contents_header {
     uint64_t magic, step, tensors, pieces, names_size;
 } contents_header;
 
 typedef struct contents_tensor {
-    uint64_t name_at, name_size, dtype, kind, count, columns;
+    uint64_t name_at, name_size, type_size, dtype, kind, count, columns; /* the text of disk_type is stored after the name */
     uint64_t master; /* 0: none, else number + 1 */
     uint64_t first_piece;
 } contents_tensor;
@@ -321,9 +330,10 @@ static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, u
     const unsigned width = t->dtype < 256 ? bitsnap_width((bitsnap_dtype)t->dtype) : 0;
     const uint64_t each = piece_count(t->columns);
     uint64_t first;
-    if (t->name_at != *name || t->name_size > h->names_size - *name) return "a name that is not there";
-    *name += t->name_size;
-    if (memchr(d->names + t->name_at, 0, (size_t)t->name_size)) return "a name with a zero byte";
+    if (t->name_at != *name || t->name_size > h->names_size - *name || t->type_size > h->names_size - *name - t->name_size)
+        return "a name that is not there";
+    *name += t->name_size + t->type_size;
+    if (memchr(d->names + t->name_at, 0, (size_t)(t->name_size + t->type_size))) return "a name with a zero byte";
     if (!width || t->kind > ENGINE_MOMENT2 || t->count > UINT64_C(1) << 48) return "a tensor of a kind that is unknown";
     if (t->first_piece != *piece || t->count / each > h->pieces) return "pieces that are out of order";
     if (t->master) {
@@ -350,7 +360,7 @@ static const char *contents_parse(contents *d)
     const char *wrong = NULL;
     if (d->size < sizeof *d->header) return "contents that are cut";
     d->header = (const contents_header *)(const void *)d->bytes;
-    if (d->header->magic != CONTENTS_MAGIC) return "no contents";
+    if (d->header->magic != CONTENTS_MAGIC) return "no contents, or those of another version";
     if (d->header->tensors > d->size / sizeof(contents_tensor) || d->header->pieces > most || d->header->names_size > d->size ||
         d->size != sizeof *d->header + d->header->tensors * sizeof(contents_tensor) + d->header->pieces * sizeof(contents_piece) +
                        d->header->names_size)
@@ -540,7 +550,7 @@ static const char *decode(worker *w, uint64_t size, void *elements, uint64_t cou
 {
     bitsnap_info info;
     if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
-    if (info.count != count || info.dtype != dtype || info.workspace_size > 64u * PIECE) return "a frame of other elements";
+    if (info.count != count || info.dtype != dtype) return "a frame of other elements"; /* count and dtype bound the workspace, too */
     if (reserve_workspace(&w->b, info.workspace_size)) return out_of_memory;
     return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
 }
@@ -1273,10 +1283,14 @@ static void make_pieces(void *context, unsigned number)
     }
 }
 
+static const char wrong_type[] = "its type is unknown, or of another dtype or count";
+
 static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *tensors, size_t count)
 {
     const int octaves = is_float16(t->dtype) || t->dtype == BITSNAP_F32 || t->dtype == BITSNAP_F64;
+    char text[DISK_TYPE];
     if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data && !t->fetch) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
+    if (!disk_type(text, t)) return wrong_type;
     if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
     if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
     if (t->weights && (t->weights < tensors || t->weights >= tensors + count || t->weights->count != t->count ||
@@ -1293,7 +1307,7 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
     contents_header h;
     contents_tensor *t;
     contents_piece *p;
-    char *name;
+    char *name, text[DISK_TYPE];
     size_t i;
     uint64_t first, piece = 0;
     memset(&h, 0, sizeof h);
@@ -1302,7 +1316,7 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
         const uint64_t each = piece_count(tensors[i].columns);
         if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
-        h.names_size += strlen(tensors[i].name);
+        h.names_size += strlen(tensors[i].name) + disk_type(text, &tensors[i]);
         h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
     }
     h.names_size = (h.names_size + 7) / 8 * 8;
@@ -1320,6 +1334,9 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
         t->name_at = (uint64_t)(name - d->names);
         memcpy(name, tensors[i].name, (size_t)t->name_size);
         name += t->name_size;
+        t->type_size = disk_type(text, &tensors[i]);
+        memcpy(name, text, (size_t)t->type_size);
+        name += t->type_size;
         t->dtype = tensors[i].dtype, t->kind = tensors[i].kind, t->count = tensors[i].count, t->columns = tensors[i].columns;
         t->master = tensors[i].master ? (uint64_t)(tensors[i].master - tensors) + 1 : 0;
         t->first_piece = piece;
@@ -1335,6 +1352,24 @@ static int same_tensors(const contents *a, const contents *b)
     return a->header->tensors == b->header->tensors && a->header->pieces == b->header->pieces && a->header->names_size == b->header->names_size &&
            !memcmp(a->tensors, b->tensors, (size_t)a->header->tensors * sizeof *a->tensors) &&
            !memcmp(a->names, b->names, (size_t)a->header->names_size);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+/* Refuses two tensors of one name, which nothing could tell apart later. */
+static engine_status refuse_twins(const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const char **names = (const char **)malloc((count + 1) * sizeof *names);
+    size_t i;
+    if (!names) return no_memory(error);
+    (void)engine_good(error);
+    for (i = 0; i < count; i++) names[i] = tensors[i].name;
+    qsort((void *)names, count, sizeof *names, by_name);
+    for (i = 1; i < count && !error->status; i++)
+        if (!strcmp(names[i - 1], names[i]))
+            (void)engine_fail(error, ENGINE_E_ARGUMENT, "%.100s: two tensors have this name", names[i]);
+    free((void *)names);
+    return error->status;
 }
 
 /* Takes the seal away, unless the reader wants it: then 1. Each of the two says what it is about to do before it looks at
@@ -1437,6 +1472,7 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
         return m->error->status;
     m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
     if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
+    else if (refuse_twins(m->tensors, m->count, m->error)) return m->error->status;
     if (!m->before || !e->choices || e->choices_count != m->d.header->pieces) {
         free(e->choices), free(e->paces);
         e->choices_count = m->d.header->pieces;
@@ -1489,6 +1525,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     making m;
     unsigned slot = 0;
     const uint64_t start = nanoseconds();
+    if (!is_whole(&e->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     memset(&m, 0, sizeof m);
     m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
@@ -1563,7 +1600,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
         if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
         size += (tensors[i].count * bitsnap_width(tensors[i].dtype) + 63) / 64 * 64;
-        names += strlen(tensors[i].name) + 1;
+        names += strlen(tensors[i].name) + 1 + (tensors[i].type ? strlen(tensors[i].type) + 1 : 0);
     }
     free(g->tensors), free(g->names);
     g->tensors = (engine_tensor *)malloc((count + 1) * sizeof *tensors);
@@ -1577,6 +1614,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
         *t = tensors[i];
         t->name = strcpy(name, tensors[i].name);
         name += strlen(name) + 1;
+        if (t->type) t->type = strcpy(name, t->type), name += strlen(name) + 1;
         t->data = g->bytes + at;
         t->fetch = NULL;
         if (t->master) t->master = g->tensors + (t->master - tensors);
@@ -2165,6 +2203,11 @@ static int move(engine *e, snapshot *made)
     uint64_t sent = 0;
     int counted = 0;
     if (v->broken) return 0;
+    if (!is_whole(&e->s)) {
+        v->broken = 1;
+        say(e, "%.150s: %s", e->s.path, has_been_cut);
+        return 0;
+    }
     if (!(e->o.group ? trade_parity(e, made, v->step, &came, &sent)
                      : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
@@ -2371,19 +2414,20 @@ static void restore_pieces(void *context, unsigned number)
 
 static engine_status match(const snapshot *v, const engine_tensor **to, const engine_tensor *tensors, size_t count, engine_error *error)
 {
+    char text[DISK_TYPE];
     uint64_t i, k;
     if (v->d.header->tensors != count)
         return engine_fail(error, ENGINE_E_MISMATCH, "the snapshot of step %llu has %llu tensors, not %llu", (unsigned long long)v->seal.step,
                     (unsigned long long)v->d.header->tensors, (unsigned long long)count);
     for (i = 0; i < count; i++) {
         const contents_tensor *t = &v->d.tensors[i];
-        const char *name = v->d.names + t->name_at;
+        const char *name = v->d.names + t->name_at, *type = name + t->name_size;
         for (k = 0; k < count; k++) { /* most often they are in the same order */
             const engine_tensor *x = &tensors[(i + k) % count];
-            if (!x->name || strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
-            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || (x->count && !x->data && !x->store))
-                return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %llu elements of %s in the snapshot", x->name, (unsigned long long)t->count,
-                            bitsnap_dtype_name((bitsnap_dtype)t->dtype));
+            if (strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
+            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || disk_type(text, x) != t->type_size || memcmp(text, type, (size_t)t->type_size))
+                return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is %.*s in the snapshot, not %.40s", x->name,
+                                   (int)(t->type_size < 60 ? t->type_size : 60), type, text);
             to[i] = x;
             break;
         }
@@ -2414,12 +2458,23 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
-static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+/* Restores the newest snapshot of a rank alone. Sets *elsewhere to 1 if it fails and files may have a snapshot instead. */
+static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, int *elsewhere, engine_error *error)
 {
     uint64_t below = UINT64_MAX;
     snapshot v;
     for (;;) {
-        if (newest(e, below, &v, error)) return error->status;
+        *elsewhere = 0;
+        if (newest(e, below, &v, error)) {
+            *elsewhere = error->status != ENGINE_E_SYSTEM;
+            return error->status;
+        }
+        if (v.seal.ranks != 1) {
+            *elsewhere = 1;
+            (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not 1", (unsigned long long)v.seal.ranks);
+            snapshot_free(&v);
+            return error->status;
+        }
         if (!restore(e, &v, tensors, count, error)) break;
         if (error->status != ENGINE_E_DAMAGED) {
             snapshot_free(&v);
@@ -2449,7 +2504,7 @@ static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_t
     engine_error other;
     char run[256];
     uint64_t ranks;
-    if (error->status == ENGINE_E_DAMAGED) say(e, "%s", error->message);
+    if (error->status != ENGINE_E_NONE) say(e, "%s", error->message);
     e->cost.source = ENGINE_FROM_DISK;
     if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
         run_of(e, run);
@@ -2471,6 +2526,15 @@ typedef struct offer {
     uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
 } offer;
 
+/* Whether this rank is to have such a snapshot in this slot: its own, or the copy or parity of others that its options ask for. */
+static int is_ours(const engine *e, const slot_seal *seal, unsigned slot)
+{
+    const engine_transport *t = e->o.transport;
+    const int own = slot < OWN_SLOTS;
+    const unsigned rank = own || e->o.group ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
+    return seal->ranks == t->ranks && seal->rank == rank && seal->parity == (own ? 0 : e->o.group);
+}
+
 static void make_offer(engine *e, offer *x)
 {
     const engine_transport *t = e->o.transport;
@@ -2480,12 +2544,11 @@ static void make_offer(engine *e, offer *x)
     int unread = 0;
     memset(x, 0, sizeof *x);
     for (i = 0; i < ENGINE_SLOTS; i++) {
-        const unsigned rank = i < OWN_SLOTS ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
         snapshot v;
         const char *wrong = snapshot_open(&v, &e->s, i);
         if (!wrong) wrong = verify(&v);
         if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
-        else if (!wrong && (v.seal.parity ? v.seal.rank == t->rank && v.seal.parity == e->o.group : v.seal.rank == rank && (i < OWN_SLOTS || !e->o.group))) x->steps[i] = v.seal.step + 1;
+        else if (!wrong && is_ours(e, &v.seal, i)) x->steps[i] = v.seal.step + 1;
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
         if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) unread = 1;
         snapshot_free(&v);
@@ -2583,7 +2646,7 @@ static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v
     unsigned i;
     for (i = first; i < first + OWN_SLOTS; i++) {
         const char *wrong = snapshot_open(v, &e->s, i);
-        if (!wrong && v->seal.step == step && v->seal.ranks == e->o.transport->ranks) return 1;
+        if (!wrong && v->seal.step == step && is_ours(e, &v->seal, i)) return 1;
         if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) e->mover->broken = 1;
         snapshot_free(v);
     }
@@ -2681,16 +2744,25 @@ static engine_status recover_together(engine *e, uint64_t *step, const engine_te
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
+    char text[DISK_TYPE];
+    int elsewhere;
     size_t i;
     *step = 0;
     if (e->mover && mover_end(e, e->o.partner_patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
     memset(&e->cost, 0, sizeof e->cost);
     snapshot_free(&e->last);
-    for (i = 0; i < count; i++)
-        if (!tensors[i].name || (tensors[i].count && !tensors[i].data && !tensors[i].store)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+    for (i = 0; i < count; i++) {
+        const engine_tensor *t = &tensors[i];
+        if (!t->name || (t->count && !t->data && !t->store)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+        if (!disk_type(text, t)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, t->name, wrong_type);
+    }
+    if (refuse_twins(tensors, count, error)) return error->status;
+    if (!is_whole(&e->s)) {
+        if (e->mover) e->mover->broken = 1; /* the other ranks are not to wait for this one */
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
+    }
     if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
-    else if (recover_from_memory(e, step, tensors, count, error) && e->o.disk && (error->status == ENGINE_E_NONE || error->status == ENGINE_E_DAMAGED))
-        (void)recover_from_disk(e, step, tensors, count, error);
+    else if (recover_from_memory(e, step, tensors, count, &elsewhere, error) && e->o.disk && elsewhere) (void)recover_from_disk(e, step, tensors, count, error);
     if (error->status) *step = 0;
     e->cost.seconds = seconds_since(start);
     return error->status;
@@ -2792,7 +2864,7 @@ engine_status engine_reader_open(engine_reader **made, const char *directory, co
 
 void engine_reader_release(engine_reader *r)
 {
-    if (r->v.map) __atomic_store_n(&slot_of(&r->s, r->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
+    if (r->v.map && is_whole(&r->s)) __atomic_store_n(&slot_of(&r->s, r->v.slot)->pin, 0, __ATOMIC_SEQ_CST);
     snapshot_free(&r->v);
     free(r->tensors);
     free(r->names);
@@ -2815,10 +2887,10 @@ void engine_reader_close(engine_reader *r)
 static engine_status list_names(engine_reader *r, engine_error *error)
 {
     const contents *d = &r->v.d;
-    char *name;
+    char *name, text[DISK_TYPE];
     uint64_t i;
     r->tensors = (engine_tensor *)calloc((size_t)d->header->tensors + 1, sizeof *r->tensors);
-    name = r->names = (char *)malloc((size_t)(d->header->names_size + d->header->tensors) + 1);
+    name = r->names = (char *)malloc((size_t)(d->header->names_size + 2 * d->header->tensors) + 1);
     if (!r->tensors || !r->names) return no_memory(error);
     for (i = 0; i < d->header->tensors; i++) {
         const contents_tensor *t = &d->tensors[i];
@@ -2827,8 +2899,13 @@ static engine_status list_names(engine_reader *r, engine_error *error)
         x->name = name;
         name += t->name_size;
         *name++ = 0;
+        memcpy(name, d->names + t->name_at + t->name_size, (size_t)t->type_size);
+        x->type = name;
+        name += t->type_size;
+        *name++ = 0;
         x->dtype = (bitsnap_dtype)t->dtype, x->count = t->count, x->columns = t->columns, x->kind = (engine_kind)t->kind;
         x->master = t->master ? &r->tensors[t->master - 1] : NULL;
+        if (!disk_type(text, x)) return engine_fail(error, ENGINE_E_DAMAGED, "%.100s: %s", x->name, wrong_type);
     }
     return engine_good(error);
 }
@@ -2841,8 +2918,10 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     const char *wrong;
     uint64_t newest_one = *sequence;
     engine_reader_release(r);
+    if (!is_whole(&r->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", r->s.path, has_been_cut);
     for (i = 0; i < OWN_SLOTS; i++)
-        if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && seal.step % every == 0 && seal.sequence > newest_one) newest_one = seal.sequence, best = i;
+        if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && (!every || seal.step % every == 0) && seal.sequence > newest_one)
+            newest_one = seal.sequence, best = i;
     if (best == ENGINE_SLOTS) return engine_fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
     x = slot_of(&r->s, best);
     __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);
@@ -2863,7 +2942,10 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
 uint64_t engine_reader_rank(const engine_reader *r) { return r->v.seal.rank; }
 uint64_t engine_reader_ranks(const engine_reader *r) { return r->v.seal.ranks; }
 
-int engine_reader_is_wanted(const engine_reader *r) { return r->v.map && __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST); }
+int engine_reader_is_wanted(const engine_reader *r)
+{
+    return r->v.map && (!is_whole(&r->s) || __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST));
+}
 
 int engine_reader_is_alone(const engine_reader *r) { return !is_locked(&r->s, LOCK_TRAINER); }
 
@@ -2876,6 +2958,7 @@ int engine_reader_is_removed(const engine_reader *r)
 void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped)
 {
     segment_header *h = header_of(&r->s);
+    if (!is_whole(&r->s)) return;
     h->disk_step = disk_step;
     h->disk_made = nanoseconds();
     h->skipped = skipped;
@@ -2921,6 +3004,7 @@ engine_status engine_reader_piece(engine_reader *r, size_t tensor, uint64_t numb
     const char *wrong = NULL;
     uint64_t i, end;
     memset(piece, 0, sizeof *piece);
+    if (!is_whole(&r->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", r->s.path, has_been_cut);
     pieces_of(d, tensor, &i, &end);
     if (number >= end - i) return engine_fail(error, ENGINE_E_NONE, "the tensor has no such piece");
     p = &d->pieces[i + number];

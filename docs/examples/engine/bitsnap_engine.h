@@ -23,6 +23,7 @@
  *     is private: about 4 MiB a thread, and 100 bytes for each 2^18 elements.
  *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
  *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
+ *     A segment that has been cut is ENGINE_E_DAMAGED when a call begins. If it is cut during a call, the system ends the process (SIGBUS).
  *   - Functions return a status, and say more in error, which must not be null.
  * Needs Linux, and gcc or clang with C99. */
 #ifndef BITSNAP_ENGINE_H
@@ -73,6 +74,10 @@ typedef struct engine_tensor {
     int (*fetch)(void *data, uint64_t first, uint64_t count, void *to);
     int (*store)(void *data, uint64_t first, uint64_t count, const void *from);
     const struct engine_tensor *weights; /* of moments, for options.stage: the F32 or BF16 tensor of the same count whose moments they are; or null */
+    /* The element type and the shape, as a .safetensors header has them: "U8[2,3]". The type has the width of dtype. Null: the name of dtype, and
+     * [count / columns,columns], or [count] where columns does not divide count. Files have this, and engine_recover compares it. */
+    const char *type;
+    uint64_t file; /* for engine_recover from files of another number of ranks: 1 + the rank whose file has the elements; 0: any, see there */
 } engine_tensor;
 
 /* How ranks talk: each of `ranks` trainers has one, and calls engine_recover and engine_snapshot like all others, in the same order, with
@@ -173,10 +178,13 @@ engine_status engine_wait(engine *e, double patience, engine_error *error);
 
 /* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one.
  * With a transport: from the newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is
- * none, but files of all ranks of another number of them, each tensor from the file that has it. Files are then taken as the manifest
+ * none, but files of all ranks of another number of them, each tensor from the file that has it. Where several files have a tensor of that
+ * name, its elements must be the same in all of them, which are all read, or engine_tensor.file says which file it is: ENGINE_E_MISMATCH if
+ * neither holds, since shards of one name cannot be told from copies. Files are then taken as the manifest
  * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
  * What cannot be read, fetched or stored now, or for want of memory, may be good: that is ENGINE_E_SYSTEM, of all ranks, and nothing older is taken.
- * Names, dtypes and counts must be those of the snapshot, in any order. After an error the tensors are unspecified. */
+ * Names, types and shapes must be those of the snapshot, in any order; no two tensors may have one name. After an error the tensors are
+ * unspecified. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
 const engine_cost *engine_last_cost(const engine *e);
@@ -224,7 +232,7 @@ engine_status engine_reader_open(engine_reader **r, const char *directory, const
 void engine_reader_close(engine_reader *r);
 
 /* Holds the newest snapshot that counts and is newer than *sequence, of which it tells sequence and step, instead of the one held before;
- * steps that are no multiple of `every` are passed over. ENGINE_E_NONE: there is none. */
+ * steps that are no multiple of `every` are passed over; 0 takes every step. ENGINE_E_NONE: there is no newer one. */
 engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error);
 void engine_reader_release(engine_reader *r);
 

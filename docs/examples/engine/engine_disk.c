@@ -142,6 +142,52 @@ static engine_status write_manifest(const disk_writer *w, const disk_manifest *m
     return error->status;
 }
 
+/* ================================================================================= TYPES */
+
+/* Whether a text is a shape of `count` elements, as [2,3] of 6. It has no spaces and no leading zeros, so that a shape has one text. */
+static int is_shape(const char *p, uint64_t count)
+{
+    const uint64_t most = UINT64_C(1) << 48;
+    const char *stop = p + strlen(p);
+    uint64_t elements = 1, n = 0;
+    int more = 1;
+    if (*p++ != '[') return 0;
+    if (!strcmp(p, "]")) return count == 1;
+    while (more) {
+        const char *next = parse_number(p, stop, ',', &n), *last = parse_number(p, stop, ']', &n);
+        if ((!next && !last) || (*p == '0' && p[1] >= '0' && p[1] <= '9') || n > most || (n && elements > most / n)) return 0;
+        elements *= n;
+        more = next != NULL;
+        p = next ? next : last;
+    }
+    return p == stop && elements == count;
+}
+
+size_t disk_type(char text[DISK_TYPE], const engine_tensor *t)
+{
+    const unsigned width = bitsnap_width(t->dtype);
+    const bitsnap_element_type *type;
+    size_t name;
+    if (!width) return 0;
+    if (!t->type) {
+        const char *dtype = bitsnap_dtype_name(t->dtype);
+        return (size_t)(t->columns && t->columns < t->count && t->count % t->columns == 0
+            ? snprintf(text, DISK_TYPE, "%s[%" PRIu64 ",%" PRIu64 "]", dtype, t->count / t->columns, t->columns)
+            : snprintf(text, DISK_TYPE, "%s[%" PRIu64 "]", dtype, t->count));
+    }
+    name = strcspn(t->type, "[");
+    type = bitsnap_element_type_find(t->type, name, 0);
+    if (!type || type->codec != t->dtype || type->bits != 8 * width || !is_shape(t->type + name, t->count)) return 0;
+    return strlen(t->type) < DISK_TYPE ? strlen(strcpy(text, t->type)) : 0;
+}
+
+/* The two parts of such a text. */
+static void split_type(const char *text, size_t size, bitsnap_slice *dtype, bitsnap_slice *shape)
+{
+    dtype->at = text, dtype->size = strcspn(text, "[");
+    shape->at = text + dtype->size, shape->size = size - dtype->size;
+}
+
 /* ================================================================================= READING */
 
 int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
@@ -162,35 +208,62 @@ int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
-/* To where it is, some elements at a time. */
-static engine_status store_tensor(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, engine_error *error)
+enum { SOME = 1 << 18 }; /* elements that are stored or hashed at a time */
+
+/* Adds elements to an id, so that tensors with equal elements have equal ids. */
+static void add_to_id(uint64_t *id, const void *bytes, size_t size)
 {
-    enum { SOME = 1 << 18 };
-    void *some = malloc((size_t)SOME * bitsnap_width(x->dtype));
+    const uint64_t x[2] = { *id, bitsnap_hash(bytes, size) };
+    *id = bitsnap_hash(x, sizeof x);
+}
+
+/* Reads the elements some at a time, and stores them unless only the id is wanted. */
+static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, int keep, uint64_t *id, engine_error *error)
+{
+    const size_t width = bitsnap_width(x->dtype);
+    void *some = malloc(SOME * width);
     uint64_t first, n;
     if (!some) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     (void)engine_good(error);
     for (first = 0; first < x->count && !error->status; first += n) {
         n = x->count - first < SOME ? x->count - first : SOME;
         if (bitsnap_file_read(f, t, some, first, n)) (void)disk_fail(f, path, x->name, error);
-        else if (x->store(x->data, first, n, some)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.100s: its elements cannot be stored", x->name);
+        else if (keep && x->store(x->data, first, n, some)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.100s: its elements cannot be stored", x->name);
+        else if (id) add_to_id(id, some, (size_t)n * width);
     }
     free(some);
     return error->status;
 }
 
-/* A tensor of a file. ENGINE_E_NONE: it has none of that name. */
-static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, engine_error *error)
+/* Finds a tensor in a file; it must be of the same type and shape. ENGINE_E_NONE: the file has none of that name. */
+static engine_status find_tensor(bitsnap_file *f, const char *path, const engine_tensor *x, bitsnap_tensor *t, engine_error *error)
 {
-    bitsnap_tensor t;
-    if (bitsnap_file_find(f, x->name, strlen(x->name), &t)) {
+    char text[DISK_TYPE];
+    const size_t size = disk_type(text, x);
+    bitsnap_slice dtype, shape;
+    if (!size) return engine_fail(error, ENGINE_E_ARGUMENT, "%.100s: its type is unknown, or of other elements", x->name);
+    split_type(text, size, &dtype, &shape);
+    if (bitsnap_file_find(f, x->name, strlen(x->name), t)) {
         (void)disk_fail(f, path, x->name, error);
         return f->error.status == BITSNAP_E_MISMATCH ? error->status = ENGINE_E_NONE : error->status;
     }
-    if (t.elements != x->count || bitsnap_tensor_codec(&t) != x->dtype)
-        return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: %.60s has %llu elements of another kind", path, x->name, (unsigned long long)t.elements);
-    if (x->store) return store_tensor(f, path, &t, x, error);
+    if (t->dtype.size != dtype.size || memcmp(t->dtype.at, dtype.at, dtype.size) || !bitsnap_shape_same(t->shape, shape))
+        return engine_fail(error, ENGINE_E_MISMATCH, "%.80s: %.50s is %.*s%.*s there, not %.40s", path, x->name,
+                           (int)(t->dtype.size < 20 ? t->dtype.size : 20), t->dtype.at, (int)(t->shape.size < 40 ? t->shape.size : 40), t->shape.at, text);
+    return engine_good(error);
+}
+
+/* Restores a tensor from a file. `id`: not null: of its elements. ENGINE_E_NONE as find_tensor. */
+static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, uint64_t *id, engine_error *error)
+{
+    const size_t width = bitsnap_width(x->dtype);
+    bitsnap_tensor t;
+    uint64_t first;
+    if (find_tensor(f, path, x, &t, error)) return error->status;
+    if (x->store) return read_parts(f, path, &t, x, 1, id, error);
     if (bitsnap_file_read(f, &t, x->data, 0, x->count)) return disk_fail(f, path, x->name, error);
+    for (first = 0; id && first < x->count; first += SOME)
+        add_to_id(id, (const uint8_t *)x->data + first * width, (size_t)(x->count - first < SOME ? x->count - first : SOME) * width);
     return engine_good(error);
 }
 
@@ -202,7 +275,7 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
     if (all->count != count)
         return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
     for (i = 0; i < count; i++)
-        if (read_tensor_of(f, path, &tensors[i], error)) {
+        if (read_tensor_of(f, path, &tensors[i], NULL, error)) {
             if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_MISMATCH;
             return error->status;
         }
@@ -289,14 +362,35 @@ engine_status disk_find_all(const char *directory, const char *run, uint64_t *st
     return engine_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
 }
 
+/* The rank whose file a tensor came from, plus 1, and the id of its elements. */
+typedef struct origin {
+    uint64_t file, id;
+} origin;
+
+/* Takes a tensor from the next rank's file, unless another rank is asked for. If a file before had it, both must have the same elements. */
+static engine_status gather_tensor(bitsnap_file *f, const char *path, const char *run, uint64_t rank, const engine_tensor *x, origin *from, engine_error *error)
+{
+    bitsnap_tensor t;
+    uint64_t id = 0;
+    if (x->file && x->file != rank + 1) return engine_good(error);
+    if (!from->file) (void)read_tensor_of(f, path, x, x->file ? NULL : &from->id, error);
+    else if (!find_tensor(f, path, x, &t, error)) (void)read_parts(f, path, &t, x, 0, &id, error);
+    if (error->status == ENGINE_E_NONE) return engine_good(error);
+    if (!error->status && from->file && id != from->id)
+        return engine_fail(error, ENGINE_E_MISMATCH, "%.60s: the files of %.40s.%" PRIu64 " and %.40s.%" PRIu64 " have other elements of that name; say whose by "
+                           "engine_tensor.file", x->name, run, from->file - 1, run, rank);
+    if (!from->file) from->file = rank + 1;
+    return error->status;
+}
+
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error)
 {
     char name[256], path[DISK_PATH];
-    uint8_t *found = (uint8_t *)calloc(1, count + 1);
+    origin *from = (origin *)calloc(count + 1, sizeof *from);
     uint64_t rank;
     size_t i;
-    if (!found) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    if (!from) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     (void)engine_good(error);
     for (rank = 0; rank < ranks && !error->status; rank++) {
         disk_manifest m;
@@ -306,16 +400,16 @@ engine_status disk_recover_all(const char *directory, const char *run, uint64_t 
         e = find_entry(&m, step, ranks);
         if (!e) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.50s: step %" PRIu64 " is not listed any more", name, step);
         if (!e || open_listed(&x, directory, name, e, path, error)) break;
-        for (i = 0; i < count && !error->status; i++) {
-            if (found[i]) continue;
-            if (!read_tensor_of(x.file, path, &tensors[i], error)) found[i] = 1;
-            else if (error->status == ENGINE_E_NONE) (void)engine_good(error);
-        }
+        for (i = 0; i < count && !error->status; i++) (void)gather_tensor(x.file, path, run, rank, &tensors[i], &from[i], error);
         close_file(&x);
     }
-    for (i = 0; i < count && !error->status; i++)
-        if (!found[i]) (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
-    free(found);
+    for (i = 0; i < count && !error->status; i++) {
+        if (from[i].file) continue;
+        if (!tensors[i].file) (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
+        else (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is not in the file of rank %" PRIu64 " of %" PRIu64 ", step %" PRIu64, tensors[i].name,
+                               tensors[i].file - 1, ranks, step);
+    }
+    free(from);
     return error->status;
 }
 
@@ -371,21 +465,17 @@ int disk_put(void *context, const void *bytes, size_t size)
 char *disk_text(const engine_tensor *tensors, size_t count, const char *metadata, size_t *size)
 {
     bitsnap_tensor *t = (bitsnap_tensor *)calloc(count + 1, sizeof *t);
-    char (*shapes)[48] = (char (*)[48])malloc((count + 1) * sizeof *shapes), *text = NULL;
+    char (*types)[DISK_TYPE] = (char (*)[DISK_TYPE])malloc((count + 1) * sizeof *types), *text = NULL;
     bitsnap_file_error error;
-    size_t i;
-    for (i = 0; t && shapes && i < count; i++) {
-        const engine_tensor *x = &tensors[i];
-        if (x->columns && x->columns < x->count && x->count % x->columns == 0)
-            snprintf(shapes[i], sizeof shapes[i], "[%" PRIu64 ",%" PRIu64 "]", x->count / x->columns, x->columns);
-        else snprintf(shapes[i], sizeof shapes[i], "[%" PRIu64 "]", x->count);
-        t[i].name.at = x->name, t[i].name.size = strlen(x->name);
-        t[i].dtype.at = bitsnap_dtype_name(x->dtype), t[i].dtype.size = strlen(t[i].dtype.at);
-        t[i].shape.at = shapes[i], t[i].shape.size = strlen(shapes[i]);
+    size_t i, n = 1;
+    for (i = 0; t && types && i < count && n; i++) {
+        n = disk_type(types[i], &tensors[i]);
+        t[i].name.at = tensors[i].name, t[i].name.size = strlen(tensors[i].name);
+        if (n) split_type(types[i], n, &t[i].dtype, &t[i].shape);
     }
-    if (t && shapes && bitsnap_safetensors_write(&text, size, t, count, metadata, NULL, &error)) text = NULL;
+    if (t && types && n && bitsnap_safetensors_write(&text, size, t, count, metadata, NULL, &error)) text = NULL;
     free(t);
-    free(shapes);
+    free(types);
     return text;
 }
 

@@ -27,6 +27,12 @@ typedef struct disk_manifest {
 
 struct bitsnap_file;
 
+enum { DISK_TYPE = 256 };
+
+/* Writes the type and the shape of a tensor as engine_tensor.type has them, so that equal texts are equal types and shapes. Returns the length;
+ * 0: the tensor has a type that is unknown, or of another width or number of elements than dtype and count say. */
+size_t disk_type(char text[DISK_TYPE], const engine_tensor *t);
+
 /* What is wrong with the text of a manifest, or null. */
 const char *disk_parse(disk_manifest *m, const char *text, size_t size);
 
@@ -42,7 +48,7 @@ engine_status disk_recover(const char *directory, const char *name, uint64_t wan
                            void (*say)(void *, const char *), void *say_context, engine_error *error);
 
 /* The newest step of which the files of all ranks, RUN.0, RUN.1, ..., are listed, however many there were; and the tensors from them, whichever
- * has them. ENGINE_E_NONE: there is none; not where a manifest is damaged, or cannot be read. */
+ * has them, by the rules of engine_recover. ENGINE_E_NONE: there is no such step. A manifest that is damaged, or cannot be read, is another error. */
 engine_status disk_find_all(const char *directory, const char *run, uint64_t *step, uint64_t *ranks, engine_error *error);
 engine_status disk_recover_all(const char *directory, const char *run, uint64_t step, uint64_t ranks, const engine_tensor *tensors, size_t count,
                                engine_error *error);

@@ -18,11 +18,12 @@ import threading
 import torch
 import torch.distributed as dist
 
-# As in bitsnap_engine.h, and the same order.
+# As in bitsnap_engine.h, and the same order. DTYPES: the codec's number, and the name that .safetensors has.
 STATUS = ("", "argument", "system", "busy", "full", "none", "damaged", "mismatch")
 BUSY, FULL, NONE = 3, 4, 5
-DTYPES = {torch.bool: 1, torch.int8: 2, torch.uint8: 2, torch.int16: 3, torch.int32: 4, torch.int64: 5, torch.float8_e4m3fn: 6,
-          torch.float8_e5m2: 7, torch.float16: 8, torch.bfloat16: 9, torch.float32: 10, torch.float64: 11}
+DTYPES = {torch.bool: (1, "BOOL"), torch.int8: (2, "I8"), torch.uint8: (2, "U8"), torch.int16: (3, "I16"), torch.int32: (4, "I32"), torch.int64: (5, "I64"),
+          torch.float8_e4m3fn: (6, "F8_E4M3"), torch.float8_e5m2: (7, "F8_E5M2"), torch.float16: (8, "F16"), torch.bfloat16: (9, "BF16"),
+          torch.float32: (10, "F32"), torch.float64: (11, "F64")}
 SOURCES = ("memory", "partner", "disk")
 c_int, c_uint, c_void_p, c_char_p, c_u64, c_double = ctypes.c_int, ctypes.c_uint, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_double
 BEGIN = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint, c_int, c_void_p, ctypes.c_size_t, ctypes.POINTER(c_void_p))
@@ -36,7 +37,7 @@ class _Error(ctypes.Structure):
 
 class _Tensor(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("dtype", c_int), ("data", c_void_p), ("count", c_u64), ("columns", c_u64), ("kind", c_int),
-                ("master", c_void_p), ("fetch", c_void_p), ("store", c_void_p), ("weights", c_void_p)]
+                ("master", c_void_p), ("fetch", c_void_p), ("store", c_void_p), ("weights", c_void_p), ("type", c_char_p), ("file", c_u64)]
 
 
 class _Transport(ctypes.Structure):
@@ -132,28 +133,33 @@ class Engine:
             raise error
         return status
 
-    def _table(self, tensors):
+    def _table(self, tensors, files):
         table = (_Tensor * len(tensors))()
         for entry, (name, tensor) in zip(table, tensors.items()):
             if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.dtype not in DTYPES:
                 raise ValueError(f"{name} must be contiguous, in the host's memory, and of a type that the codec has")
-            entry.name, entry.dtype, entry.data, entry.count = name.encode(), DTYPES[tensor.dtype], tensor.data_ptr(), tensor.numel()
+            entry.dtype, dtype = DTYPES[tensor.dtype]
+            entry.name, entry.data, entry.count = name.encode(), tensor.data_ptr(), tensor.numel()
+            entry.type = f"{dtype}[{','.join(map(str, tensor.shape))}]".encode()
+            entry.file = files[name] + 1 if name in files else 0
             entry.columns = tensor.shape[-1] if tensor.dim() > 1 else 0
             entry.kind = next((kind for kind, end in enumerate(self._moments, 1) if tensor.dtype == torch.float32 and name.endswith(end)), 0)
         return table, len(tensors)
 
     def snapshot(self, step, tensors):
         """Whether it was taken; all ranks call, with the same step. False: it does not fit, or the one before is still on its way."""
-        table, count = self._table(tensors)
+        table, count = self._table(tensors, {})
         return not self._call("engine_snapshot", self._engine, c_u64(step), table, ctypes.c_size_t(count), expected=(FULL, BUSY))
 
     def wait(self, seconds):
         """Whether the last snapshot counts: all ranks have it, and their partners. False: not yet, or it never will."""
         return not self._call("engine_wait", self._engine, c_double(seconds), expected=(BUSY, NONE))
 
-    def recover(self, tensors):
-        """The step of the newest snapshot that all ranks can have, which the tensors then hold; None: there is none."""
-        table, count = self._table(tensors)
+    def recover(self, tensors, files={}):
+        """The step of the newest snapshot that all ranks can have, which the tensors then hold; None: there is no such step. Names, dtypes and shapes must
+        be those of the snapshot. files: {name: rank} says, where the files are of another number of ranks, which rank's has a tensor; one that
+        several have needs that, unless its elements are the same in all of them."""
+        table, count = self._table(tensors, files)
         step = c_u64()
         found = self._call("engine_recover", self._engine, ctypes.byref(step), table, ctypes.c_size_t(count), expected=(NONE,))
         return None if found else step.value
