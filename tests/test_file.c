@@ -917,7 +917,7 @@ enum { TENSORS = 106000, ELEMENTS = 5 << 20 };
 
 typedef struct endless {
     uint8_t *head, *frame, *end;
-    uint64_t head_size, frame_size, end_size, index, blocks, reads;
+    uint64_t head_size, frame_size, end_size, index, blocks, reads, fail_at; /* fail_at: this read fails; 0: none */
 } endless;
 
 static int read_endless(void *context, uint64_t offset, void *to, size_t size)
@@ -925,7 +925,7 @@ static int read_endless(void *context, uint64_t offset, void *to, size_t size)
     endless *x = (endless *)context;
     uint8_t *p = (uint8_t *)to;
     const uint64_t end = x->head_size + TENSORS * x->frame_size;
-    x->reads++;
+    if (++x->reads == x->fail_at) return 1;
     if (size > 100000 && offset > x->head_size) x->blocks += size;
     else x->index += size;
     while (size) {
@@ -1013,12 +1013,34 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
     free(workspace);
 }
 
+/* Whichever read of a search fails: that is said, and not that there is no such name. */
+static void find_unread(endless *x, uint64_t size)
+{
+    const bitsnap_source s = { read_endless, x, NULL, size };
+    unsigned fail;
+    for (fail = 1; fail < 100; fail++) {
+        bitsnap_file f;
+        bitsnap_tensor t;
+        bitsnap_status status;
+        x->fail_at = 0;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+        x->fail_at = x->reads + fail;
+        status = bitsnap_file_find(&f, "l.50000.w", 9, &t);
+        bitsnap_file_close(&f);
+        if (x->reads < x->fail_at) break; /* it takes fewer */
+        CHECK(status == BITSNAP_E_SOURCE, "read %u: %s", fail, f.error.message);
+    }
+    CHECK(fail > 3 && fail < 100, "%u reads", fail);
+    x->fail_at = 0;
+}
+
 static void little_is_read(void)
 {
     static uint16_t elements[ELEMENTS], out[512];
     endless x;
     uint64_t size, most = 0, reads = 0;
     unsigned i;
+    memset(&x, 0, sizeof x);
     for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
     make_endless(&x, &size, elements);
     CHECK(size > UINT64_C(1) << 40, "%llu", (unsigned long long)size);
@@ -1041,6 +1063,7 @@ static void little_is_read(void)
         bitsnap_file_close(&f);
     }
     CHECK(most <= 65536, "%llu bytes of index", (unsigned long long)most);
+    find_unread(&x, size);
     printf("# of %.2f TiB %llu bytes are read besides the blocks, in %llu reads with them\n", (double)size / 1024 / 1024 / 1024 / 1024,
            (unsigned long long)most, (unsigned long long)reads);
     free(x.head);
