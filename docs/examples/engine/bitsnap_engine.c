@@ -461,7 +461,7 @@ static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
         return "its contents are damaged";
     if ((v->seal.parity != 0) > (slot >= OWN_SLOTS)) return "a seal of another kind";
     if (v->seal.parity) {
-        wrong = v->d.size > 8 && v->seal.parity <= 64 ? parity_parse(&v->d, v->seal.parity) : "parity of no group";
+        wrong = parity_parse(&v->d, v->seal.parity);
         return wrong ? wrong : v->d.rows <= v->seal.chunks ? NULL : "parity that is not there";
     }
     wrong = contents_parse(&v->d);
