@@ -1695,7 +1695,7 @@ static void types_and_shapes(void)
         { "F32[10]", BITSNAP_F32, 10, 1 }, { "F32[]", BITSNAP_F32, 2, 0 }, { "F32[2,4]", BITSNAP_F32, 6, 0 }, { "F32[7]", BITSNAP_F32, 6, 0 }, { "F16[6]", BITSNAP_F32, 6, 0 },
         { "C64[6]", BITSNAP_F32, 6, 0 }, { "C64[3]", BITSNAP_F32, 6, 0 }, { "F4[12]", BITSNAP_I8, 6, 0 }, { "F4[6]", BITSNAP_I8, 6, 0 }, { "F32", BITSNAP_F32, 6, 0 },
         { "", BITSNAP_F32, 6, 0 }, { "[6]", BITSNAP_F32, 6, 0 }, { "F33[6]", BITSNAP_F32, 6, 0 }, { "F32[", BITSNAP_F32, 1, 0 }, { "F32[6", BITSNAP_F32, 6, 0 },
-        { "F32[6]]", BITSNAP_F32, 6, 0 }, { "F32[06]", BITSNAP_F32, 6, 0 }, { "F32[6,]", BITSNAP_F32, 6, 0 }, { "F32[,6]", BITSNAP_F32, 6, 0 }, { "F32[2, 3]", BITSNAP_F32, 6, 0 },
+        { "F32[6]]", BITSNAP_F32, 6, 0 }, { "F32[06]", BITSNAP_F32, 6, 0 }, { "F32[00]", BITSNAP_F32, 0, 0 }, { "F32[09]", BITSNAP_F32, 9, 0 }, { "F32[6,]", BITSNAP_F32, 6, 0 }, { "F32[,6]", BITSNAP_F32, 6, 0 }, { "F32[2, 3]", BITSNAP_F32, 6, 0 },
         { "F32[2,3] ", BITSNAP_F32, 6, 0 }, { "F32[-6]", BITSNAP_F32, 6, 0 }, { "F32[4294967296,4294967296,6]", BITSNAP_F32, 0, 0 }, { "F32[281474976710657,0]", BITSNAP_F32, 0, 0 } };
     engine_options o = options_of("shapes", BUDGET);
     engine_error error;
@@ -1896,7 +1896,7 @@ static void refusals(void)
     REFUSED(weights, &now.tensors[1], "weights");
     CHECK(engine_recover(e, &step, then.tensors, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "6 tensors"), "%s", error.message);
     CHECK(disk_type(text, &now.tensors[4]), "no type");
-    strcat(text, " in the snapshot, not"); /* and nothing of the names after it */
+    strcat(text, " in the snapshot, not BF16["); /* and nothing of the names after it */
     then.tensors[4].count--;
     CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "frozen") && strstr(error.message, text), "%s", error.message);
     then.tensors[4].count++;

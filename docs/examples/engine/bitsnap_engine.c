@@ -2424,8 +2424,10 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
         const char *name = v->d.names + t->name_at, *type = name + t->name_size;
         for (k = 0; k < count; k++) { /* most often they are in the same order */
             const engine_tensor *x = &tensors[(i + k) % count];
+            size_t size;
             if (strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
-            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || disk_type(text, x) != t->type_size || memcmp(text, type, (size_t)t->type_size))
+            size = disk_type(text, x);
+            if ((uint64_t)x->dtype != t->dtype || x->count != t->count || size != t->type_size || memcmp(text, type, (size_t)t->type_size))
                 return engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is %.*s in the snapshot, not %.40s", x->name,
                                    (int)(t->type_size < 60 ? t->type_size : 60), type, text);
             to[i] = x;

@@ -155,10 +155,10 @@ static int is_shape(const char *p, uint64_t count)
     if (!strcmp(p, "]")) return count == 1;
     while (more) {
         const char *next = parse_number(p, stop, ',', &n), *last = parse_number(p, stop, ']', &n);
-        if ((!next && !last) || (*p == '0' && p[1] >= '0' && p[1] <= '9') || n > most || (n && elements > most / n)) return 0;
+        if ((*p == '0' && p[1] >= '0' && p[1] <= '9') || n > most || (n && elements > most / n)) return 0;
         elements *= n;
         more = next != NULL;
-        p = next ? next : last;
+        p = next ? next : last; /* null: it is no number, or something else comes after it */
     }
     return p == stop && elements == count;
 }
