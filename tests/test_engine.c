@@ -1696,7 +1696,8 @@ static void types_and_shapes(void)
         { "C64[6]", BITSNAP_F32, 6, 0 }, { "C64[3]", BITSNAP_F32, 6, 0 }, { "F4[12]", BITSNAP_I8, 6, 0 }, { "F4[6]", BITSNAP_I8, 6, 0 }, { "F32", BITSNAP_F32, 6, 0 },
         { "", BITSNAP_F32, 6, 0 }, { "[6]", BITSNAP_F32, 6, 0 }, { "F33[6]", BITSNAP_F32, 6, 0 }, { "F32[", BITSNAP_F32, 1, 0 }, { "F32[6", BITSNAP_F32, 6, 0 },
         { "F32[6]]", BITSNAP_F32, 6, 0 }, { "F32[06]", BITSNAP_F32, 6, 0 }, { "F32[00]", BITSNAP_F32, 0, 0 }, { "F32[09]", BITSNAP_F32, 9, 0 }, { "F32[6,]", BITSNAP_F32, 6, 0 }, { "F32[,6]", BITSNAP_F32, 6, 0 }, { "F32[2, 3]", BITSNAP_F32, 6, 0 },
-        { "F32[2,3] ", BITSNAP_F32, 6, 0 }, { "F32[-6]", BITSNAP_F32, 6, 0 }, { "F32[4294967296,4294967296,6]", BITSNAP_F32, 0, 0 }, { "F32[281474976710657,0]", BITSNAP_F32, 0, 0 } };
+        { "F32[2,3] ", BITSNAP_F32, 6, 0 }, { "F32[-6]", BITSNAP_F32, 6, 0 }, { "F32[4294967296,4294967296,6]", BITSNAP_F32, 0, 0 }, { "F32[281474976710657,0]", BITSNAP_F32, 0, 0 },
+        { "F32[0,281474976710656]", BITSNAP_F32, 0, 1 }, { "F32[0,281474976710657]", BITSNAP_F32, 0, 0 } };
     engine_options o = options_of("shapes", BUDGET);
     engine_error error;
     static float w[10] = { 0, 1, 2, 3, 4, 5 }, back[10];
@@ -1711,6 +1712,8 @@ static void types_and_shapes(void)
         CHECK(engine_snapshot(e, 1, &t, 1, &error) == (types[i].good ? ENGINE_OK : ENGINE_E_ARGUMENT), "%s: %s", t.type, error.message);
         if (!types[i].good) CHECK(engine_recover(e, &step, &t, 1, &error) == ENGINE_E_ARGUMENT, "%s: %s", t.type, error.message);
     }
+    t.type = "F32[281474976710656,1]", t.dtype = BITSNAP_F32, t.count = UINT64_C(1) << 48;
+    CHECK(disk_type(text, &t), "the most elements");
     while (strlen(many) < DISK_TYPE) strcat(many, ",1");
     strcat(many, "]");
     t = tensor_of("w", BITSNAP_F32, w, 6, ENGINE_EXACT, NULL);
