@@ -11,7 +11,8 @@ Copies of bitsnap.h, bitsnap_file.h and the engine's two sources, in build/mutan
 so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
 them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/mutants.txt (mutants_file.txt, ...) with
 the reason, and only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on",
-equality always does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality.
+equality always does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality; "held", one part of an &&
+always holds. A part of an || that never holds is "off".
 
 Which code: all functions that the entry points of a header reach, but for some (HEADERS). Kernels are called through tables, and are
 not reached: tests/test_kernels.c compares them with each other; nor are header texts: tests/test_safetensors.c has the rules of the
@@ -82,7 +83,7 @@ def blanked(text, literals):
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", space, text, flags=re.M)
 
 
-DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API|const char|engine_status)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
+DEFINITION = re.compile(r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API|const char|engine_status|size_t)[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{", re.M)
 
 
 IMPLEMENTED = re.compile(r"^#define BITSNAP_(?:FILE_)?IMPLEMENTED\n", re.M)
@@ -125,6 +126,7 @@ ORDER, EQUAL = {"<": "<=", "<=": "<", ">": ">=", ">=": ">"}, {"==", "!="}
 STOPS = {"&&", "||", "?", ":", "=", ",", ";", "{", "}", "|", "^", "return", "else", "do", "case",
          "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<=", ">>="} | EQUAL
 CONDITION_STOPS = STOPS - EQUAL - {"&&", "||", "|", "^"}
+PART_STOPS = CONDITION_STOPS | {"&&", "||"}
 OPEN, CLOSE = {"(": ")", "[": "]", "{": "}"}, {")": "(", "]": "[", "}": "{"}
 
 
@@ -160,8 +162,8 @@ def sites(code, begin, end):
         return not (re.match(r"\w", before) and before != "return" or before in (")", "]"))
 
     def operand(i, step, kind):
-        """The last token of the operand that begins beside the operator i: a comparison of order or of equality, or a ?."""
-        stops = CONDITION_STOPS if kind == "?" else STOPS
+        """The last token of the operand that begins beside the operator i: a comparison of order or of equality, a ?, or an &&."""
+        stops = {"?": CONDITION_STOPS, "&&": PART_STOPS}.get(kind, STOPS)
         j = i + step
         while 0 <= j < len(words):
             t = words[j]
@@ -169,7 +171,7 @@ def sites(code, begin, end):
                 j = partner[j] + step
                 continue
             if t in (OPEN if step < 0 else CLOSE) or t in stops or (kind == "order" and t in ORDER) or \
-                    (kind != "?" and t == "&" and not unary(j)):
+                    (kind not in ("?", "&&") and t == "&" and not unary(j)):
                 break
             j += step
         return j - step
@@ -224,6 +226,14 @@ def sites(code, begin, end):
             first, last = operand(i, -1, "?"), operand(i, 1, "?")
             if words[last + 1] != "?" and not any(j < i and words[j] in ("&&", "||") and operand(j, 1, "?") == last for j in range(first, i)):
                 leaves(first, last)
+    joins = [i for i, t in enumerate(words) if t == "&&"]
+    for first, last in {(operand(i, -1, "&&"), i - 1) for i in joins} | {(i + 1, operand(i, 1, "&&")) for i in joins}:
+        part = site(first, last, "part", {"held": "((void)(%s), 1)" % text(first, last)})
+        same = next((s for s in found if (s.begin, s.end) == (part.begin, part.end)), None)
+        if not same:
+            found.append(part)
+        elif "on" not in same.changes:
+            same.changes.update(part.changes)
     return sorted(found, key=lambda s: (s.begin, -s.end))
 
 

@@ -1691,7 +1691,7 @@ static void types_that_lie(engine *e, const engine_tensor *t)
 static void types_and_shapes(void)
 {
     static const struct { const char *type; bitsnap_dtype dtype; uint64_t count; int good; } types[] = {
-        { "F32[2,3]", BITSNAP_F32, 6, 1 }, { "U32[6]", BITSNAP_I32, 6, 1 }, { "F8_E8M0[6]", BITSNAP_I8, 6, 1 }, { "F32[]", BITSNAP_F32, 1, 1 }, { "F32[0,3]", BITSNAP_F32, 0, 1 },
+        { "F32[2,3]", BITSNAP_F32, 6, 1 }, { "U32[6]", BITSNAP_I32, 6, 1 }, { "F8_E8M0[6]", BITSNAP_I8, 6, 1 }, { "F32[]", BITSNAP_F32, 1, 1 }, { "F32[0,3]", BITSNAP_F32, 0, 1 }, { "F32[3,0]", BITSNAP_F32, 0, 1 },
         { "F32[10]", BITSNAP_F32, 10, 1 }, { "F32[]", BITSNAP_F32, 2, 0 }, { "F32[2,4]", BITSNAP_F32, 6, 0 }, { "F32[7]", BITSNAP_F32, 6, 0 }, { "F16[6]", BITSNAP_F32, 6, 0 },
         { "C64[6]", BITSNAP_F32, 6, 0 }, { "C64[3]", BITSNAP_F32, 6, 0 }, { "F4[12]", BITSNAP_I8, 6, 0 }, { "F4[6]", BITSNAP_I8, 6, 0 }, { "F32", BITSNAP_F32, 6, 0 },
         { "", BITSNAP_F32, 6, 0 }, { "[6]", BITSNAP_F32, 6, 0 }, { "F33[6]", BITSNAP_F32, 6, 0 }, { "F32[", BITSNAP_F32, 1, 0 }, { "F32[6", BITSNAP_F32, 6, 0 },
