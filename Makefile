@@ -127,7 +127,7 @@ $(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 # what these are about surrounds the kernels: -O3 would compile for three times as long
-$(patsubst %,$(B)/tests/test_%,access cases errors interrupt offload pieces): private CFLAGS += -Og
+$(patsubst %,$(B)/tests/test_%,access cases errors interrupt offload pieces ways): private CFLAGS += -Og
 $(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 

@@ -202,9 +202,10 @@ typedef struct bitsnap_error {
     unsigned rule;        /* the reject condition, BITSNAP_R_... */
     uint64_t offset;      /* byte of the source where it was found, from the start of the frame */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
-    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size; _TRUNCATED of a decoder: the least to supply */
-    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_UNSUPPORTED: the switch that removed the
-                             feature, or null; a static string */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size, in the unit of the argument that is too small; _TRUNCATED
+                             of a decoder: the least to supply */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_CAPACITY: "index" if it is encoder.index that
+                             is too small; BITSNAP_E_UNSUPPORTED: the switch that removed the feature, or null; a static string */
 } bitsnap_error;
 
 /* Compression levels of the encoder. Decoding does not depend on them. */
@@ -259,14 +260,16 @@ typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops; see b
 typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 
 /* Options and scratch memory of a call; receives `used` and `error`. Plain data: zero it, then set what you need. There is nothing
- * to create or destroy, and no call keeps a pointer to it. */
+ * to create or destroy, and no call keeps a pointer to it. Calls change `used` and `error` alone: every option stays until you change
+ * it. So a struct that is used for several tensors needs `base`, `quantizer` and `columns` set or zeroed for each. */
 typedef struct bitsnap {
-    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled: any other value is BITSNAP_E_ARGUMENT */
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled. With another value, calls return BITSNAP_E_ARGUMENT
+                               and write nothing here, as members may have other places; bitsnap_message says so */
     void *workspace;        /* scratch memory of any alignment; contents need not be kept between calls */
     size_t workspace_size;  /* to encode: bitsnap_workspace_size(); to decode: info.workspace_size. BITSNAP_WORKSPACE is enough for
                                default options */
     int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST; 0 means default. Other levels and unknown
-                               flags are BITSNAP_E_ARGUMENT, for decoders too */
+                               flags are BITSNAP_E_ARGUMENT for every function */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
     unsigned block_log2;    /* encode: log2 of the elements per block, 6 .. 20, with a base 16 .. 20. 0 chooses:
                                  16 by default;
@@ -293,9 +296,11 @@ typedef struct bitsnap {
     void *progress_context;
 
     bitsnap_base base;      /* encode: makes a delta; decode: the base of the delta. Only read */
-    bitsnap_quantizer quantizer; /* encode: zero for lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
+    bitsnap_quantizer quantizer; /* encode: zero for lossless. Stays set for the next tensor too: info.cells and info.clusters of a
+                               frame are 0 if it is lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
     uint64_t columns;       /* encode: elements per row, the last dimension of the tensor; 0: unknown. Quantized frames and
-                               level best exploit that the rows and columns of matrices differ in scale. Ignored with a base */
+                               level best exploit that the rows and columns of matrices differ in scale. Need not divide the count: the
+                               last row may be short. A wrong value costs bytes, never elements. Ignored with a base */
 
     void *journal;          /* apply: memory that outlives the process, as the elements do, or null; see bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
@@ -582,8 +587,9 @@ typedef struct bitsnap_block {
 } bitsnap_block;
 
 /* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from bitsnap_read_info. Blocks
- * follow the header without gaps. Lists are parsed; checksums are not verified. Several classes can only be
- * told apart with the right base in b->base. Workspace: info->workspace_size. Error offsets count from `source`. */
+ * follow the header without gaps. Lists are parsed; checksums, hashes and the numbers of a quantizer are
+ * not verified. Several classes can only be told apart with the right base in b->base. Workspace: info->workspace_size. Error
+ * offsets count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 
@@ -592,7 +598,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 typedef struct bitsnap_guess {
     bitsnap_dtype dtype;  /* the dtype of the smallest frame, with the first element at byte `phase` */
     unsigned phase;
-    uint64_t count;       /* elements of that dtype from `phase` on */
+    uint64_t count;       /* whole elements of that dtype from `phase` on. Their frame holds neither the `phase` bytes before them nor
+                             the bytes after the last one: keep phase and both, size - count * width bytes in all */
     uint64_t size;        /* of their frame */
     uint64_t sizes[12];   /* by dtype: size of the frame with the first element at byte 0 */
 } bitsnap_guess;
@@ -612,6 +619,7 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  *   sets after begin and may move and enlarge between calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per
  *   block, 28 with a base; end 112 + index_size + index_size / 32. After an error push and end have changed only the
  *   destination and can be called again.
+ *   Options of the header (NO_CHECKS, CONTENT_ID, block_log2, quantizer, columns) are those at begin: push does not look at them.
  * push_block: the next block is `block` of `size` bytes, made by bitsnap_block_encode; the caller appends it to the frame.
  *   It is decoded to verify it. With a content id and block_log2 below 16 the workspace must also hold the elements of a block.
  *   Not with BITSNAP_IGNORE_CHECKS.
@@ -619,7 +627,8 @@ BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t
  *   as the window holds.
  * Decoder: begin reads the header; pull decodes as many whole blocks as both source and destination hold, until
  *   position == count; end reads and checks the footer. `used` receives the bytes consumed: continue after them.
- *   BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed bytes. After
+ *   BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed bytes. Any capacity of a
+ *   block or more will do; BITSNAP_E_CAPACITY: it is less, and error.needed elements suffice. After
  *   any error the decoder is unchanged, n and `used` are 0, and the elements are unspecified. `elements` may be null, to check
  *   only: all but the content id of frames with blocks of less than 65536 elements; constant blocks then take no time.
  * Objects that were not begun are BITSNAP_E_ARGUMENT. Objects modified otherwise give errors or wrong bytes, but stay
@@ -740,9 +749,9 @@ typedef struct bitsnap_request {
  * that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as what became of them is not known. A single
  * request has BITSNAP_E_SOURCE if its frame has changed since the call measured it, and has larger blocks now. */
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
-BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
-BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #endif
 #ifndef BITSNAP_NO_ENCODE
 /* encode: the frames that bitsnap_encode would make, of elements on the device, to destinations of bitsnap_bound() bytes. Blocks that
@@ -752,7 +761,7 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
  * bitsnap_test tells. Clusters are the host's. Not with a base, of b or of a request. o->host must be there.
  * b->workspace: bitsnap_offload_encode_workspace() bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
-BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count);
+BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #endif
 #endif
 
@@ -820,8 +829,9 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
 
 #ifndef BITSNAP_NO_ENCODE
 /* Encodes one block for bitsnap_encoder_push_block: elements first .. first + count - 1, with `first` a multiple of 2^block_log2.
- * `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote; b must have the same options. Blocks can be
- * encoded in any order, on any machine. A capacity of the elements' size plus 28 always suffices. */
+ * `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote; b must have the same options, else
+ * BITSNAP_E_ARGUMENT, and error.argument names the one that differs. Blocks can be encoded in any order, on any machine. A capacity of the
+ * elements' size plus 28 always suffices. Workspace: info->workspace_size; with less capacity bitsnap_workspace_size(). */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
 #endif
@@ -8795,7 +8805,6 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     if (BSN_WITH_QUANTIZE && (c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
         form = BSN_FORM_QUANTIZED;
         size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
-        if (!size && room < stored - 1) return 0; /* more room could have done: another form then would be another choice */
         if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
             const size_t quantized = size;
             record = begun;
@@ -9926,6 +9935,14 @@ static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t neede
     return status;
 }
 
+/* A destination is too small; `needed` suffices. What does not fit comes at that byte of the frame, or element. */
+static bitsnap_status bsn_lacking(bitsnap *b, uint64_t needed, uint64_t offset, uint64_t element)
+{
+    (void)bsn_fail(b, BITSNAP_E_CAPACITY, offset, element);
+    b->error.needed = needed;
+    return BITSNAP_E_CAPACITY;
+}
+
 /* That argument is wrong (null: none is); a frame or an option needs what this build leaves out. */
 static bitsnap_status bsn_blame(bitsnap *b, bitsnap_status status, const char *what)
 {
@@ -9936,13 +9953,24 @@ static bitsnap_status bsn_blame(bitsnap *b, bitsnap_status status, const char *w
 }
 static bitsnap_status bsn_wrong(bitsnap *b, const char *argument) { return bsn_blame(b, BITSNAP_E_ARGUMENT, argument); }
 
-/* A call begins: is it a struct that we know, and which argument is wrong? */
+/* Returns 1 for a struct of another bitsnap.h, whose members may have other places. */
+static int bsn_is_foreign(const bitsnap *b) { return b->struct_size && b->struct_size != sizeof *b; }
+
+#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
+
+/* Names the option that has a value no function accepts, or returns null. */
+static const char *bsn_odd_option(const bitsnap *b)
+{
+    return b->level < 0 || b->level > BITSNAP_BEST ? "level" : b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL;
+}
+
+/* A call begins: is it a struct that we know, and which argument or option is wrong? */
 static bitsnap_status bsn_begin(bitsnap *b, const char *wrong)
 {
-    if (!b || (b->struct_size && b->struct_size != sizeof *b)) return BITSNAP_E_ARGUMENT;
+    if (!b || bsn_is_foreign(b)) return BITSNAP_E_ARGUMENT;
     memset(&b->error, 0, sizeof b->error);
     b->used = 0;
-    return bsn_wrong(b, wrong);
+    return bsn_wrong(b, wrong ? wrong : bsn_odd_option(b));
 }
 
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
@@ -10264,6 +10292,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
 static void bsn_grammar_of(bsn_context *c, const bsn_header *h)
 {
     memset(c, 0, sizeof *c);
+    c->dtype = h->dtype;
     c->width = h->width;
     c->block_log2 = h->block_log2;
     c->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
@@ -10430,6 +10459,8 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
     at->left--;
     at->cell += ((look->elements - 1) >> c->block_log2) + 1;
     at->offset += look->whole;
+    if (at->cell >= f->cells && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
+        return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
     return BITSNAP_OK;
 }
 
@@ -10563,13 +10594,22 @@ static size_t bsn_staging_size(unsigned block_log2, int large)
     return ((large ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
 }
 
-/* large: with a base, a quantizer or columns; coding: else decoding, where no coded blocks wait */
-static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, int coding)
+/* Bytes of staging memory for each worker. `coding`: bytes of an element, or 0 to decode. A single worker needs a block if forms are tried
+ * one after the other; see bsn_encode_job. */
+static size_t bsn_waiting_size(unsigned block_log2, unsigned workers, int large, unsigned coding)
+{
+    if (!coding || (workers <= 1 && !large)) return 0;
+    if (workers > 1) return bsn_staging_size(block_log2, large);
+    return (((size_t)coding << block_log2) + BSN_HEAD_SIZE + BSN_CHECK_SIZE + BSN_IDS_SIZE + 63) & ~(size_t)63;
+}
+
+/* large: with a base, a quantizer or columns; coding: bytes of an element, or 0 to decode */
+static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding)
 {
     const size_t shared = 64 + BSN_JOBS_SIZE + (large ? BSN_LOG_SIZE : 0);
     size_t each;
     if (block_log2 > BSN_LOG2_MAX) return 0;
-    each = bsn_worker_size(block_log2, large) + (workers > 1 && coding ? bsn_staging_size(block_log2, large) : 0);
+    each = bsn_worker_size(block_log2, large) + bsn_waiting_size(block_log2, workers, large, coding);
     return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
 }
 BSN_ASSERT(workspace,
@@ -10687,6 +10727,8 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status)
 
 BITSNAP_API const char *bitsnap_message(const bitsnap *b)
 {
+    if (!b) return bitsnap_status_message(BITSNAP_E_ARGUMENT);
+    if (bsn_is_foreign(b)) return "struct_size is that of another bitsnap.h: compile the caller with the one of this implementation";
     switch (b->error.rule) {
 #define BSN_RULE(number, status, name, message) case number: return message;
     BITSNAP_RULES(BSN_RULE)
@@ -10712,7 +10754,7 @@ typedef struct bsn_call {
     bsn_leaves *leaves;    /* of each job, without one, where blocks have whole leaves of the content id */
     uint8_t *work;         /* of worker 0; the others' follow */
     size_t work_size;
-    uint8_t *staging;      /* parallel encoding: blocks wait here for their place */
+    uint8_t *staging;      /* encoding: blocks wait here for their place */
     size_t staging_size;
     uint8_t *bases;        /* of a base with a source: for each worker a cell */
     uint8_t *more;         /* of an input with a callback: for each worker a block; or of elements: a block of them */
@@ -10723,8 +10765,6 @@ typedef struct bsn_call {
     int named;             /* the content id is formed, even if the elements go nowhere */
     bsn_log *log;          /* the context's, in the workspace */
 } bsn_call;
-
-#define BSN_FLAGS_KNOWN 63u /* of bitsnap.flags */
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
 
@@ -10746,7 +10786,7 @@ static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
     for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
 }
 
-static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
+static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned coding)
 {
     const int large = bsn_is_large(s);
     const size_t usual = bsn_workspace(bsn_room_log2(s->block_log2, s->count, large), bsn_workers(b), large, coding);
@@ -10754,8 +10794,8 @@ static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, int coding)
     return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
 }
 
-/* more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, int coding, size_t more)
+/* coding: as for bsn_workspace. more: bytes that each worker needs beside what is usual */
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, unsigned coding, size_t more)
 {
     const unsigned workers = bsn_workers(b);
     const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
@@ -10772,8 +10812,6 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    if (b->level < 0 || b->level > BITSNAP_BEST) return bsn_wrong(b, "level");
-    if (b->flags & ~BSN_FLAGS_KNOWN) return bsn_wrong(b, "flags");
     memory = (uint8_t *)bsn_align(b->workspace);
     ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
     memset(call, 0, sizeof *call);
@@ -10788,7 +10826,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
         bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
                        BSN_CHUNK_OF((size_t)1 << room, large));
     call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers > 1 && coding ? workers * bsn_staging_size(room, large) : 0;
+    call->staging_size = workers * bsn_waiting_size(room, workers, large, coding);
     call->bases = memory + (bsn_workspace(room, workers, large, coding) - 64); /* which are for the alignment */
     call->more = call->bases + bases;
     call->more_size = more;
@@ -10884,7 +10922,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, 1, 0);
+    bitsnap_status status = bsn_call_begin(&call, b, s, s->width, 0);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11033,7 +11071,8 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
 {
     const bitsnap_quantizer *q = &b->quantizer;
     memset(s, 0, sizeof *s);
-    if (b->struct_size && b->struct_size != sizeof *b) return "struct_size";
+    if (bsn_is_foreign(b)) return "struct_size";
+    if (bsn_odd_option(b)) return bsn_odd_option(b);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
     s->dtype = dtype;
@@ -11067,7 +11106,7 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
     if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
-    return bsn_needed(b, &s, 1);
+    return bsn_needed(b, &s, s.width);
 }
 
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
@@ -11146,9 +11185,20 @@ BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job
     if (bsn_decode_block(w, c, &back)) job->error = back.error;
 }
 
+/* The most bytes of a block of n elements. */
+static size_t bsn_block_most(const bsn_context *c, size_t n)
+{
+    return n * c->width + bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
+}
+
+/* Encodes a block to job->target, which has room for job->size bytes. With a base, a quantizer or columns several forms are tried, and the
+ * size of one is known only if it fits. With less room than a block may take, the choice would depend on the room. So the block is
+ * then made in the staging memory, and copied if it fits. */
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
+    const size_t room = job->size, most = bsn_block_most(c, job->n);
+    uint8_t *aside = call->workers <= 1 && call->staging_size && room < most ? call->staging : NULL;
     bsn_work *w = bsn_work_of(call, worker);
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
@@ -11157,7 +11207,9 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         if (!job->ids->cell) return;
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
-    job->size = bsn_encode_block(w, c, job->target, job->size, job->source, job->n, job->first, job->ids);
+    job->size = bsn_encode_block(w, c, aside ? aside : job->target, aside ? most : room, job->source, job->n, job->first, job->ids);
+    if (job->size > room) job->size = 0;
+    if (aside && job->size) memcpy(job->target, aside, job->size);
     if (!job->size) job->error.status = BITSNAP_E_CAPACITY;
     else if (call->b->flags & BITSNAP_VERIFY) bsn_verify_job(w, c, job);
 }
@@ -11208,8 +11260,11 @@ static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t 
 {
     const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
     if (s->index) {
-        if (s->index_capacity - s->index_size < BSN_HEAD_SIZE)
-            return bsn_fail(call->b, BITSNAP_E_CAPACITY, s->stored, s->position);
+        if (s->index_capacity - s->index_size < BSN_HEAD_SIZE) {
+            (void)bsn_lacking(call->b, BSN_HEAD_SIZE * bsn_cells(s->count, s->block_log2), s->stored, s->position);
+            call->b->error.argument = "index";
+            return BITSNAP_E_CAPACITY;
+        }
         bsn_store32((uint8_t *)s->index + s->index_size, head);
     }
     s->index_size += BSN_HEAD_SIZE;
@@ -11232,7 +11287,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s, 1, 0);
+    status = bsn_call_begin(&call, b, s, s->width, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11270,6 +11325,8 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
         for (i = 0; i < batch; i++) {
             bsn_job *job = &call.jobs[i];
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
+            if (job->error.status == BITSNAP_E_CAPACITY)
+                job->error.needed = (uint64_t)n * s->width + bsn_cells(n, s->block_log2) * bsn_block_most(&call.context, 0);
             if (job->error.status)
                 return bsn_pass(b, &job->error, s->stored);
             bsn_note_content(&call, s, job, s->flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
@@ -11484,7 +11541,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
                                   uint64_t first, uint64_t offset, bsn_look *look)
 {
     unsigned rule;
-    look->whole = 0;
+    memset(look, 0, sizeof *look);
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     rule = bsn_read_head(&call->context, look, bsn_once32(p), s->count - first);
@@ -11516,7 +11573,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     bsn_job *job;
     bsn_look look;
     int named, buffered;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "decoder" : !block ? "block" : !s.index ? "index" : NULL);
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "encoder" : !block ? "block" : !s.index ? "index" : NULL);
     if (!status) status = bsn_wrong(b, b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
     named = !s.role && (s.flags & BSN_FLAG_CONTENT);
@@ -11584,7 +11641,8 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                 status = bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
             if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
-            if (!look.whole || room == 0 || (room < wanted && look.form != BSN_FORM_CONST)) {
+            /* with a base, the hash of a CONST block is that of all its elements */
+            if (!look.whole || room == 0 || (room < wanted && (s->role || look.form != BSN_FORM_CONST))) {
                 more = 0;
                 break;
             }
@@ -11646,8 +11704,9 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     bsn_coder s;
     bsn_call call;
     const bitsnap_base *base = b ? &b->base : NULL;
+    const size_t asked = capacity;
     bitsnap_status status;
-    uint64_t done;
+    uint64_t done, block;
     if (n) *n = 0;
     if (used) *used = 0;
     status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
@@ -11667,9 +11726,12 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
         return status;
     }
     *n = (size_t)done;
-    if (!done && s.position < s.count)
-        return source_size >= s.need ? bsn_fail(b, BITSNAP_E_CAPACITY, s.stored, s.position)
-                                     : bsn_truncated(b, s.stored + source_size, s.position, s.need);
+    if (!done && s.position < s.count) {
+        if (source_size < s.need) return bsn_truncated(b, s.stored + source_size, s.position, s.need);
+        block = s.count - s.position < UINT64_C(1) << s.block_log2 ? s.count - s.position : UINT64_C(1) << s.block_log2;
+        if (asked >= block) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, s.stored, s.position);
+        return bsn_lacking(b, block, s.stored, s.position);
+    }
     memcpy(decoder, &s, sizeof s);
     return BITSNAP_OK;
 }
@@ -12010,7 +12072,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
-    if (look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
+    if (!look.whole || look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
     bsn_call_log(&call, &s, 0);
     job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
@@ -12020,10 +12082,27 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
 }
 
 #ifndef BITSNAP_NO_ENCODE
+/* Names the first option of b that bitsnap_encoder_begin would not have written this header with, or returns null. `s` is the frame of `info`.
+ * The default block size depends on the level, so it is not compared. Not inlined: the plan would stay on the stack of encoding. */
+BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *info, const bsn_coder *s)
+{
+    bsn_coder plan;
+    const char *odd = bsn_plan(&plan, b, s->count, s->dtype);
+    if (odd) return odd;
+    if (b->block_log2 && b->block_log2 != s->block_log2) return "block_log2";
+    if (plan.cells != s->cells || plan.clusters != s->clusters) return "quantizer";
+    if (plan.columns != s->columns) return b->columns == s->columns ? "level" : "columns";
+    if (!s->role && plan.role) return "base"; /* the other way round it is missing, which is another error */
+    if (!s->role && (!info->checks != !(plan.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.flags & BSN_FLAG_CONTENT)))
+        return "flags";
+    return NULL;
+}
+
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count)
 {
     uint64_t cell;
+    size_t most;
     bsn_coder s;
     bsn_call call;
     bsn_job *job;
@@ -12035,7 +12114,10 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     if (status) return status;
     cell = UINT64_C(1) << s.block_log2;
     if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
-    status = bsn_call_begin(&call, b, &s, 0, 0);
+    status = bsn_wrong(b, bsn_other_option(b, info, &s));
+    if (status) return status;
+    most = count * s.width + bsn_prefix_of((s.flags & BSN_FLAG_CHECKS) != 0, s.role != BSN_ROLE_NONE);
+    status = bsn_call_begin(&call, b, &s, capacity < most && bsn_is_large(&s) ? s.width : 0, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12048,6 +12130,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     job->n = count;
     job->first = first;
     bsn_encode_job(&call, job, 0);
+    if (job->error.status == BITSNAP_E_CAPACITY) job->error.needed = most;
     if (job->error.status) return bsn_pass(b, &job->error, 0);
     *size = job->size;
     return BITSNAP_OK;
@@ -12157,11 +12240,11 @@ static void bsn_walk_ids(const bsn_walk *x, uint64_t ids[2])
     ids[1] = bsn_load64(bsn_walk_body(x) - 8);
 }
 
-/* The frame in the making, and memory for the elements of two cells. */
+/* The frame in the making, and memory for the elements of two cells and for a block. */
 typedef struct bsn_making {
     bsn_call call;
     bsn_coder s;
-    uint8_t *to, *end, *cell[2];
+    uint8_t *to, *end, *cell[2], *block;
 } bsn_making;
 
 static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base)
@@ -12313,8 +12396,10 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     memset(&made, 0, sizeof made);
     made.cell = base ? base : elements;
     c.plain = !base;
-    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->to, (size_t)(m->end - m->to), elements, n, position, &made);
-    if (!size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
+    /* to m->block, so that its form does not depend on the room; see bsn_encode_job */
+    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->block, bsn_block_most(&c, n), elements, n, position, &made);
+    if (size > (size_t)(m->end - m->to)) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
+    memcpy(m->to, m->block, size);
     return bsn_make_block(m, position, n, ids);
 }
 
@@ -12340,6 +12425,7 @@ typedef struct bsn_algebra {
     bsn_making made;
 } bsn_algebra;
 BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
+BSN_ASSERT(algebra_and_block, sizeof(bsn_algebra) + 64 + 8 * 65536 + 28 <= 2 * 16 * 65536);
 
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
@@ -12414,7 +12500,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t usual, needed, footer;
+    size_t usual, needed, footer, bound;
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
@@ -12441,7 +12527,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
     if (!merging) m->s.state.base_id = x->one.content_id;
-    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bsn_header_size(&m->s));
+    bound = bsn_bound(h.count, h.width, h.block_log2, m->s.flags, h.role, bsn_header_size(&m->s));
+    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
     bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s, 0, 0);
     if (status) return status;
@@ -12451,6 +12538,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(room, 1);
     m->cell[1] = m->cell[0] + bsn_staging_size(room, 1);
+    m->block = (uint8_t *)bsn_align(x + 1); /* staging of two workers: 32 bytes for an element; the algebra takes 16 */
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
@@ -12460,6 +12548,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!status)
         status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
     if (!status) *size = (size_t)(m->to - to) + footer;
+    if (status == BITSNAP_E_CAPACITY) b->error.needed = bound;
     return status;
 }
 
@@ -12585,12 +12674,13 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     const bsn_context *c = d->context;
     const int quantized = block->form == BSN_FORM_QUANTIZED;
     const size_t head = quantized ? BSN_CERTIFICATE_SIZE + (c->log ? 5u : 1u) : 5u;
+    const unsigned rule = quantized ? BITSNAP_R_NUMBER : BITSNAP_R_SCALES;
     const uint8_t *p = d->body + head;
     uint8_t *memory;
     bsn_scales s;
     bsn_reader r;
     bsn_words x;
-    if ((size_t)(d->end - d->body) < head) return quantized ? BITSNAP_R_NUMBER : BITSNAP_R_SCALES;
+    if ((size_t)(d->end - d->body) < head || ((!quantized || c->log) && bsn_once8(p - 5) > 1)) return rule;
     if (quantized) {
         const uint64_t exact = bsn_once64(d->body + 8);
         size_t ends = 0;
@@ -12604,6 +12694,7 @@ BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d
     if (!quantized || c->log) {
         bsn_read_scales(&r, &s, c, d->first, d->n, memory);
         if (r.rule) return r.rule;
+        if (!s.rows && !quantized) return rule;
         if (s.rows) block->part[0].elements = s.row_count + s.column_count;
     }
     block->part[0].size = (uint64_t)(r.at - d->body);
@@ -12862,7 +12953,7 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
     room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
     room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.block_log2);
-    work = bsn_needed(b, &s, 1) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
+    work = bsn_needed(b, &s, s.width) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
     (void)b, (void)q;
@@ -12913,8 +13004,7 @@ static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_
     size_t i, needed;
     bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests" : NULL);
     if (!status)
-        status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : b->level < 0 || b->level > BITSNAP_BEST ? "level"
-                              : b->flags & ~BSN_FLAGS_KNOWN ? "flags" : NULL);
+        status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : NULL);
     for (i = 0; i < count && !status; i++) {
         const bitsnap_request *q = &requests[i];
         if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements) ||
@@ -13148,7 +13238,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     status = bsn_offload_upload(d, *queue, frame + behind);
     if (status || q->error.status) return status;
     if (!footer) rule = at.offset != q->size && !(host->flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
-    else if (at.left || at.offset != at.offset_end) rule = BITSNAP_R_INDEX_END;
+    else if (at.left || at.offset != at.offset_end) rule = BITSNAP_R_INDEX_SIZE;
     else rule = check && opened->footer.chain != bsn_series_end(&chain) ? BITSNAP_R_CHAIN : 0;
     if (rule) {
         (void)bsn_reject(host, rule, at.offset, info->count);
@@ -13328,6 +13418,7 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         if (d->b->error.status) return d->b->error.status; /* the device has failed */
         if (!status && x->encoder.position == x->encoder.count) status = bsn_sender_end(x, q, &x->encoder);
         if (status) q->error = d->host.error;
+        if (status == BITSNAP_E_CAPACITY) q->error.needed = bitsnap_bound(&d->host, q->count, q->dtype);
     }
     batch->count = 0;
     batch->used = 0;
@@ -13868,7 +13959,7 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
     bsn_list_write(&wr, copy, n, 8);
     if (wr.full) { /* raw: never longer than one byte more */
-        if (capacity < n + 1) return bsn_fail(b, BITSNAP_E_CAPACITY, 0, 0);
+        if (capacity < n + 1) return bsn_need(b, BITSNAP_E_CAPACITY, n + 1);
         *(uint8_t *)destination = BSN_LIST_RAW;
         memcpy((uint8_t *)destination + 1, symbols, n);
         wr.at = (uint8_t *)destination + n + 1;

@@ -134,7 +134,10 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.level = w->level;
     REQUIRE(w->cells == dev.info[tensor].cells && w->columns == dev.info[tensor].columns);
+    b.quantizer.cells = w->cells;
+    b.columns = w->columns;
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
+    if (dev.info[tensor].has_content_id) b.flags |= BITSNAP_CONTENT_ID;
     copy = fuzz_copy(elements, bytes);
     if (does == 7 && dev.liar) { /* a good block of others */
         dev.lied = 1;

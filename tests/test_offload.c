@@ -114,6 +114,8 @@ static uint32_t block_of(const bitsnap_work *w)
     b.workspace = memory;
     b.workspace_size = sizeof memory;
     b.level = w->level;
+    b.quantizer.cells = w->cells;
+    b.columns = w->columns;
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
     info.dtype = (bitsnap_dtype)w->dtype;
     info.count = w->first + w->count;
@@ -477,7 +479,7 @@ static void rest(void)
         b.flags = 0;
         CHECK(!bitsnap_decode(&b, out, N, BITSNAP_I8, frame, r.size) == !way, "%u: %s", way, bitsnap_message(&b));
         CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == (way ? BITSNAP_E_CORRUPT : BITSNAP_OK) &&
-              b.error.rule == (way ? BITSNAP_R_INDEX_END : 0u), "%u: %s", way, bitsnap_message(&b));
+              b.error.rule == (way ? BITSNAP_R_INDEX_SIZE : 0u), "%u: %s", way, bitsnap_message(&b));
     }
 }
 

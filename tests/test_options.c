@@ -1,4 +1,5 @@
-/* What bitsnap_workspace_size and bitsnap_bound tell: enough for every option, and not a byte more of workspace. */
+/* What bitsnap_workspace_size and bitsnap_bound tell: enough for every option, and not a byte more of workspace. And less room for a
+ * frame than that: the bytes are the same in all that it fits, and refused in less. */
 #include "test.h"
 
 #include "bitsnap.h"
@@ -20,7 +21,7 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     guarded workspace, frame;
     uint8_t *back = (uint8_t *)malloc((size_t)count * bitsnap_width(dtype) + 1);
     bitsnap_info info;
-    size_t made, decoding;
+    size_t made, again, decoding, i;
     CHECK(size && bound, "%s, 2^%u", bitsnap_dtype_name(dtype), b.block_log2);
     if (!size) return;
     workspace = guarded_alloc(size, 0);
@@ -32,6 +33,10 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     CHECK(!bitsnap_encode(&b, frame.p, bound, &made, elements, count, dtype), "%s: %s, 2^%u, level %d, %u workers, %u columns",
           bitsnap_message(&b), bitsnap_dtype_name(dtype), b.block_log2, b.level, b.workers, (unsigned)b.columns);
     CHECK(!bitsnap_read_info(&info, frame.p, made) && made <= bound && info.bound == bound);
+    for (i = 2; i-- > 0;) /* a byte less than its own size, and exactly that: with no more memory */
+        CHECK(bitsnap_encode(&b, frame.p + (bound - made) + i, made - i, &again, elements, count, dtype) == (i ? BITSNAP_E_CAPACITY : BITSNAP_OK) &&
+              again == (i ? 0 : made), "%s", bitsnap_message(&b));
+    memmove(frame.p, frame.p + (bound - made), made);
     decoding = info.workspace_size + (b.run && b.workers > 1 ? (b.workers - 1) * info.worker_size : 0);
     CHECK(decoding <= size);
     b.workspace_size = decoding - 1;
@@ -86,6 +91,149 @@ static void noise(void)
     for (b.block_log2 = 6; b.block_log2 <= 12; b.block_log2++) options(b, 100000, BITSNAP_I8);
 }
 
+/* ---- capacities ---- */
+
+enum { FRAME = 60000 };
+static uint8_t workspace[24 << 20], good[FRAME], tight[FRAME];
+
+/* Encodes to all capacities of a frame of few bytes, and to some of a large one, in the way of `how`: at once; by pushing; by
+ * encoding blocks alone. */
+enum { AT_ONCE, PUSHED, ALONE, HOWS };
+
+static bitsnap_status make(bitsnap *b, unsigned how, uint8_t *to, size_t capacity, size_t *size, size_t n, bitsnap_dtype dtype)
+{
+    static uint8_t index[4 * 1024];
+    bitsnap_encoder s;
+    bitsnap_info info;
+    bitsnap_status status;
+    size_t at = 0, more;
+    *size = 0;
+    if (how == AT_ONCE) return bitsnap_encode(b, to, capacity, size, elements, n, dtype);
+    status = bitsnap_encoder_begin(b, &s, to, capacity, &at, n, dtype);
+    s.index = index;
+    s.index_capacity = sizeof index;
+    if (!status) status = bitsnap_read_info(&info, to, at);
+    while (!status && s.position < n) {
+        const size_t cell = (size_t)1 << s.block_log2, some = n - (size_t)s.position < cell ? n - (size_t)s.position : cell;
+        const uint8_t *from = elements + s.position * s.width;
+        if (how == PUSHED) {
+            status = bitsnap_encoder_push(b, &s, to + at, capacity - at, &more, from, some);
+        } else {
+            status = bitsnap_block_encode(b, to + at, capacity - at, &more, &info, from, s.position, some);
+            if (!status) status = bitsnap_encoder_push_block(b, &s, to + at, more);
+        }
+        if (!status) at += more;
+    }
+    if (!status) status = bitsnap_encoder_end(b, &s, to + at, capacity - at, &more);
+    if (!status) *size = at + more;
+    return status;
+}
+
+/* In some 24 steps to the size of the frame, around which there is every one. */
+static size_t next_capacity(size_t capacity, size_t size)
+{
+    const size_t step = size / 24 + 1;
+    if (capacity + 6 >= size && capacity < size + 3) return capacity + 1;
+    return capacity < size && capacity + step + 6 > size ? size - 6 : capacity + step;
+}
+
+/* error.needed is enough to go on: for the whole frame, or for what was asked for. */
+static void every_capacity(const char *what, bitsnap b, size_t n, bitsnap_dtype dtype)
+{
+    static unsigned workers = 2;
+    size_t size, made, capacity, bound;
+    unsigned how, threads;
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    b.run_context = &workers;
+    bound = bitsnap_bound(&b, n, dtype);
+    CHECK(bound <= FRAME, "%s", what);
+    CHECK(!bitsnap_encode(&b, good, bound, &size, elements, n, dtype), "%s: %s", what, bitsnap_message(&b));
+    for (how = 0; how < HOWS; how++)
+        for (threads = 1; threads <= (how == AT_ONCE ? 2u : 1u); threads++) {
+            b.run = threads > 1 ? run : NULL;
+            b.workers = threads;
+            for (capacity = 0; capacity <= bound; capacity = next_capacity(capacity, size)) {
+                const bitsnap_status status = make(&b, how, tight, capacity, &made, n, dtype);
+                CHECK(status == (capacity < size ? BITSNAP_E_CAPACITY : BITSNAP_OK), "%s, way %u, %u workers: %lu bytes: %s in %lu", what, how, threads,
+                      (unsigned long)size, bitsnap_message(&b), (unsigned long)capacity);
+                CHECK(status ? made == 0 : made == size && !memcmp(tight, good, size), "%s, way %u: other bytes in %lu", what, how, (unsigned long)capacity);
+                CHECK(!status || (how ? b.error.needed > 0 : b.error.needed == bound), "%s, way %u: %lu needed", what, how, (unsigned long)b.error.needed);
+            }
+        }
+}
+
+/* The same of a delta that is made from another one. */
+static void inverses(const char *what, bitsnap b, size_t n, bitsnap_dtype dtype)
+{
+    static uint8_t delta[FRAME];
+    size_t size, made, whole, capacity;
+    bitsnap_info info;
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    CHECK(!bitsnap_encode(&b, delta, sizeof delta, &size, elements, n, dtype) && !bitsnap_read_info(&info, delta, size), "%s", what);
+    CHECK(!bitsnap_invert(&b, good, sizeof good, &whole, delta, size), "%s: %s", what, bitsnap_message(&b));
+    for (capacity = 0; capacity <= info.bound; capacity = next_capacity(capacity, whole)) {
+        const bitsnap_status status = bitsnap_invert(&b, tight, capacity, &made, delta, size);
+        CHECK(capacity < whole ? status == BITSNAP_E_CAPACITY && !made && b.error.needed == info.bound
+                               : !status && made == whole && !memcmp(tight, good, whole), "%s, inverted: %s in %lu, %lu needed", what, bitsnap_message(&b),
+              (unsigned long)capacity, (unsigned long)b.error.needed);
+    }
+}
+
+static void capacities(void)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_I32, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64 };
+    static const int shapes[] = { DATA_WEIGHTS, DATA_STEPS, DATA_SPECIAL, DATA_SIGNED };
+    unsigned i, k, log2;
+    size_t n, j;
+    for (i = 0; i < sizeof dtypes / sizeof *dtypes; i++)
+        for (k = 0; k < sizeof shapes / sizeof *shapes; k++)
+            for (log2 = 6; log2 <= 9; log2 += 3) {
+                const bitsnap_dtype dtype = dtypes[i];
+                const int floats = dtype >= BITSNAP_BF16;
+                unsigned option;
+                n = 40 + test_below(800);
+                data_fill(elements, n, dtype, shapes[k]);
+                for (option = 0; option < 7; option++) {
+                    bitsnap b;
+                    char what[80];
+                    memset(&b, 0, sizeof b);
+                    b.block_log2 = log2;
+                    b.level = (int)(option % 4);
+                    if (option == 1) b.flags = BITSNAP_CONTENT_ID;
+                    if (option == 2) b.flags = BITSNAP_NO_CHECKS;
+                    if (option == 3) b.columns = 16; /* at level best */
+                    if (option >= 4 && !floats) break;
+                    if (option == 4) b.quantizer.cells = 1 + (unsigned)test_below(80);
+                    if (option == 5) b.quantizer.cells = 200, b.columns = 16;
+                    if (option == 6) b.quantizer.clusters = 16;
+                    snprintf(what, sizeof what, "%s of shape %d, %lu elements in blocks of 2^%u, option %u", bitsnap_dtype_name(dtype), shapes[k],
+                             (unsigned long)n, log2, option);
+                    every_capacity(what, b, n, dtype);
+                }
+            }
+    for (i = 0; i < 10; i++) { /* deltas: blocks that may be SAME, SPARSE, CLASSED or neither */
+        bitsnap b;
+        char what[80];
+        const bitsnap_dtype dtype = i & 1 ? BITSNAP_F32 : BITSNAP_BF16;
+        const unsigned width = bitsnap_width(dtype);
+        memset(&b, 0, sizeof b);
+        n = 1200;
+        data_fill(base, n, dtype, i / 2 == 4 ? DATA_ZERO : DATA_WEIGHTS);
+        memcpy(elements, base, n * width);
+        for (j = 0; j < n; j += i / 2 == 1 ? 200 : 2) if (i / 2 == 1 || i / 2 == 2) elements[j * width] ^= 1;
+        if (i / 2 == 3) data_fill(elements, n, dtype, DATA_WEIGHTS);
+        for (j = 0; j < n; j += 97) if (i / 2 == 4) base[j * width] = 77, base[j * width + 1] = (uint8_t)j; /* all are equal now: no difference is smaller */
+        b.base.data = base, b.base.dtype = dtype, b.base.count = n;
+        for (b.level = BITSNAP_FAST; b.level <= BITSNAP_BEST; b.level++) {
+            snprintf(what, sizeof what, "delta %u of %s, level %d", i / 2, bitsnap_dtype_name(dtype), b.level);
+            every_capacity(what, b, n, dtype);
+            inverses(what, b, n, dtype);
+        }
+    }
+}
+
 static void invalid(void)
 {
     bitsnap b;
@@ -93,6 +241,11 @@ static void invalid(void)
     CHECK(!bitsnap_bound(NULL, 10, (bitsnap_dtype)0) && !bitsnap_workspace_size(NULL, 10, (bitsnap_dtype)12));
     CHECK(!bitsnap_bound(&b, (UINT64_C(1) << 48) + 1, BITSNAP_I8) && !bitsnap_workspace_size(&b, UINT64_MAX, BITSNAP_I8));
     CHECK(bitsnap_workspace_size(NULL, 1000000, BITSNAP_F64) <= BITSNAP_WORKSPACE);
+    b.level = 4;
+    CHECK(!bitsnap_bound(&b, 10, BITSNAP_I8) && !bitsnap_workspace_size(&b, 10, BITSNAP_I8));
+    b.level = 0, b.flags = 64;
+    CHECK(!bitsnap_bound(&b, 10, BITSNAP_I8) && !bitsnap_workspace_size(&b, 10, BITSNAP_I8));
+    b.flags = 0;
     b.block_log2 = 21;
     CHECK(!bitsnap_bound(&b, 10, BITSNAP_I8) && !bitsnap_workspace_size(&b, 10, BITSNAP_I8));
     b.block_log2 = 12;
@@ -112,6 +265,7 @@ int main(void)
     test_program = "options";
     RUN(all_options);
     RUN(noise);
+    RUN(capacities);
     RUN(invalid);
     return test_failures != 0;
 }

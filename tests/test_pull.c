@@ -1,8 +1,10 @@
-/* Pulling: an error in a later block leaves sizes of 0, as the contract of bitsnap.h has it; and of constant blocks the content id, where
- * elements go nowhere, in a workspace that is no larger than it has to be. */
+/* Pulling: an error in a later block leaves sizes of 0, as the contract of bitsnap.h has it; of constant blocks the content id, where
+ * elements go nowhere, in a workspace that is no larger than it has to be; and frames of every form and role with every capacity of a
+ * block or more, offered in pieces of any size, give the elements that bitsnap_decode gives. */
 #include "test.h"
 
 #include "bitsnap.h"
+#include "data.h"
 
 static void sizes_after_errors(void)
 {
@@ -77,10 +79,170 @@ static void constant_blocks(void)
         }
 }
 
+/* ---- every form, role, capacity and piece ---- */
+
+enum { LARGE = 65536, MOST = 2 * LARGE + LARGE / 2 + 77, SMALL = 64 * 9 + 33 };
+static uint8_t elements[4 * MOST], base[4 * MOST], whole[4 * MOST], out[4 * MOST], frame[5 * MOST], workspace[24 << 20];
+
+enum { CELLS = 20, CLUSTERS, COLUMNS, CONSTANTS, RUNS, SAME, FEW, MANY, MIXED };
+enum { NONE, DIRECT, CAST };
+
+static uint16_t bf16_of(const uint8_t *p)
+{
+    uint32_t x;
+    memcpy(&x, p, 4);
+    return (uint16_t)((x + 0x7FFF + (x >> 16 & 1)) >> 16);
+}
+
+/* n elements of a block of this kind. With a base they are those of the base, except where the kind changes them. */
+static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bitsnap_dtype dtype, unsigned role, unsigned kind)
+{
+    size_t i;
+    if (kind < DATA_SHAPES || (kind >= CELLS && kind <= COLUMNS)) {
+        data_fill(to, n, dtype, kind < DATA_SHAPES ? (int)kind : DATA_WEIGHTS);
+        return;
+    }
+    for (i = 0; i < n; i++) {
+        uint8_t *p = to + i * width;
+        if (kind == CONSTANTS || kind == RUNS) {
+            data_store(p, 0x3F01 + (kind == RUNS ? 7 * i / n : 0), width); /* runs end inside blocks, too */
+            continue;
+        }
+        if (role == CAST) data_store(p, bf16_of(from + 4 * i), 2);
+        else memcpy(p, from + i * width, width);
+        if ((kind == FEW && i % 997 == 5) || (kind == MANY && i % 3 == 0)) p[0] ^= 1;
+    }
+}
+
+/* Pulls the frame. The source grows by `step` bytes at a time. */
+static void pull(const char *what, const bitsnap_base *given, size_t size, size_t count, unsigned width, size_t capacity, size_t step)
+{
+    bitsnap b;
+    bitsnap_decoder d;
+    size_t at, used, n, there, done = 0;
+    int ended;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace, b.workspace_size = sizeof workspace;
+    b.base = *given;
+    memset(out, 0xA5, count * width);
+    if (bitsnap_decoder_begin(&b, &d, frame, size, &at)) {
+        CHECK(0, "%s: %s", what, bitsnap_message(&b));
+        return;
+    }
+    for (there = at, ended = 0; !ended;) {
+        ended = d.position == d.count;
+        n = 0;
+        if (ended) (void)bitsnap_decoder_end(&b, &d, frame + at, there - at, &used);
+        else (void)bitsnap_decoder_pull(&b, &d, out + done * width, capacity < count - done ? capacity : count - done, &n, frame + at, there - at, &used);
+        if (b.error.status == BITSNAP_E_TRUNCATED && there < size) {
+            CHECK(b.error.needed > there - at && b.error.needed <= size - at, "%s", what);
+            there += size - there < step ? size - there : step;
+            ended = 0;
+            continue;
+        }
+        if (b.error.status) break;
+        CHECK(n <= capacity && used <= there - at, "%s", what);
+        at += used;
+        done += n;
+    }
+    CHECK(!b.error.status && done == count && at == size, "%s: capacity %lu, pieces of %lu: R%u %s at %lu of %lu", what, (unsigned long)capacity,
+          (unsigned long)step, b.error.rule, bitsnap_message(&b), (unsigned long)done, (unsigned long)count);
+    CHECK(!memcmp(out, whole, count * width), "%s: capacity %lu, pieces of %lu: other elements", what, (unsigned long)capacity, (unsigned long)step);
+}
+
+static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype, size_t count, unsigned kind)
+{
+    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : 6;
+    const size_t block = (size_t)1 << log2;
+    const size_t capacities[] = { block, block + 1, block + block / 2, 2 * block, count };
+    size_t size, i, k;
+    memset(&b.base, 0, sizeof b.base);
+    b.workspace = workspace, b.workspace_size = sizeof workspace;
+    b.block_log2 = log2;
+    if (role) {
+        b.base.dtype = role == CAST ? BITSNAP_F32 : dtype;
+        b.base.count = count;
+        b.base.data = base;
+        data_fill(base, count, b.base.dtype, DATA_WEIGHTS);
+    }
+    for (i = 0; i < count; i += block) { /* mixed: blocks of another kind each */
+        static const unsigned kinds[] = { CONSTANTS, SAME, FEW, MANY, DATA_NOISE, RUNS };
+        const size_t n = kind == MIXED && count - i > block ? block : count - i, from = i * (role == CAST ? 4 : width);
+        fill(elements + i * width, base + from, n, width, dtype, role, kind == MIXED ? kinds[(i / block) % (role ? 3 : 6)] : kind);
+        if (kind != MIXED) break;
+    }
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype), "%s: %s", what, bitsnap_message(&b));
+    CHECK(!bitsnap_decode(&b, whole, count, dtype, frame, size), "%s: %s", what, bitsnap_message(&b));
+    CHECK(b.quantizer.cells || b.quantizer.clusters || !memcmp(whole, elements, count * width), "%s", what);
+    for (i = 0; i < sizeof capacities / sizeof *capacities; i++) {
+        const size_t steps[] = { size < 3000 ? 1 : size / 700 | 1, size / 3 | 1, size / (count / block + 1) + 1, size };
+        for (k = role && i % 2 ? 3 : 0; k < 4; k++) pull(what, &b.base, size, count, width, capacities[i], steps[k]);
+    }
+}
+
+static void capacities(void)
+{
+    static const struct { const char *name; unsigned kind, role; bitsnap_dtype dtype; } frames[] = {
+        { "split", DATA_WEIGHTS, NONE, BITSNAP_BF16 }, { "stored", DATA_NOISE, NONE, BITSNAP_I8 }, { "bytes", DATA_STEPS, NONE, BITSNAP_I32 },
+        { "zigzag", DATA_SIGNED, NONE, BITSNAP_I16 }, { "constant", CONSTANTS, NONE, BITSNAP_BF16 }, { "runs", RUNS, NONE, BITSNAP_F32 },
+        { "mixed", MIXED, NONE, BITSNAP_F32 }, { "cells", CELLS, NONE, BITSNAP_F32 }, { "clusters", CLUSTERS, NONE, BITSNAP_BF16 },
+        { "columns", COLUMNS, NONE, BITSNAP_F32 }, { "constant cells", CONSTANTS, NONE + 10, BITSNAP_BF16 },
+        { "split", DATA_WEIGHTS, DIRECT, BITSNAP_BF16 }, { "constant", CONSTANTS, DIRECT, BITSNAP_BF16 }, { "runs", RUNS, DIRECT, BITSNAP_F32 },
+        { "same", SAME, DIRECT, BITSNAP_F32 }, { "sparse", FEW, DIRECT, BITSNAP_BF16 }, { "classed", MANY, DIRECT, BITSNAP_BF16 },
+        { "stored", DATA_NOISE, DIRECT, BITSNAP_I8 }, { "mixed", MIXED, DIRECT, BITSNAP_BF16 }, { "constant", CONSTANTS, CAST, BITSNAP_BF16 },
+        { "same", SAME, CAST, BITSNAP_BF16 }, { "sparse", FEW, CAST, BITSNAP_BF16 }, { "classed", MANY, CAST, BITSNAP_BF16 },
+        { "mixed", MIXED, CAST, BITSNAP_BF16 },
+    };
+    static const char *const roles[] = { "", ", a delta", ", against a cast" };
+    unsigned i, id;
+    for (i = 0; i < sizeof frames / sizeof *frames; i++)
+        for (id = 0; id < (frames[i].role ? 1 : 2); id++) {
+            const unsigned kind = frames[i].kind, role = frames[i].role % 10;
+            const int lossy = kind == CELLS || kind == CLUSTERS || frames[i].role >= 10;
+            char what[80];
+            bitsnap b;
+            memset(&b, 0, sizeof b);
+            if (id && !lossy) b.flags = BITSNAP_CONTENT_ID;
+            if (kind == CELLS || frames[i].role >= 10) b.quantizer.cells = 35;
+            if (kind == CLUSTERS) b.quantizer.clusters = 16;
+            if (kind == COLUMNS || (id && kind == CELLS)) b.columns = 16, b.level = BITSNAP_BEST;
+            snprintf(what, sizeof what, "%s%s%s", frames[i].name, roles[role], id ? ", with an id" : "");
+            one(what, b, role, frames[i].dtype, role ? MOST : SMALL, kind);
+        }
+}
+
+/* A window that holds less than the next block, though the destination would: it is the window that is too small. */
+static void windows(void)
+{
+    bitsnap b;
+    bitsnap_decoder d;
+    size_t size, at, n, used;
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace, b.workspace_size = sizeof workspace;
+    b.block_log2 = 16;
+    b.base.data = base, b.base.dtype = BITSNAP_BF16, b.base.count = MOST;
+    data_fill(base, MOST, BITSNAP_BF16, DATA_WEIGHTS);
+    memset(elements, 0x3F, 2 * MOST);
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, MOST, BITSNAP_BF16), "%s", bitsnap_message(&b));
+    b.base.held = LARGE + LARGE / 2;
+    CHECK(!bitsnap_decoder_begin(&b, &d, frame, size, &at), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_decoder_pull(&b, &d, out, MOST, &n, frame + at, size - at, &used) && n == LARGE, "%s", bitsnap_message(&b));
+    at += used;
+    CHECK(bitsnap_decoder_pull(&b, &d, out, MOST, &n, frame + at, size - at, &used) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW &&
+          b.error.element == LARGE, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decoder_pull(&b, &d, out, LARGE - 1, &n, frame + at, size - at, &used) == BITSNAP_E_CAPACITY && b.error.needed == LARGE, "%s",
+          bitsnap_message(&b));
+    b.base.data = base + 2 * LARGE, b.base.first = LARGE;
+    CHECK(!bitsnap_decoder_pull(&b, &d, out, LARGE, &n, frame + at, size - at, &used) && n == LARGE && !memcmp(out, elements, 2 * LARGE), "%s",
+          bitsnap_message(&b));
+}
+
 int main(void)
 {
     test_program = "pull";
     RUN(sizes_after_errors);
     RUN(constant_blocks);
+    RUN(capacities);
+    RUN(windows);
     return test_failures != 0;
 }
