@@ -4,16 +4,6 @@
 
 #include "../docs/examples/tool/files/manifest.h"
 
-static char *print(const manifest *m, size_t *size)
-{
-    char *text = NULL;
-    FILE *to = open_memstream(&text, size);
-    REQUIRE(to);
-    manifest_print(m, to);
-    REQUIRE(!fclose(to));
-    return text;
-}
-
 static void check_step(const manifest *m, const store_step *s)
 {
     size_t i;
@@ -62,10 +52,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(!i || m.steps[i - 1].number < m.steps[i].number);
         check_step(&m, &m.steps[i]);
     }
-    text = print(&m, &text_size);
+    text = manifest_print(&m, &text_size);
+    REQUIRE(text);
     REQUIRE(!manifest_parse(&back, text, text_size, &f));
-    again = print(&back, &again_size);
-    REQUIRE(text_size == again_size && !memcmp(text, again, text_size));
+    again = manifest_print(&back, &again_size);
+    REQUIRE(again && text_size == again_size && !memcmp(text, again, text_size));
     for (i = 0; i < m.step_count; i++) manifest_mark(&m, &m.steps[i]);
     manifest_remove_unmarked(&m);
     while (m.step_count) manifest_remove_step(&m, m.step_count / 2);

@@ -318,14 +318,13 @@ static void sweep(const store *s)
 
 static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_error *error)
 {
-    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], *text = NULL;
+    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], *text;
     disk_writer at_once = *w;
     disk_sink out;
     size_t size = 0;
-    FILE *f = open_memstream(&text, &size);
     at_once.rate = 0, at_once.let_go = NULL;
-    if (f) manifest_print(&s->m, f);
-    if (!f || ferror(f) | fclose(f)) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    text = manifest_print(&s->m, &size);
+    if (!text) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     else if (!disk_open_sink(&out, &at_once, in_store(s, ".bitsnap-manifest", temporary), error)) {
         if (disk_put(&out, text, size)) (void)engine_fail(error, ENGINE_E_SYSTEM, "the manifest cannot be written");
         (void)disk_close_sink(&out, temporary, in_store(s, "manifest.json", path), s->path, step, error);

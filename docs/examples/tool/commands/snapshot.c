@@ -44,7 +44,7 @@ static int job_open(job *j, const options *o, codec *c, const char *path, store_
     j->o = o;
     j->codec = c;
     j->f = f;
-    return store_open(&j->store, path, how, command_name(o->command), f);
+    return store_open(&j->store, path, how, command_name(o->command), &c->used, f);
 }
 
 static int job_close(job *j, int failed)
@@ -77,6 +77,24 @@ static int write_packed(const job *j, const input *in, const char *path, const b
     *is_delta = !failed && file_is_delta(input_bytes(&again), input_available(&again));
     input_close(&again);
     return failed;
+}
+
+/* Notes the names that an object may get, and those that it has before. */
+static int note(const job *j, const store_object *x, const store_object *from)
+{
+    char names[4][OBJECT_NAME];
+    const char *const all[] = { names[0], names[1], names[2], names[3] };
+    store_object as = *x;
+    as.has_base = 0;
+    object_name(&as, names[0]);
+    if (!x->tensors) return store_note(&j->store, all, 1, j->f);
+    (void)snprintf(names[1], OBJECT_NAME, "%016" PRIx64 ".whole", x->id);
+    if (!from) return store_note(&j->store, all, 2, j->f);
+    (void)snprintf(names[2], OBJECT_NAME, "%016" PRIx64 ".delta", x->id);
+    as.has_base = 1;
+    as.base = from->id;
+    object_name(&as, names[3]);
+    return store_note(&j->store, all, 4, j->f);
 }
 
 static char *staged_path(const job *j, const store_object *x, const char *suffix)
@@ -114,6 +132,7 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
     int failed = !delta || !whole, is_delta = 0, with_delta = 0, with_whole = 0;
     x->tensors = 1;
     x->has_base = 0;
+    failed = failed || note(j, x, from);
     if (!failed && from) {
         fault why;
         memset(&why, 0, sizeof why);
@@ -272,7 +291,7 @@ static int put_copy(const job *j, const input *in, store_object *x)
     char *path = store_object_path(&j->store, x, j->f);
     input again;
     output out;
-    int failed = !path || input_again(in, &again, j->f);
+    int failed = !path || note(j, x, NULL) || input_again(in, &again, j->f);
     if (!failed) {
         failed = output_open(&out, path, 1, in, &j->codec->used, j->f);
         output_keep_time(&out);
@@ -496,6 +515,32 @@ static int refuse(const job *j, const store_object *x)
     return fault_add(j->f, text);
 }
 
+/* What stays is there, and as large as it was: what goes may be all that there is of it otherwise. */
+static int check_kept(const job *j)
+{
+    manifest *m = (manifest *)&j->store.m;
+    const store_object *chain[CHAIN_MAX];
+    struct stat st;
+    size_t i, k;
+    int failed = 0;
+    for (i = 0; i < m->step_count; i++)
+        if (is_kept(j, i)) manifest_mark(m, &m->steps[i]);
+    for (i = 0; i < m->object_count && !failed; i++) {
+        for (k = m->objects[i].used == 1 ? manifest_chain(m, &m->objects[i], chain) : 0; k && !failed && chain[k - 1]->used != 2; k--) {
+            store_object *x = manifest_object(m, chain[k - 1]->id);
+            char *path = store_object_path(&j->store, x, j->f);
+            failed = !path;
+            if (path && stat(path, &st)) failed = fault_errno(j->f, "cannot be examined");
+            else if (path && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != x->bytes)) failed = fault_set(j->f, "has not the size that it had when it was written");
+            if (path && failed) (void)fail(j, path), (void)refuse(j, &m->objects[i]);
+            free(path);
+            x->used = 2;
+        }
+    }
+    for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
+    return failed;
+}
+
 /* An object whose chain has others in it that will go: against the next that stays, or whole. */
 static int join(const job *j, store_object *x)
 {
@@ -589,8 +634,8 @@ static int prune(job *j)
         failed = fault_set(j->f, "would have no step left; remove the folder if none is wanted");
     else if (count && !kept)
         failed = fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
-    else if (count && !j->o->dry_run)
-        failed = remove_steps(j);
+    else if (count)
+        failed = check_kept(j) || (!j->o->dry_run && remove_steps(j));
     if (!failed) report_prune(j, gone, count, kept, before);
     free(gone);
     return failed;

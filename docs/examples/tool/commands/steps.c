@@ -121,7 +121,7 @@ static void print_log_json(const manifest *m, const char *path)
 int command_log(const options *o, const char *path, fault *f)
 {
     store s;
-    const int failed = store_open(&s, path, STORE_LOOK, "log", f);
+    const int failed = store_open(&s, path, STORE_LOOK, "log", NULL, f);
     if (!failed && o->json) print_log_json(&s.m, path);
     else if (!failed) print_log(o, &s.m);
     store_close(&s);
@@ -242,7 +242,7 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
     const store_step *step = NULL;
     summary sum;
     store s;
-    const int failed = store_open(&s, path, STORE_READ, "restore", f) || find_step(&s.m, number, &step, f) || restore_step(o, &s, c, step, &sum, f);
+    const int failed = store_open(&s, path, STORE_READ, "restore", &c->used, f) || find_step(&s.m, number, &step, f) || restore_step(o, &s, c, step, &sum, f);
     if (!failed) {
         sum.input = path;
         sum.output = o->output;
@@ -405,6 +405,9 @@ static int report_verify(verification *v, fault *f)
 
 static int verify(verification *v, fault *f)
 {
+    char stray[256], text[400];
+    size_t strays;
+    fault ignored;
     int failed;
     v->by_base = (store_object **)malloc((v->store.m.object_count + 1) * sizeof *v->by_base);
     if (!v->by_base) return fault_memory(f);
@@ -418,6 +421,10 @@ static int verify(verification *v, fault *f)
     }
     check_objects(v);
     failed = report_verify(v, f);
+    if (!store_strays(&v->store, stray, &strays, &ignored) && strays) {
+        (void)snprintf(text, sizeof text, "%zu of the files in it are of no step, as %.255s; look at them, and remove them if nothing needs them", strays, stray);
+        warn(&v->codec->used, v->store.path, text);
+    }
     if (failed && v->o->json) { /* the object has said it */
         (void)fault_in(f, v->store.path);
         fault_print(f);
@@ -433,7 +440,7 @@ int command_verify(const options *o, codec *c, const char *path, fault *f)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.codec = c;
-    failed = store_open(&v.store, path, STORE_READ, "verify", f) || verify(&v, f);
+    failed = store_open(&v.store, path, STORE_READ, "verify", &c->used, f) || verify(&v, f);
     free((void *)v.by_base);
     store_close(&v.store);
     return failed;

@@ -4,6 +4,8 @@
 
 #include "manifest.h"
 
+#include "bitsnap.h"
+
 #include "../console/json.h"
 
 #include <inttypes.h>
@@ -15,10 +17,10 @@
 /* ================================================================================= RECORDS */
 
 /* Members of all objects: texts, then numbers, then arrays. */
-enum { FILE_NAME, FOLDER, LINK, TO, ID, BASE, KIND, MODE, TIME, TEXTS, STEP = TEXTS, SIZE, BYTES, VERSION_OF, ARRAYS, ENTRIES = ARRAYS, OBJECTS, STEPS, MEMBERS };
+enum { FILE_NAME, FOLDER, LINK, TO, ID, BASE, KIND, MODE, TIME, CHECK, TEXTS, STEP = TEXTS, SIZE, BYTES, VERSION_OF, ARRAYS, ENTRIES = ARRAYS, OBJECTS, STEPS, MEMBERS };
 
 static const char *const names[MEMBERS] = {
-    "file", "folder", "link", "to", "id", "base", "kind", "mode", "time", "step", "size", "bytes", "bitsnap_store", "entries", "objects", "steps"
+    "file", "folder", "link", "to", "id", "base", "kind", "mode", "time", "check", "step", "size", "bytes", "bitsnap_store", "entries", "objects", "steps"
 };
 
 #define HAS(member) (1u << (member))
@@ -222,6 +224,22 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+/* The last member, and the end of the object: a check of all bytes before it. */
+#define TAIL_SIZE 28u
+
+static void print_tail(char tail[TAIL_SIZE + 1], const char *text, size_t size)
+{
+    (void)snprintf(tail, TAIL_SIZE + 1, "\"check\":\"%016" PRIx64 "\"}\n", bitsnap_hash(text, size));
+}
+
+static int check_tail(const char *text, size_t size, fault *f)
+{
+    char tail[TAIL_SIZE + 1] = "";
+    if (size >= TAIL_SIZE) print_tail(tail, text, size - TAIL_SIZE);
+    return size >= TAIL_SIZE && !memcmp(text + size - TAIL_SIZE, tail, TAIL_SIZE) ? 0 :
+           fault_set(f, "is damaged: its check is that of another text; put back a copy of it");
+}
+
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
 {
     json_reader r = { text, text, text + size, "manifest of a store", f };
@@ -229,9 +247,10 @@ int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
     size_t i;
     int failed;
     memset(m, 0, sizeof *m);
-    failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(OBJECTS) | HAS(STEPS), 0);
+    failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(OBJECTS) | HAS(STEPS), HAS(CHECK)) || json_read_end(&r) ||
+             ((x.has & HAS(CHECK)) && check_tail(text, size, f));
     record_free(&x);
-    if (failed || json_read_end(&r)) return 1;
+    if (failed) return 1;
     if (m->object_count) qsort(m->objects, m->object_count, sizeof *m->objects, by_id);
     for (i = 1; i < m->object_count; i++)
         if (m->objects[i - 1].id == m->objects[i].id) return fault_set(f, "is damaged: object %016" PRIx64 " is there twice", m->objects[i].id);
@@ -469,7 +488,7 @@ static void put_step(json *j, const store_step *s)
     (void)putc(']', j->to);
 }
 
-void manifest_print(const manifest *m, FILE *to)
+static void print_all(const manifest *m, FILE *to)
 {
     json j = { NULL, 0 };
     size_t i;
@@ -488,5 +507,22 @@ void manifest_print(const manifest *m, FILE *to)
         put_step(&j, &m->steps[i]);
         (void)putc('}', to);
     }
-    (void)fputs("]}\n", to);
+    (void)fputs("],\n", to);
+}
+
+char *manifest_print(const manifest *m, size_t *size)
+{
+    char *text = NULL, tail[TAIL_SIZE + 1];
+    FILE *to = open_memstream(&text, size);
+    int failed = !to;
+    if (to) print_all(m, to);
+    if (to && !fflush(to)) {
+        print_tail(tail, text, *size);
+        (void)fputs(tail, to);
+    }
+    if (to) failed = ferror(to) != 0;
+    if (to) failed |= fclose(to) != 0;
+    if (!failed) return text;
+    free(text);
+    return NULL;
 }

@@ -53,8 +53,9 @@ typedef struct manifest {
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f);
 void manifest_free(manifest *m);
 
-/* The text; errors are those of the stream. */
-void manifest_print(const manifest *m, FILE *to);
+/* The text, to be freed; null: there is no memory. It ends with a check of itself. Texts without one, as earlier versions wrote, are
+ * read, too. */
+char *manifest_print(const manifest *m, size_t *size);
 
 /* What the file is called that an object is in. */
 void object_name(const store_object *x, char name[OBJECT_NAME]);

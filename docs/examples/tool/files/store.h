@@ -3,10 +3,12 @@
  *
  *     manifest.json   what there is: replaced as a whole
  *     objects/        contents: ID.bsnap, ID-BASE.bsnap for a delta, ID for a copy of what is no tensor file
- *     lock            who changes it
+ *     lock            who changes it; then the names of what that run adds, or removes
  *
- * An object is written before the manifest that names it, and removed after that which names it no more. So whenever a run ends,
- * everything in the manifest is there; what else is there the next run that changes the store removes. */
+ * An object is written before the manifest that names it, and removed after the manifest that no longer does. So whenever a run ends,
+ * everything in the manifest is there. What a run adds or removes it notes in the lock before, unless there is a file of that name
+ * already. If it is killed, the next run that changes the store reads these names, and removes those that the manifest does not have.
+ * Nothing else is ever removed: a file that nobody noted may be all that there is of a step whose manifest was lost. */
 #ifndef TOOL_STORE_H
 #define TOOL_STORE_H
 
@@ -17,13 +19,15 @@ typedef enum store_use { STORE_LOOK, STORE_READ, STORE_CHANGE, STORE_CREATE } st
 
 typedef struct store {
     const char *path;
-    int lock, changes, made;
+    int lock;
+    int changes;     /* this run may write, and what the lock notes is its own */
+    int begun, made; /* by this run: the store; its folder, too */
     manifest m;
 } store;
 
 /* Opens it for `command`: to look at the manifest, to read objects, which nobody then removes, or to change it, which one run
  * can at a time. STORE_CREATE: makes it where nothing is. store_close is to be called after failures, too. */
-int store_open(store *s, const char *path, store_use how, const char *command, fault *f);
+int store_open(store *s, const char *path, store_use how, const char *command, const used_files *u, fault *f);
 void store_close(store *s);
 
 /* The path of something in it, or of an object; to be freed. */
@@ -47,11 +51,17 @@ int store_read_through(const char *path, fault *f);
 /* The content id of a file, which is mapped if it has bytes. */
 uint64_t store_id(const input *in);
 
-/* The manifest becomes that of the store; then what it does not name is removed. store_sweep does only that. */
+/* Before files get these names in `objects`: they are removed if the run ends before a manifest names them. */
+int store_note(const store *s, const char *const *names, size_t count, fault *f);
+
+/* The manifest becomes that of the store; then what was noted and it does not name is removed. store_sweep does only that. */
 int store_save(store *s, used_files *u, fault *f);
 int store_sweep(const store *s, fault *f);
 
-/* After a failure: what has been written since is removed. */
+/* After a failure: what has been noted since is removed. */
 void store_undo(store *s);
+
+/* How many files in `objects` are none of the manifest's, and the name of one. */
+int store_strays(const store *s, char first[256], size_t *count, fault *f);
 
 #endif

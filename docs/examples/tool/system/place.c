@@ -572,7 +572,7 @@ static int is_named(const used_files *u, int directory, const char *name)
 
 /* What runs on this machine have left in the directory of this path when they were killed. Many outputs in one directory look at it
  * once: it may be as large as they are many. */
-static void clean(const char *path, const used_files *u)
+void place_clean(const char *path, const used_files *u)
 {
     static file_stamp cleaned; /* the last one */
     char *directory = directory_of(path, 0), kind[4];
@@ -616,7 +616,7 @@ int temporary_open(const char *target, const used_files *u, fault *f)
     struct stat st;
     int fd = -1, error = EEXIST;
     unsigned tries;
-    clean(target, u);
+    place_clean(target, u);
     for (tries = 0; tries < 100 && error == EEXIST; tries++) {
         char *path = name_beside(target, "new", 0);
         if (!path) return (void)fault_memory(f), -1;

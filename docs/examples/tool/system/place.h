@@ -114,6 +114,9 @@ int place_remove(const char *path, const file_stamp *opened, fault *f);
 /* A name beside this path: the same behind `mark`. To be freed. */
 char *place_beside(const char *path, const char *mark, fault *f);
 
+/* Removes what runs of this machine that were killed have left in the directory of this path, as temporary_open does. */
+void place_clean(const char *path, const used_files *u);
+
 /* The names in the directory of this path are on the disk, where the file system can do that. */
 int place_sync(const char *path, fault *f);
 
