@@ -1953,6 +1953,15 @@ class Tree:
     def __init__(self, parts, at, count, entry, root, check):
         self.parts, self.at, self.levels, self.root, self.check = parts, at, levels_of(count, entry), root, check
 
+    def ascending(self, page, entry, where):
+        """The keys of a page or node: those of names each above the one before, as records alone may be empty"""
+        width = 6 if entry == 12 else 8
+        keys = [int.from_bytes(page[i:i + width], "little") for i in range(0, len(page), entry)]
+        strictly = self.levels[0][2] == 8
+        if any(a > b or (strictly and a == b) for a, b in zip(keys, keys[1:])):
+            raise Reject("S25", "keys that do not ascend", where)
+        return keys
+
     def page(self, number):
         """The entries of page `number` of the lowest level, as it is found from the root"""
         expected, path = self.root, range(len(self.levels) - 1, -1, -1)
@@ -1963,6 +1972,7 @@ class Tree:
             page = self.parts.at(self.at + begin + which * FAN * entry, size)
             if le64(xxh3(self.check + page)) != expected:
                 raise Reject("S24", "a page or node of a tree", self.at + begin)
+            self.ascending(page, entry, self.at + begin)
             if level:
                 child = number // FAN ** (level - 1) % FAN
                 expected = page[16 * child + 8:16 * child + 16]
@@ -1979,8 +1989,7 @@ class Tree:
             page = self.parts.at(self.at + begin + number * FAN * entry, size)
             if le64(xxh3(self.check + page)) != expected:
                 raise Reject("S24", "a page or node of a tree", self.at + begin)
-            width = 6 if entry == 12 else 8
-            keys = [int.from_bytes(page[i:i + width], "little") for i in range(0, size, entry)]
+            keys = self.ascending(page, entry, self.at + begin)
             found = bisect.bisect_left(keys, below) - 1
             if level:
                 child = max(found, 0)
@@ -2044,10 +2053,11 @@ def decode_tensor(data, name, base=None):
             part = text_from(at, least).decode(errors="ignore")
             try:
                 title, end = json.decoder.scanstring(part, 1)
-                return title, json.JSONDecoder().raw_decode(part, part.index("{", end))[0]
+                found, end = json.JSONDecoder().raw_decode(part, part.index("{", end))
+                return title, found, len(part[:end].encode())
             except ValueError:
                 pass
-        return None, None
+        return None, None, 0
 
     if not names:
         text = text_from(0, header.text_size)
@@ -2058,8 +2068,17 @@ def decode_tensor(data, name, base=None):
             key = u64(keys[i], 0)
             if key >> 32 != low >> 32:
                 break
+            if places and key & M32 <= places[-1]:
+                raise Reject("S25", "keys of names that do not ascend", pos)
             places.append(key & M32)
-    entry = next((entry for title, entry in map(member, places) if title == name), None)
+    entry, behind = None, 0
+    for at in places:
+        title, entry, size = member(at)
+        if names and (at < behind or title is None or xxh3(title.encode()) & M32 != low >> 32):
+            raise Reject("S25", "the tree of names has a place that is none", pos)
+        if title == name:
+            break
+        entry, behind = None, at + size
     if entry is None:
         raise KeyError(name)
     begin, end = (header.data_begin + offset for offset in entry["data_offsets"])

@@ -1071,6 +1071,81 @@ static void little_is_read(void)
     free(x.end);
 }
 
+/* A file of one text and no frames, made to do harm: its header claims `claimed` bytes of text, its tree of names has these keys. With
+ * `more` a second record begins at that byte of the source, and is one byte of the file. */
+static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, size_t count, uint64_t more)
+{
+    uint8_t *coded, *end, records[2 * BITSNAP_RECORD_ENTRY], names[8 * 8];
+    size_t coded_size, end_size, at, i;
+    const uint64_t source = more ? more : 8 + claimed;
+    bitsnap_file_error e;
+    bytes b = { NULL, 0 };
+    if (bitsnap_text_encode(&coded, &coded_size, text, strlen(text), NULL, 0, NULL, &e)) return b;
+    at = BITSNAP_FILE_HEADER + coded_size;
+    bsf_store(records, 8, 6);
+    bsf_store(records + 6, BITSNAP_FILE_HEADER, 6);
+    bsf_store(records + BITSNAP_RECORD_ENTRY, more, 6);
+    bsf_store(records + BITSNAP_RECORD_ENTRY + 6, at, 6);
+    for (i = 0; i < count; i++) bsf_store(names + 8 * i, keys[i], 8);
+    b.p = (uint8_t *)calloc(1, at + 1000);
+    memcpy(b.p, BITSNAP_FILE_MAGIC, 8);
+    b.p[8] = b.p[9] = 1;
+    bsf_store(b.p + 12, claimed, 4);
+    bsf_store(b.p + 16, source, 8);
+    bsf_store(b.p + 24, bitsnap_hash(b.p, 24), 8);
+    memcpy(b.p + BITSNAP_FILE_HEADER, coded, coded_size);
+    at += more != 0;
+    if (bitsnap_end_record(&end, &end_size, records, more ? 2 : 1, source, names, count, bitsnap_hash(b.p, 24), NULL, &e)) return b;
+    memcpy(b.p + at, end, end_size);
+    b.size = at + end_size;
+    free(coded);
+    free(end);
+    return b;
+}
+
+/* What claims more than it has. t245305 and t282795 have the same h; of a name that is looked for, entries that cost much are refused
+ * where honest ones of the same h are passed over. */
+static void claims(void)
+{
+#define TENSOR "\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
+    static const char apart[] = "{\"t245305\":{" TENSOR ",\"t282795\":{" TENSOR "}", inside[] = "{\"t245305\":{\"x\":{\"t245305\":{" TENSOR "}," TENSOR "}";
+    const uint64_t h = (bitsnap_hash("t245305", 7) & UINT32_MAX) << 32, other = (bitsnap_hash("other", 5) & UINT32_MAX) << 32;
+    const uint64_t second = (uint64_t)(strstr(apart, "\"t282795") - apart), inner = (uint64_t)(strstr(inside + 2, "\"t245305") - inside);
+    const struct {
+        const char *text, *name;
+        uint64_t keys[2];
+        bitsnap_status status;
+    } finds[] = {
+        { apart, "t245305", { h | 1, h | second }, BITSNAP_OK }, { apart, "t282795", { h | 1, h | second }, BITSNAP_OK },
+        { apart, "t282795", { h | 1, h | 1 }, BITSNAP_E_CORRUPT },               /* one entry, again and again */
+        { apart, "t282795", { h | second, h | 1 }, BITSNAP_E_CORRUPT },          /* that do not ascend */
+        { inside, "t282795", { h | 1, h | inner }, BITSNAP_E_CORRUPT },          /* one inside the other */
+        { apart, "other", { other | 1, other | second }, BITSNAP_E_CORRUPT },    /* of other names */
+    };
+    bitsnap_tensor t;
+    const char *text;
+    counted c;
+    bitsnap_source s;
+    bitsnap_file f;
+    bytes b;
+    size_t i;
+    for (i = 0; i < sizeof finds / sizeof *finds; i++) {
+        b = made_file(finds[i].text, strlen(finds[i].text), finds[i].keys, 2, 0);
+        s = source_of(&c, b.p, b.size);
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+        CHECK(bitsnap_file_find(&f, finds[i].name, strlen(finds[i].name), &t) == finds[i].status && (!finds[i].status || f.error.rule == 25), "%lu: %u, S%u, %s",
+              (unsigned long)i, f.error.status, f.error.rule, f.error.message ? f.error.message : "");
+        bitsnap_file_close(&f);
+        free(b.p);
+    }
+    b = made_file(apart, 30, NULL, 0, 8 + strlen(apart)); /* a piece of text with more bytes than the text has left */
+    s = source_of(&c, b.p, b.size);
+    CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+    CHECK(bitsnap_file_text(&f, &text) == BITSNAP_E_CORRUPT && f.error.rule == 25, "S%u", f.error.rule);
+    bitsnap_file_close(&f);
+    free(b.p);
+}
+
 int main(void)
 {
     char remove[500];
@@ -1080,6 +1155,7 @@ int main(void)
     if (!tool) tool = realpath("build/bitsnap", NULL);
     RUN(vectors);
     RUN(little_is_read);
+    RUN(claims);
     RUN(written_files);
     RUN(several_bases);
     RUN(writers_that_fail);

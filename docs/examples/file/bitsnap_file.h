@@ -1945,6 +1945,8 @@ typedef struct bsf_reader {
     uint8_t *record;                 /* a text record */
     size_t record_room;
     char *text;                      /* the whole text, where it has been needed */
+    uint64_t text_id;                /* of a base: the hash of its text, once it is has_text_id */
+    int has_text_id;
     bitsnap_safetensors model, one;  /* its tensors; and the one that was found last */
     const bitsnap_tensor **by_name;  /* those of the model, once they are parsed */
     char *part;                      /* bytes of the text from part_begin on, up to a record's end; its first record */
@@ -2027,6 +2029,18 @@ static size_t bsf_search(const uint8_t *p, size_t n, unsigned entry, uint64_t ke
     return low;
 }
 
+/* Whether the keys of a page or node ascend: those of names strictly, while records may be empty. */
+static int bsf_ascends(const uint8_t *p, size_t n, unsigned entry, int strictly)
+{
+    uint64_t last = 0, key;
+    size_t i;
+    for (i = 0; i < n; i++, last = key) {
+        key = bsf_load(p + i * entry, entry == BITSNAP_RECORD_ENTRY ? 6 : 8);
+        if (i && (key < last || (strictly && key == last))) return 0;
+    }
+    return 1;
+}
+
 /* Holds the page of the entry of this number or, with `by_key`, where the last entry stands whose key is at most `wanted`. */
 static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, int by_key)
 {
@@ -2052,6 +2066,8 @@ static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, in
             return bsf_fail_file(f, BITSNAP_E_CHECK, 24, at, "the check of a page or node of the end record does not match");
         if (level < top && bsf_load(p, entry == BITSNAP_RECORD_ENTRY ? 6 : 8) != key)
             return bsf_corrupt(f, 25, at, "a page or node of the end record is not what the one above says");
+        if (!bsf_ascends(p, n, entry, t->entry == BITSNAP_NAME_ENTRY))
+            return bsf_corrupt(f, 25, at, "keys of the end record that do not ascend");
         if (!level) {
             t->page = node;
             t->size = n;
@@ -2218,7 +2234,9 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
     base->file = file;
     if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
     if (!number) f->reader->base_text = text;
-    return bitsnap_hash(text, (size_t)file->text_size) == base->text_id ? BITSNAP_OK : bsf_wrong_base(f, 17, number, another);
+    if (!file->reader->has_text_id) file->reader->text_id = bitsnap_hash(text, (size_t)file->text_size);
+    file->reader->has_text_id = 1; /* a delta may name it 255 times */
+    return file->reader->text_id == base->text_id ? BITSNAP_OK : bsf_wrong_base(f, 17, number, another);
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *const *bases, size_t base_count,
@@ -2404,8 +2422,8 @@ static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted
     return status;
 }
 
-/* The tensor whose name stands at byte `place` of the text. */
-static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_tensor *t)
+/* The tensor whose name stands at byte `place` of the text, and the byte behind it. */
+static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_tensor *t, uint64_t *behind)
 {
     bsf_reader *r = f->reader;
     size_t wanted = 1, begin;
@@ -2428,6 +2446,7 @@ static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_te
         if (!bsf_parse_string(&p, &t->name, "a name expected") && !bsf_expect(&p, ':', "':' expected") && !bsf_parse_tensor(&p, t)) {
             t->type = bitsnap_element_type_find(t->dtype.at, t->dtype.size, 0);
             t->place = (size_t)place;
+            *behind = place + (uint64_t)(p.at - (r->part + begin));
             if (bsf_check_size(&p, t) || (t->end > f->data_size && bsf_fail_tensor(&p, t, "its bytes lie behind the end of the data")))
                 return f->error.status;
             return BITSNAP_OK;
@@ -2443,7 +2462,7 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
     bsf_reader *r = f->reader;
     const uint64_t hash = bitsnap_hash(name, size) & UINT32_MAX;
     bitsnap_slice wanted;
-    uint64_t number = UINT64_MAX;
+    uint64_t number = UINT64_MAX, behind = 0;
     bitsnap_status status = BITSNAP_OK;
     wanted.at = name;
     wanted.size = size;
@@ -2470,7 +2489,10 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
         if (status) break;
         key = bsf_key(&r->names, (size_t)(number % BSF_FAN));
         if (key >> 32 != hash) break;
-        status = bsf_get_tensor(f, key & UINT32_MAX, t);
+        /* names of one hash, which an attacker can make, are looked at one by one: as these are apart, in linear time */
+        if ((key & UINT32_MAX) < behind) status = bsf_wrong_tree(f, &r->names);
+        if (!status) status = bsf_get_tensor(f, key & UINT32_MAX, t, &behind);
+        if (!status && (bitsnap_hash(t->name.at, t->name.size) & UINT32_MAX) != hash) status = bsf_wrong_tree(f, &r->names);
         if (!status && !bitsnap_slice_compare(t->name, wanted)) return BITSNAP_OK;
     }
     memset(t, 0, sizeof *t);
@@ -2564,7 +2586,8 @@ static bitsnap_status bsf_hold_base(bitsnap_file *f, uint64_t first)
     const bitsnap_info *info = &r->open.info;
     bitsnap_base *b = &f->b.base;
     const unsigned width = bitsnap_width(info->base_dtype);
-    const uint64_t most = (uint64_t)(f->b.workers ? f->b.workers : 1) << info->block_log2;
+    const uint64_t fit = (SIZE_MAX / 16) >> info->block_log2; /* blocks of 8-byte elements in half of the addresses */
+    const uint64_t most = (f->b.workers < fit ? f->b.workers ? f->b.workers : 1 : fit) << info->block_log2;
     const uint64_t n = info->count - first < most ? info->count - first : most;
     bitsnap_status status;
     if (!info->has_base || (b->held && b->first == first)) return BITSNAP_OK;

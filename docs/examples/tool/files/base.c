@@ -328,6 +328,7 @@ int base_input(const base *b, const codec *c, input *in, fault *f)
 int base_check_unchanged(const base *b, fault *f)
 {
     for (; b; b = b->next) {
+        if (b->shared) continue;
         if (input_check_unchanged(&b->in, f)) return fault_in(f, b->in.name);
         if (b->reader && base_check_unchanged(&b->reader->before, f)) return 1;
     }
@@ -346,14 +347,16 @@ void base_close(base *b)
     for (; x; x = next) {
         base_reader *r = x->reader;
         next = x->next;
-        bitsnap_safetensors_free(&x->model);
-        if (r) {
-            bitsnap_file_close(&r->file);
-            base_close(&r->before);
-            free((void *)(uintptr_t)r->in.name);
-            free(r);
+        if (!x->shared) {
+            bitsnap_safetensors_free(&x->model);
+            if (r) {
+                bitsnap_file_close(&r->file);
+                base_close(&r->before);
+                free((void *)(uintptr_t)r->in.name);
+                free(r);
+            }
+            input_close(&x->in);
         }
-        input_close(&x->in);
         if (x != b) free(x);
     }
     base_clear(b);

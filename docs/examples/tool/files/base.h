@@ -12,6 +12,7 @@ typedef struct base {
     file_base file;      /* what it holds */
     safetensors model;
     struct base_reader *reader; /* private */
+    int shared;          /* all of it but `next` and file.next is another base's, which lives as long */
     struct base *next;   /* of several bases that of the next number; file.next is of it */
 } base;
 

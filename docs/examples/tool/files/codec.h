@@ -15,6 +15,7 @@ typedef struct codec {
                         of blocks whatever their size and dtype */
     used_files used; /* what the run reads and writes */
     unsigned depth;  /* bases of bases that have been found and are being opened: find.h */
+    struct known_files *known; /* and what is known of them, until all are open */
 } codec;
 
 /* 0 threads: one for each processor that this process may use; but no more than `memory` is enough for, with the decoders of so many packed

@@ -13,6 +13,20 @@
 
 enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
 
+/* What has been found while the bases of one delta are looked for. Several deltas may stand on a file, and one may name it 255 times:
+ * its header is read once, and it is opened once. */
+typedef struct known_file {
+    file_stamp stamp;
+    int good;            /* it has a header */
+    link_end end;
+    base opened;         /* without a reader: not yet */
+} known_file;
+
+struct known_files {
+    known_file *files;   /* in the order of device and inode */
+    size_t count, capacity;
+};
+
 static int packed_end(link_end *e, codec *c, input *in, fault *f)
 {
     file_reader r;
@@ -48,8 +62,42 @@ int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *
     return failed ? fault_in(f, path) : 0;
 }
 
+/* Where it stands among those that are known, or would. */
+static size_t place_of_known(const struct known_files *k, const file_stamp *stamp)
+{
+    size_t low = 0, high = k->count;
+    while (low < high) {
+        const size_t middle = (low + high) / 2;
+        const file_stamp *x = &k->files[middle].stamp;
+        if (x->device < stamp->device || (x->device == stamp->device && x->inode < stamp->inode)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* What is known of a file now; null with the fault set. It stays until another one is looked for. */
+static known_file *know(codec *c, const char *path, const file_stamp *stamp, fault *f)
+{
+    struct known_files *k = c->known;
+    const size_t i = place_of_known(k, stamp);
+    known_file *all, x;
+    fault ignored;
+    if (i < k->count && stamp_is_file(&k->files[i].stamp, stamp)) return &k->files[i];
+    memset(&x, 0, sizeof x);
+    memset(&ignored, 0, sizeof ignored);
+    base_clear(&x.opened);
+    x.good = !find_end(&x.end, c, path, &x.stamp, &ignored);
+    x.stamp = *stamp;
+    all = (known_file *)grown(k->files, k->count, &k->capacity, sizeof *all, f);
+    if (!all) return NULL;
+    k->files = all;
+    memmove(all + i + 1, all + i, (k->count++ - i) * sizeof *all);
+    all[i] = x;
+    return &all[i];
+}
+
 /* The path of a file of this name in the folder of another, as it is or packed: to be freed, null where there is none. */
-static char *path_beside(const char *path, const char *name, int packed, fault *f)
+static char *path_beside(const char *path, const char *name, int packed, file_stamp *stamp, fault *f)
 {
     const char *slash = strrchr(path, '/');
     const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
@@ -58,7 +106,10 @@ static char *path_beside(const char *path, const char *name, int packed, fault *
     if (!beside) return (void)fault_memory(f), NULL;
     memcpy(beside, path, folder);
     (void)strcat(strcpy(beside + folder, name), packed ? ".bsnap" : "");
-    if (!stat(beside, &st) && S_ISREG(st.st_mode)) return beside;
+    if (!stat(beside, &st) && S_ISREG(st.st_mode)) {
+        *stamp = stamp_of(&st);
+        return beside;
+    }
     free(beside);
     return NULL;
 }
@@ -73,35 +124,41 @@ static void say(const codec *c, const char *path, const char *beside)
 }
 
 /* The path of the file that is this base: to be freed; null where there is none, then `others` says whether one is called so. */
-static char *base_beside(codec *c, const link_end *e, const input *in, const char *path, int *others, fault *f)
+static char *base_beside(codec *c, const link_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
 {
     int packed;
     for (packed = 0; e->name && packed < 2; packed++) {
-        char *beside = path_beside(path, e->name, packed, f);
-        link_end is;
-        file_stamp stamp;
-        fault why;
-        if (!beside && *f->text) return NULL;
-        if (!beside) continue;
-        memset(&why, 0, sizeof why);
-        if (find_end(&is, c, beside, &stamp, &why) || !link_ends_agree(&is, e)) *others = 1;
-        else if (!stamp_is_file(&stamp, &in->stamp)) return beside;
+        char *beside = path_beside(path, e->name, packed, stamp, f);
+        const known_file *is = beside ? know(c, beside, stamp, f) : NULL;
+        if (is && is->good && link_ends_agree(&is->end, e) && !stamp_is_file(stamp, &in->stamp)) return beside;
+        *others |= is && !(is->good && link_ends_agree(&is->end, e));
         free(beside);
+        if (*f->text) return NULL;
     }
     return NULL;
 }
 
-static int open_beside(base *b, codec *c, const char *path, const char *beside, uint64_t limit, fault *f)
+static int open_beside(base *b, codec *c, const char *path, const char *beside, const file_stamp *stamp, uint64_t limit, fault *f)
 {
     const char *name;
-    int failed = used_name(&c->used, beside, USE_BASE, f);
+    known_file *is = know(c, beside, stamp, f);
+    int failed = !is;
+    if (is && is->opened.reader) {
+        *b = is->opened;
+        return 0;
+    }
+    failed = failed || used_name(&c->used, beside, USE_BASE, f);
     if (failed) return 1;
     say(c, path, beside);
     name = c->used.files[c->used.count - 1].name;
     c->depth++;
     failed = base_open(b, c, &name, 1, limit, f);
     c->depth--;
-    return failed;
+    is = failed ? NULL : know(c, beside, stamp, f); /* once more: others have been found meanwhile */
+    if (!is) return 1;
+    is->opened = *b;
+    is->opened.shared = 1;
+    return 0;
 }
 
 /* All bases, or none. */
@@ -109,12 +166,13 @@ static int open_all(base *list, codec *c, const link_end *ends, const input *in,
 {
     const unsigned count = link_end_count(ends);
     char **paths = (char **)calloc(count, sizeof *paths);
+    file_stamp *stamps = (file_stamp *)calloc(count, sizeof *stamps);
     const link_end *e;
     base *b = list, *last = NULL;
     unsigned n, k;
-    int others = 0, failed = !paths && fault_memory(f);
+    int others = 0, failed = (!paths || !stamps) && fault_memory(f);
     for (e = ends, n = 0; e && !failed; e = e->next, n++) {
-        paths[n] = base_beside(c, e, in, path, &others, f);
+        paths[n] = base_beside(c, e, in, path, &stamps[n], &others, f);
         if (paths[n]) continue;
         failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
                                                   "give the base with -b", e->name));
@@ -123,16 +181,18 @@ static int open_all(base *list, codec *c, const link_end *ends, const input *in,
     *found = n == count;
     for (k = 0; k < n && *found && !failed; k++, last = b) {
         if (last) b = last->next = (base *)calloc(1, sizeof *b);
-        failed = b ? open_beside(b, c, path, paths[k], limit, f) : fault_memory(f);
+        failed = b ? open_beside(b, c, path, paths[k], &stamps[k], limit, f) : fault_memory(f);
         if (last && !failed) last->file.next = &b->file;
     }
     while (paths && n) free(paths[--n]);
     free(paths);
+    free(stamps);
     return failed;
 }
 
 int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, int *found, fault *f)
 {
+    const int top = !c->known;
     file_reader r;
     int failed;
     base_clear(b);
@@ -141,7 +201,13 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
     if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d deltas that follow each other; merge them", DEPTH_MOST);
+    if (top && !(c->known = (struct known_files *)calloc(1, sizeof *c->known))) return fault_memory(f);
     failed = file_look_begin(&r, c, in, NULL, f) || open_all(b, c, &r.link.base, in, path, limit, found, f);
     file_read_close(&r);
+    if (top) {
+        free(c->known->files);
+        free(c->known);
+        c->known = NULL;
+    }
     return failed || input_seek(in, 0, f);
 }
