@@ -538,7 +538,7 @@ static int compare_named(job *j)
     if (j->o->adam.name) {
         j->choices = adam_roles(j->a.model, j->a.in.name);
         if (!j->choices) return fault_memory(j->f);
-        adam_choose(&j->o->adam, j->a.model, j->choices);
+        if (adam_choose(&j->o->adam, j->a.model, j->choices)) return fault_memory(j->f);
     }
     names_a = bitsnap_tensors_by_name(j->a.model);
     names_b = bitsnap_tensors_by_name(j->b.model);

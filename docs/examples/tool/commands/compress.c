@@ -336,8 +336,7 @@ static int choose(job *j, const char *path)
     j->adam = j->o->adam;
     if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, &j->codec->used, j->f)) return 1;
     j->choices = adam_roles(model, path);
-    if (!j->choices) return fault_memory(j->f);
-    adam_choose(&j->adam, model, j->choices);
+    if (!j->choices || adam_choose(&j->adam, model, j->choices)) return fault_memory(j->f);
     return check_moments(j) || pair_tensors(j) ||
            plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f) ||
            group_plan(&j->plan, j->base != NULL, j->f);
@@ -531,6 +530,21 @@ static void warn_of_growth(const job *j, const summary *s)
     warn(&j->codec->used, s->output, what);
 }
 
+/* With -v: what has the name of a moment, and stays exact. */
+static void report_exact(const job *j, const char *path)
+{
+    const safetensors *m = &j->header.model;
+    size_t i;
+    for (i = 0; j->o->verbose && i < m->count; i++) {
+        const adam_choice *c = &j->choices[i];
+        if (!c->role || c->cells || c->clusters) continue;
+        (void)print_text(stderr, path, strlen(path));
+        (void)fputs(": ", stderr);
+        (void)print_text(stderr, m->tensors[i].name.at, m->tensors[i].name.size);
+        (void)fprintf(stderr, " stays exact: %s\n", c->why);
+    }
+}
+
 static void report(const job *j, const char *path, const char *target, double begun)
 {
     summary s;
@@ -569,7 +583,10 @@ static void report(const job *j, const char *path, const char *target, double be
         (void)putc('\n', stdout);
     } else {
         print_summary(j->o, &s);
-        if (j->adam.name && !j->o->quiet) report_adam(j, path);
+        if (j->adam.name && !j->o->quiet) {
+            report_adam(j, path);
+            report_exact(j, path);
+        }
     }
     warn_of_growth(j, &s);
     if (j->given) report_base(j, path);

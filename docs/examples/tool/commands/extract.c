@@ -201,12 +201,28 @@ static const struct widening *widening_of(const tensor *t)
     return NULL;
 }
 
+static const char *const numpy_types[][2] = {
+    { "BOOL", "|b1" }, { "U8", "|u1" }, { "I8", "|i1" }, { "U16", "<u2" }, { "I16", "<i2" }, { "U32", "<u4" }, { "I32", "<i4" }, { "U64", "<u8" },
+    { "I64", "<i8" }, { "F16", "<f2" }, { "F32", "<f4" }, { "F64", "<f8" }, { "C64", "<c8" }, { "C128", "<c16" }
+};
+
+/* What NumPy calls it; null: nothing. */
+static const char *numpy_type(const tensor *t)
+{
+    size_t i;
+    for (i = 0; i < sizeof numpy_types / sizeof *numpy_types; i++)
+        if (is_dtype(t, numpy_types[i][0])) return numpy_types[i][1];
+    return NULL;
+}
+
 static int widen(const options *o, pick *p, fault *f)
 {
     static const char f32[] = "F32";
     if (!o->as_f32) return 0;
     if (!widening_of(&p->whole))
-        return fault_set(f, "tensor %.200s: is not of BF16, F16, F8_E4M3, F8_E5M2 or F32, which f32 holds exactly; leave out --as f32", p->text);
+        return fault_set(f, "tensor %.200s is of %.*s, and f32 holds BF16, F16, F8_E4M3, F8_E5M2 and F32 exactly, no others; %s", p->text,
+                         p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80, p->whole.dtype.at,
+                         o->npy && !numpy_type(&p->whole) ? "give --raw instead of --npy --as f32" : "leave out --as f32");
     p->part.dtype.at = f32;
     p->part.dtype.size = 3;
     p->part.end = p->part.begin + 4 * p->part.elements;
@@ -570,22 +586,16 @@ static int take_parts(job *j, const pick *p)
     return flush(j, p);
 }
 
-static const char *const numpy_types[][2] = {
-    { "BOOL", "|b1" }, { "U8", "|u1" }, { "I8", "|i1" }, { "U16", "<u2" }, { "I16", "<i2" }, { "U32", "<u4" }, { "I32", "<i4" }, { "U64", "<u8" },
-    { "I64", "<i8" }, { "F16", "<f2" }, { "F32", "<f4" }, { "F64", "<f8" }, { "C64", "<c8" }, { "C128", "<c16" }
-};
-
 /* Version 1.0 of NumPy's format. */
 static int write_npy(job *j, const pick *p)
 {
     char text[128 + 24 * NPY_DIMENSIONS] = "\x93NUMPY\x01";
-    const char *type = NULL;
+    const char *type = numpy_type(&p->part);
     size_t i, n, end;
-    for (i = 0; i < sizeof numpy_types / sizeof *numpy_types; i++)
-        if (is_dtype(&p->part, numpy_types[i][0])) type = numpy_types[i][1];
-    if (!type && widening_of(&p->whole)) return fault_set(j->f, "NumPy has no type for %.*s: give --as f32, which is exact, or --raw", (int)p->whole.dtype.size, p->whole.dtype.at);
-    if (!type) return fault_set(j->f, "NumPy has no type for %.*s: give --raw", p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80, p->whole.dtype.at);
-    if (p->dimensions > NPY_DIMENSIONS) return fault_set(j->f, "NumPy has at most %d dimensions, the tensor %zu: give --raw", NPY_DIMENSIONS, p->dimensions);
+    if (!type)
+        return fault_set(j->f, "tensor %.200s is of %.*s, which NumPy does not have: %s", p->text, p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80,
+                         p->whole.dtype.at, widening_of(&p->whole) ? "give --as f32, too, which is exact, or --raw instead of --npy" : "give --raw instead of --npy");
+    if (p->dimensions > NPY_DIMENSIONS) return fault_set(j->f, "tensor %.200s has %zu dimensions, and NumPy at most %d: give --raw instead of --npy", p->text, p->dimensions, NPY_DIMENSIONS);
     n = 10 + (size_t)snprintf(text + 10, 100, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
     for (i = 0; i < p->dimensions; i++) n += (size_t)snprintf(text + n, 24, i ? ", %llu" : "%llu", (unsigned long long)(p->extents[i].end - p->extents[i].begin));
     n += (size_t)snprintf(text + n, 24, "%s), }", p->dimensions == 1 ? "," : "");

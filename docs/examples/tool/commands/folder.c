@@ -450,8 +450,7 @@ static int make_all(job *j)
 
 int command_folder(const options *o, codec *c, const char *path, fault *f)
 {
-    char text[1024];
-    size_t kept;
+    char text[1024], rest[600] = "";
     job j;
     int failed;
     memset(&j, 0, sizeof j);
@@ -462,8 +461,10 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
     if (!failed) {
         failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
-        kept = directory_close(&j.out);
-        if (failed && kept) (void)fault_add(f, "; what is done is kept beside it: the same command goes on from there");
+        if (failed && j.out.part && j.out.list)
+            (void)snprintf(rest, sizeof rest, "; what is done is kept in %.240s: the same command goes on from there; to have nothing left, remove that and %.220s",
+                           j.out.part, j.out.list);
+        if (directory_close(&j.out)) (void)fault_add(f, rest);
     }
     if (failed) (void)fail(&j, path);
     print_sum(o, j.files);

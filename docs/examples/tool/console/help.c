@@ -179,6 +179,8 @@ static const char adam_text[] =
     "are. Moments are known by the name of\n"
     "the tensor (exp_avg, adam_m, first_moment, moment1, mu where there is a nu, and\n"
     "their counterparts), else by that of the file; the longest of these words counts.\n"
+    "What belongs to moments that are quantized already (exp_avg.scale) stays exact, as\n"
+    "does what has another size than its weight or the other moment; -v says which.\n"
     "A v with negative elements is none: it stays exact, and its m with it, and that is\n"
     "said. (Files are looked through before. Of a pipe that cannot be done: there such\n"
     "a v is an error, when it comes.)\n"

@@ -10,7 +10,8 @@
 
 #define LOOK ((size_t)4096) /* first bytes that are looked at */
 
-#define FROM_TORCH "convert it in Python: safetensors.torch.save_file(torch.load(\"FILE\", weights_only=True), \"FILE.safetensors\")"
+#define FROM_TORCH "convert it in Python: d = torch.load(\"FILE\", weights_only=True), or the part of that which has the tensors by their names, as " \
+    "d[\"model\"]; safetensors.torch.save_file({k: v.contiguous().clone() for k, v in d.items() if torch.is_tensor(v)}, \"FILE.safetensors\")"
 #define DOWNLOAD "download the file itself, with a login or token where it takes one"
 
 enum kind {

@@ -157,10 +157,117 @@ adam_choice *adam_roles(const safetensors *model, const char *path)
     return choices;
 }
 
-void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices)
+/* ---- what has the name of a moment, and is none ---- */
+
+/* Quantized moments are several tensors: codes of a byte or less, and what they are multiplied with, or looked up in. */
+static const char *const parts_of_codes[] = { "absmax", "qmap", "quant_map", "codes", "zero_point" };
+static const char *const parts_beside[] = { "scale", "scales", "code", "zeros", "min", "max", "offset", "shift" };
+
+typedef struct surroundings {
+    const tensor **names;
+    size_t count;
+    text_slice *coded; /* the names of tensors of a byte an element or less, and what these lie in, sorted */
+    size_t coded_count;
+} surroundings;
+
+static int is_mark(char c) { return c == '.' || c == '/' || c == ':'; }
+
+/* Where the last component of a name begins; 0: it has one. */
+static size_t last_component(text_slice s)
+{
+    size_t at = s.size;
+    while (at && !is_mark(s.at[at - 1])) at--;
+    return at;
+}
+
+static int by_text(const void *a, const void *b) { return bitsnap_slice_compare(*(const text_slice *)a, *(const text_slice *)b); }
+
+static int look_around(surroundings *s, const safetensors *model)
 {
     size_t i;
+    s->count = model->count;
+    s->coded_count = 0;
+    s->names = bitsnap_tensors_by_name(model);
+    s->coded = (text_slice *)malloc((2 * model->count + 1) * sizeof *s->coded);
+    if (!s->names || !s->coded) return 1;
     for (i = 0; i < model->count; i++) {
+        const tensor *t = &model->tensors[i];
+        text_slice lies_in = t->name;
+        if (t->elements < 2 || (t->type && t->type->bits > 8)) continue;
+        lies_in.size = last_component(t->name);
+        lies_in.size -= lies_in.size > 0;
+        s->coded[s->coded_count++] = t->name;
+        if (lies_in.size) s->coded[s->coded_count++] = lies_in;
+    }
+    qsort(s->coded, s->coded_count, sizeof *s->coded, by_text);
+    return 0;
+}
+
+static int is_coded(const surroundings *s, text_slice name)
+{
+    return s->coded_count && bsearch(&name, s->coded, s->coded_count, sizeof *s->coded, by_text) != NULL;
+}
+
+/* Whether a component is a word of the list, perhaps with a number behind it. */
+static int is_part(const char *at, size_t size, const char *const *words, size_t count)
+{
+    while (size && (at[size - 1] == '_' || (at[size - 1] >= '0' && at[size - 1] <= '9'))) size--;
+    while (count--)
+        if (strlen(words[count]) == size && !memcmp(words[count], at, size)) return 1;
+    return 0;
+}
+
+/* Whether it belongs to a quantized moment; `end`: the byte behind the pattern, 0 where that is in the file's name. */
+static int is_part_of_codes(const surroundings *s, text_slice name, size_t end)
+{
+    const size_t last = last_component(name);
+    text_slice lies_in = name;
+    if (is_coded(s, name)) return 1;
+    if (!last || last <= end) return 0;
+    lies_in.size = last - 1;
+    if (is_coded(s, lies_in) || is_part(name.at + last, name.size - last, parts_of_codes, sizeof parts_of_codes / sizeof *parts_of_codes)) return 1;
+    while (end && end < last && (name.at[end] == '_' || (name.at[end] >= '0' && name.at[end] <= '9'))) end++; /* exp_avg_0 */
+    return end + 1 == last && is_part(name.at + last, name.size - last, parts_beside, sizeof parts_beside / sizeof *parts_beside);
+}
+
+/* Whether a tensor of this name is there, and has another number of elements. */
+static int is_other_size(const surroundings *s, const tensor *t, const char *name, size_t size)
+{
+    text_slice wanted;
+    const tensor *x;
+    wanted.at = name;
+    wanted.size = size;
+    x = name && size ? bitsnap_tensor_find(s->names, s->count, wanted) : NULL;
+    return x && x != t && bitsnap_tensor_has_octaves(x) && x->elements != t->elements;
+}
+
+/* The weight may be called as the moment is without the word for it, or as what stands before or behind that word. */
+static const char *why_none(const surroundings *s, const tensor *t, const adam_choice *c)
+{
+    size_t at = 0, size, end = 0;
+    const pattern *p = c->by_file ? NULL : find_pattern(t->name, 1, &at);
+    const char *why = NULL;
+    char *made;
+    if (p) end = at + strlen(p->name);
+    if (is_part_of_codes(s, t->name, end)) return "it belongs to a moment that is quantized already";
+    if (!p) return NULL;
+    made = adam_name_with(t->name, p->counterpart, &size);
+    if (is_other_size(s, t, made, size)) why = "the other moment has another shape";
+    free(made);
+    made = adam_name_with(t->name, NULL, &size);
+    if (is_other_size(s, t, made, size) || is_other_size(s, t, t->name.at, at - (at > 0)) ||
+        (end < t->name.size && is_other_size(s, t, t->name.at + end + 1, t->name.size - end - 1)))
+        why = "its weight has another shape";
+    free(made);
+    return why;
+}
+
+int adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices)
+{
+    surroundings s;
+    const int failed = look_around(&s, model);
+    size_t i;
+    for (i = 0; !failed && i < model->count; i++) {
         const tensor *t = &model->tensors[i];
         adam_choice *c = &choices[i];
         const unsigned cells = c->role == ADAM_M ? p->m_cells : p->v_cells;
@@ -168,10 +275,14 @@ void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *ch
         else if (!c->role) c->why = "no moment of Adam by its name";
         else if (!bitsnap_tensor_has_octaves(t)) c->why = "its elements are not F16, BF16, F32 or F64";
         else if (t->elements < p->least) c->why = "fewer elements than --adam-min";
+        else if ((c->why = why_none(&s, t, c)) != NULL) continue;
         else if (p->clusters) c->clusters = p->clusters;
         else if (!cells) c->why = "so the policy says";
         else c->cells = cells;
     }
+    free((void *)s.names);
+    free(s.coded);
+    return failed;
 }
 
 /* Numbers below 0 are the patterns behind that of -0, up to that of the negative infinity. */

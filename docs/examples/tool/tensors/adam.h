@@ -36,8 +36,9 @@ typedef struct adam_choice {
 /* The roles of all tensors, by their names, then by the file's: in memory that the caller frees; null: no memory. */
 adam_choice *adam_roles(const safetensors *model, const char *path);
 
-/* The cells that the policy, if its name is not null, has for them. */
-void adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices);
+/* The cells that the policy, if its name is not null, has for them. None has a tensor that belongs to a quantized moment, as its scales
+ * do, or has another size than its weight or the other moment, where these are in the file. Returns 0, or 1: no memory. */
+int adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices);
 
 /* Whether a negative number is among little-endian elements of a dtype that has octaves. No second moment has one. */
 int adam_has_negative(bitsnap_dtype dtype, const uint8_t *elements, size_t bytes);
