@@ -13,7 +13,7 @@ HDF5_PLUGIN_PATH=$t; export HDF5_PLUGIN_PATH
 readme=$PWD/docs/examples/hdf5/README.md
 cd "$t" || exit 1
 cat >test.py <<'PY'
-import random, re, sys
+import random, re, struct, sys
 import h5py, numpy
 
 rng = numpy.random.default_rng(1)
@@ -51,6 +51,28 @@ if sys.argv[1] == "write":
             ok(False, f"options {options} are refused")
         except (ValueError, OSError):
             ok(True, f"options {options} are refused")
+    # what the file says of its chunks: too much is refused; and another size than the frame has
+    try:
+        h5py.File("no.h5", "w").create_dataset("x", shape=(1 << 29,), dtype="f4", chunks=((1 << 28) + 1,), compression=411)
+        ok(False, "a chunk of more than 1 GiB is refused")
+    except (ValueError, OSError):
+        ok(True, "a chunk of more than 1 GiB is refused")
+    for size in (400, 4004, 1 << 31, 1 << 33):
+        with h5py.File("lies.h5", "w") as f:
+            how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            how.set_chunk((1000,))
+            how.set_filter(411, h5py.h5z.FLAG_MANDATORY, (0, 0))
+            h5py.h5d.create(f.id, b"x", h5py.h5t.NATIVE_FLOAT, h5py.h5s.create_simple((1000,)), how).write(h5py.h5s.ALL, h5py.h5s.ALL, numpy.ones(1000, "f4"))
+        lies = open("lies.h5", "rb").read()
+        was, now = struct.pack("<4I", 0, 10, 4000, 0), struct.pack("<2IQ", 0, 10, size)
+        open("lies.h5", "wb").write(lies.replace(was, now))
+        try:
+            with h5py.File("lies.h5") as f:
+                f["x"][()]
+            refused = False
+        except OSError:
+            refused = True
+        ok(lies.count(was) == 1 and refused, f"client data of {size} bytes, but a frame of 4000")
     exec(compile(re.search(r"```python\n(.*?)```", open(sys.argv[2]).read(), re.S).group(1), "README", "exec"))
     ok(True, "its README")
 elif sys.argv[1] == "same":

@@ -22,7 +22,13 @@
 #define BITSNAP_HDF5_FILTER 411
 #endif
 
-enum { LEVEL, DTYPE, CHUNK_LOW, CHUNK_HIGH, VALUES }; /* chunk: its bytes, which bound what a frame may decode to */
+/* Bytes of the largest chunk that is written or read. HDF5 does not tell a filter how large a chunk is: the values below do, which a file
+ * can make up, as it can a chunk of 64 bytes that stands for 4 GiB. */
+#ifndef BITSNAP_HDF5_CHUNK_MOST
+#define BITSNAP_HDF5_CHUNK_MOST (UINT32_C(1) << 30)
+#endif
+
+enum { LEVEL, DTYPE, CHUNK_LOW, CHUNK_HIGH, VALUES }; /* chunk: its bytes, which a frame has to decode to */
 
 static bitsnap_dtype dtype_of(hid_t type)
 {
@@ -55,6 +61,7 @@ static herr_t set_local(hid_t properties, hid_t type, hid_t space)
     if (values[LEVEL] > BITSNAP_BEST || (values[DTYPE] && !bitsnap_width((bitsnap_dtype)values[DTYPE]))) return -1;
     if (!values[DTYPE]) values[DTYPE] = dtype_of(type);
     for (i = 0; i < rank; i++) bytes *= chunk[i];
+    if (bytes > BITSNAP_HDF5_CHUNK_MOST) return -1;
     if (bytes % bitsnap_width((bitsnap_dtype)values[DTYPE])) return -1;
     values[CHUNK_LOW] = (unsigned)(bytes & 0xFFFFFFFF);
     values[CHUNK_HIGH] = (unsigned)(bytes >> 32);
@@ -71,7 +78,7 @@ static void *encode(const void *from, size_t bytes, const unsigned *values, int 
     size_t capacity;
     memset(&b, 0, sizeof b);
     b.level = (int)values[LEVEL];
-    if (!width || bytes % width) return NULL;
+    if (!width || bytes % width || bytes != (values[CHUNK_LOW] | (uint64_t)values[CHUNK_HIGH] << 32)) return NULL;
     b.workspace_size = bitsnap_workspace_size(&b, bytes / width, dtype);
     b.workspace = H5allocate_memory(b.workspace_size, 0);
     capacity = smaller ? bytes : bitsnap_bound(&b, bytes / width, dtype);
@@ -91,7 +98,7 @@ static void *decode(const void *from, size_t bytes, const unsigned *values, size
     bitsnap_info info;
     void *to = NULL;
     memset(&b, 0, sizeof b);
-    if (bitsnap_read_info(&info, from, bytes) || info.elements_size != chunk || chunk > SIZE_MAX) return NULL;
+    if (chunk > BITSNAP_HDF5_CHUNK_MOST || bitsnap_read_info(&info, from, bytes) || info.elements_size != chunk || info.dtype != values[DTYPE]) return NULL;
     b.workspace_size = info.workspace_size;
     b.workspace = H5allocate_memory(b.workspace_size, 0);
     if (b.workspace) to = H5allocate_memory((size_t)chunk, 0);
