@@ -26,6 +26,10 @@ run() { # package, compiler, sanitizers, options...
         if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - sanitize: $compiler, $sanitizers, $name"
         else echo "not ok - sanitize: $compiler, $sanitizers, $name"; grep -v '^ok' "$t/out" | head -n 20; fi
     done
+    [ -z "$MEMORY" ] || return # the tool's workspace is not cleared
+    command -v python3 >/dev/null || { echo 'skip - sanitize: the tool on hostile files needs python3'; return; }
+    if compile "$@" -O0 docs/examples/tool/main.c docs/examples/tool/*/*.c "$t/codec.o" -o "$t/tool" -lpthread; then python3 tests/hostile_files.py "$t/tool"
+    else echo "not ok - sanitize: the tool does not compile ($compiler, $sanitizers)"; fi
 }
 if [ -z "$MEMORY" ]; then
     run 'gcc (its libasan and libubsan)' gcc address,undefined -Og -DBITSNAP_NO_AVX512 # -Og: half the time of -O1
