@@ -2422,7 +2422,7 @@ static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted
     return status;
 }
 
-/* The tensor whose name stands at byte `place` of the text, and the byte behind it. */
+/* The tensor whose name begins at byte `place` of the text, and the byte after it. */
 static bitsnap_status bsf_get_tensor(bitsnap_file *f, uint64_t place, bitsnap_tensor *t, uint64_t *behind)
 {
     bsf_reader *r = f->reader;

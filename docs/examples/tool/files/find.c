@@ -13,8 +13,8 @@
 
 enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
 
-/* What has been found while the bases of one delta are looked for. Several deltas may stand on a file, and one may name it 255 times:
- * its header is read once, and it is opened once. */
+/* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 255 times: its
+ * header is read once, and it is opened once. */
 typedef struct known_file {
     file_stamp stamp;
     int good;            /* it has a header */
@@ -62,7 +62,7 @@ int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *
     return failed ? fault_in(f, path) : 0;
 }
 
-/* Where it stands among those that are known, or would. */
+/* Its index among the known files, or the one that it would get. */
 static size_t place_of_known(const struct known_files *k, const file_stamp *stamp)
 {
     size_t low = 0, high = k->count;
@@ -154,7 +154,7 @@ static int open_beside(base *b, codec *c, const char *path, const char *beside, 
     c->depth++;
     failed = base_open(b, c, &name, 1, limit, f);
     c->depth--;
-    is = failed ? NULL : know(c, beside, stamp, f); /* once more: others have been found meanwhile */
+    is = failed ? NULL : know(c, beside, stamp, f); /* again: opening it may have added others */
     if (!is) return 1;
     is->opened = *b;
     is->opened.shared = 1;

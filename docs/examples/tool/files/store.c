@@ -116,7 +116,7 @@ static int lock(store *s, store_use how, fault *f)
     if (!flock(s->lock, (changes ? LOCK_EX : LOCK_SH) | LOCK_NB)) return 0;
     if (errno != EWOULDBLOCK) return changes ? fault_errno(f, "cannot be locked") : 0;
     line_of(s, text);
-    if (changes && !flock(s->lock, LOCK_SH | LOCK_NB)) text[0] = 0; /* of a run that was killed: nobody changes it now */
+    if (changes && !flock(s->lock, LOCK_SH | LOCK_NB)) text[0] = 0; /* the line is of a run that was killed: only readers hold the lock now */
     return fault_set(f, "is in use by %s; try again when that has ended", *text ? text : "a run that reads it");
 }
 
@@ -217,7 +217,7 @@ int store_open(store *s, const char *path, store_use how, const char *command, c
     if (how < STORE_CHANGE) return 0;
     s->begun = !there;
     s->changes = 1;
-    memset(&none, 0, sizeof none); /* what is written here is written again */
+    memset(&none, 0, sizeof none); /* the manifest is written twice by this run */
     failed = store_sweep(s, f) || take(s, command, f) || (s->begun && write_manifest(s, &none, f));
     used_free(&none);
     return failed;
@@ -379,7 +379,7 @@ int store_note(const store *s, const char *const *names, size_t count, fault *f)
     return failed || fsync(s->lock) ? fault_errno(f, "the lock of the store cannot be written") : 0;
 }
 
-/* Notes what the manifest on the disk has, and that in memory has not. */
+/* Notes the objects of the manifest on disk that the one in memory no longer has. */
 static int note_gone(const store *s, fault *f)
 {
     char (*names)[OBJECT_NAME] = names_of(&s->m, f), name[OBJECT_NAME];

@@ -54,14 +54,14 @@ uint64_t store_id(const input *in);
 /* Before files get these names in `objects`: they are removed if the run ends before a manifest names them. */
 int store_note(const store *s, const char *const *names, size_t count, fault *f);
 
-/* The manifest becomes that of the store; then what was noted and it does not name is removed. store_sweep does only that. */
+/* Replaces the manifest of the store, then removes each noted object that it does not name. store_sweep does only the latter. */
 int store_save(store *s, used_files *u, fault *f);
 int store_sweep(const store *s, fault *f);
 
-/* After a failure: what has been noted since is removed. */
+/* After a failure: removes the objects that were noted since. */
 void store_undo(store *s);
 
-/* How many files in `objects` are none of the manifest's, and the name of one. */
+/* Counts the files in `objects` that the manifest does not name, and gives the name of one. */
 int store_strays(const store *s, char first[256], size_t *count, fault *f);
 
 #endif

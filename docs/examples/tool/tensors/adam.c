@@ -157,7 +157,7 @@ adam_choice *adam_roles(const safetensors *model, const char *path)
     return choices;
 }
 
-/* ---- what has the name of a moment, and is none ---- */
+/* ---- tensors with the name of a moment that are no moments ---- */
 
 /* Quantized moments are several tensors: codes of a byte or less, and what they are multiplied with, or looked up in. */
 static const char *const parts_of_codes[] = { "absmax", "qmap", "quant_map", "codes", "zero_point" };
@@ -208,7 +208,7 @@ static int is_coded(const surroundings *s, text_slice name)
     return s->coded_count && bsearch(&name, s->coded, s->coded_count, sizeof *s->coded, by_text) != NULL;
 }
 
-/* Whether a component is a word of the list, perhaps with a number behind it. */
+/* Whether a component is a word of the list, perhaps followed by a number. */
 static int is_part(const char *at, size_t size, const char *const *words, size_t count)
 {
     while (size && (at[size - 1] == '_' || (at[size - 1] >= '0' && at[size - 1] <= '9'))) size--;
@@ -217,7 +217,7 @@ static int is_part(const char *at, size_t size, const char *const *words, size_t
     return 0;
 }
 
-/* Whether it belongs to a quantized moment; `end`: the byte behind the pattern, 0 where that is in the file's name. */
+/* Whether it belongs to a quantized moment; `end`: the byte after the pattern, 0 where that is in the file's name. */
 static int is_part_of_codes(const surroundings *s, text_slice name, size_t end)
 {
     const size_t last = last_component(name);
@@ -241,7 +241,7 @@ static int is_other_size(const surroundings *s, const tensor *t, const char *nam
     return x && x != t && bitsnap_tensor_has_octaves(x) && x->elements != t->elements;
 }
 
-/* The weight may be called as the moment is without the word for it, or as what stands before or behind that word. */
+/* The name of the weight may be that of the moment without the word for it, or the part before or after that word. */
 static const char *why_none(const surroundings *s, const tensor *t, const adam_choice *c)
 {
     size_t at = 0, size, end = 0;
