@@ -89,8 +89,6 @@ class _Unpacker(io.RawIOBase):
             if self._ended:
                 return 0
             size = int.from_bytes(self._exactly(4), "little")
-            if size > 2 * BitsnapTransform.PIECE:
-                raise ValueError(f"a frame of {size} bytes, which is more than a piece has")
             if not size:
                 self._ended = True
                 return 0

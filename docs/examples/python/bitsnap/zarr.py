@@ -11,6 +11,7 @@ from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
 from zarr.core.common import parse_named_configuration
 
 from . import compress, decompress_into, info
+from ._arrays import flat
 from .files import _width
 from .numcodecs import check_options, coded_as
 
@@ -67,7 +68,7 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
             raise ValueError(f"a frame of {found['count']} elements of {found['dtype']} in a chunk of shape {chunk_spec.shape} and {array.dtype}")
         row = int(numpy.prod(chunk_spec.shape[1:], dtype=numpy.int64)) * size // width
         if rows and row:
-            decompress_into(frame, array, first=first * row, count=rows * row)
+            decompress_into(frame, flat(array), first=first * row, count=rows * row)
         return chunk_spec.prototype.nd_buffer.from_numpy_array(array)
 
     async def _encode_single(self, chunk_array, chunk_spec):
