@@ -80,7 +80,7 @@ say 'compresses, restores and compares what training wrote. It takes about a min
 say ''
 start=$(date +%s)
 train Training 0 --out "$out" --save $first,$later,$last --log "$work/exact.csv"
-say 'Trained: %s weights, %d steps in %d s, loss %.2f, then %.2f nats a byte.' "$weights" $last $(($(date +%s) - start)) \
+say 'Trained %s weights for %d steps (%d s): loss %.2f -> %.2f nats per byte.' "$weights" $last $(($(date +%s) - start)) \
     "$(loss "$work/exact.csv" 1 2)" "$(loss "$work/exact.csv" $last 2)"
 
 # How small, and whether it comes back: all files of all checkpoints, byte for byte with the header text, and tensor by tensor
@@ -172,11 +172,11 @@ kernels=$("$tool" --version | sed 's/.*kernels: \(.*\))/\1/; s/avx/AVX/; s/AVX51
 row() { say '%-30s %6s %7s  %s' "$1" "$(megabytes "$2")" "$(percent "$2" "$raw") %" "$3"; } # name, bytes, the rest of the line
 speeds() { awk "BEGIN { printf \"%5.2f %7.0f %% %6.2f %7.0f %%\", $1, 100 * $1 / $memcpy, $2, 100 * $2 / $memcpy }"; } # GB/s in, out
 say ''
-say 'A checkpoint is 4 files, 14 bytes a weight: weights in BF16, their master copy'
-say 'in F32, and the two moments of Adam in F32.'
+say 'A checkpoint is 4 files, 14 bytes per weight: BF16 weights, their master copy in'
+say 'F32, and both Adam moments in F32.'
 say ''
 say '%-30s %14s %16s %16s' '' size compress decompress
-say '%-30s %6s %7s %6s %9s %6s %9s' "checkpoint of step $first" MB 'of raw' GB/s 'of memcpy' GB/s 'of memcpy'
+say '%-30s %6s %7s %6s %9s %6s %9s' "checkpoint of step $first" MB '% raw' GB/s '% memcpy' GB/s '% memcpy'
 row 'raw, copied by memcpy' "$raw" "$(speeds "$memcpy" "$memcpy")"
 if command -v zstd >/dev/null; then
     for level in 1 3; do
@@ -192,24 +192,24 @@ else
     say '(zstd is not installed, so it is not shown.)'
 fi
 row bitsnap "$exact" "$(speeds "$in" "$back")"
-row '  BF16 against its master' "$paired" 'exact: BF16 is the F32, rounded'
-row '  also moments within 1 %' "$small" 'weights exact; see Lossy'
+row '  BF16 against its master' "$paired" 'exact: the master, rounded, is BF16'
+row '  and moments within 1 %' "$small" 'weights exact (see Lossy)'
 say 'Speeds: one thread, %s kernels, %d MB in memory (these files, repeated).' "$kernels" $((begin / 1000000))
 say ''
 say 'Exact   %d files of %d checkpoints came back byte for byte.' $files $checkpoints
-say 'Lossy   %d more steps from moments within 1 %%: loss %s nats a byte on unseen' $((last - first)) "$(loss "$work/lossy.csv" $last 5)"
-say '        text. From exact moments: %s.' "$(loss "$work/exact.csv" $last 5)"
-say 'Delta   %s MB turned live weights of step %d (BF16, %s MB) into those of' "$(megabytes "$delta")" $first "$(megabytes "$model")"
-say '        step %d, byte for byte (bitsnap apply).' $later
+say 'Lossy   After %d more steps from moments within 1 %% the loss on unseen text is' $((last - first))
+say '        %s nats per byte; from exact moments it is %s.' "$(loss "$work/lossy.csv" $last 5)" "$(loss "$work/exact.csv" $last 5)"
+say 'Delta   A delta of %s MB updated a live file of %s MB (BF16 weights) from' "$(megabytes "$delta")" "$(megabytes "$model")"
+say '        step %d to step %d, byte for byte (bitsnap apply).' $first $later
 if [ -n "$no_engine" ]; then
     say 'Crash   Not shown: %s.' "$no_engine"
 else
     say 'Crash   The trainer was killed (SIGKILL) at step %d and started again. It' $killed
     # shellcheck disable=SC2086
     say '        continued from shared memory at step %d, after %.0f ms. At step %d its' $resumed $last
-    say '        files are those of the run that was not killed, byte for byte.'
+    say '        files match those of the uninterrupted run, byte for byte.'
 fi
-say 'Everything was compared. Nothing differs.'
+say 'All comparisons passed.'
 say ''
 say 'Look further: README.md, docs/TOOL.md, docs/examples/engine/README.md (Crash),'
 say '  %s info %s' "$tool" "$at-model.safetensors.bsnap"
