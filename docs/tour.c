@@ -25,7 +25,7 @@ static jmp_buf refusal;
 /* Rejects the frame unless a condition is met. Every error takes this way out. */
 static void must(int met, const char *condition) { if (!met) why = condition, longjmp(refusal, 1); }
 
-/* Gets n bytes of memory. Setting `used` back frees them. A list takes at most 49 bytes for each of its symbols. */
+/* Gets n bytes of memory. Setting `used` back frees them. A list takes at most 54 bytes for each of its symbols. */
 static uint8_t *get(size_t n) { must(n <= room - used, "no memory"); return memory + (used += n) - n; }
 
 /* ---- 2. Notation ---- */
