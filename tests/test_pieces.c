@@ -216,7 +216,10 @@ static void workspaces(void)
         c.workspace = g.p;
         c.workspace_size = needed - 1;
         CHECK(bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_F32) == BITSNAP_E_WORKSPACE);
-        if (workers == 1) CHECK(bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_WORKSPACE);
+        c.workspace_size = 0;
+        CHECK(bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_WORKSPACE && c.error.needed <= needed);
+        c.workspace_size = (size_t)c.error.needed - 1;
+        CHECK(bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_WORKSPACE);
         c.workspace_size = needed;
         CHECK(!bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_F32) && again == size && !memcmp(frame, other, size));
         CHECK(!bitsnap_decode(&c, back, n, BITSNAP_F32, frame, size) && !memcmp(back, result, 4 * n));

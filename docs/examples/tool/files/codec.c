@@ -61,8 +61,8 @@ size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, in
     b.block_log2 = block_log2 ? block_log2 : delta ? 19 : 16;
     if (delta && b.block_log2 < 16) b.block_log2 = 16;
     b.base.data = delta ? c : NULL;
-    b.base.dtype = BITSNAP_I8;
-    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_I8); /* of any number of elements */
+    b.base.dtype = BITSNAP_F64;
+    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64); /* enough for any dtype and number of elements */
 }
 
 int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
