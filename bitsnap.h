@@ -1946,51 +1946,69 @@ static uint64_t bsn_series_end(const bsn_pieces *h)
  * shift. Compressing runs the stages backwards with the same masks. */
 
 #define BSN_BIT(m, i) (((m) >> (i)) & 1u)
-#define BSN_RANK1(m) BSN_BIT(m, 0)
-#define BSN_RANK2(m) (BSN_RANK1(m) + BSN_BIT(m, 1))
-#define BSN_RANK3(m) (BSN_RANK2(m) + BSN_BIT(m, 2))
-#define BSN_RANK4(m) (BSN_RANK3(m) + BSN_BIT(m, 3))
-#define BSN_RANK5(m) (BSN_RANK4(m) + BSN_BIT(m, 4))
-#define BSN_RANK6(m) (BSN_RANK5(m) + BSN_BIT(m, 5))
-#define BSN_RANK7(m) (BSN_RANK6(m) + BSN_BIT(m, 6))
-/* FF at the byte where element i of mask m lands in the stage of s places, after the stages `done`; at the byte it comes from
- * if `by` is 0 */
-#define BSN_MOVE(m, i, s, done, by)                                                                   \
-    (((uint64_t)(0u - (BSN_BIT(m, i) & ((i##u - BSN_RANK##i(m)) / s##u))) & 0xFFu)                     \
-     << (((BSN_RANK##i(m) + ((i##u - BSN_RANK##i(m)) & done##u) + by) * 8u) & 63u))
-#define BSN_MOVE4(m, by)                                                                              \
-    BSN_MOVE(m, 4, 4, 0, by) | BSN_MOVE(m, 5, 4, 0, by) | BSN_MOVE(m, 6, 4, 0, by) | BSN_MOVE(m, 7, 4, 0, by)
-#define BSN_MOVE2(m, by)                                                                              \
-    BSN_MOVE(m, 2, 2, 4, by) | BSN_MOVE(m, 3, 2, 4, by) | BSN_MOVE(m, 4, 2, 4, by) |                  \
-        BSN_MOVE(m, 5, 2, 4, by) | BSN_MOVE(m, 6, 2, 4, by) | BSN_MOVE(m, 7, 2, 4, by)
-#define BSN_MOVE1(m, by)                                                                              \
-    BSN_MOVE(m, 1, 1, 6, by) | BSN_MOVE(m, 2, 1, 6, by) | BSN_MOVE(m, 3, 1, 6, by) |                  \
-        BSN_MOVE(m, 4, 1, 6, by) | BSN_MOVE(m, 5, 1, 6, by) | BSN_MOVE(m, 6, 1, 6, by) | BSN_MOVE(m, 7, 1, 6, by)
-#define BSN_UP4(m) BSN_MOVE4(m, 4u),
-#define BSN_UP2(m) BSN_MOVE2(m, 2u),
-#define BSN_UP1(m) BSN_MOVE1(m, 1u),
-#define BSN_DOWN4(m) BSN_MOVE4(m, 0u),
-#define BSN_DOWN2(m) BSN_MOVE2(m, 0u),
-#define BSN_DOWN1(m) BSN_MOVE1(m, 0u),
-/* FF for each bit of m */
-#define BSN_SPREAD1(m, i) ((uint64_t)(BSN_BIT(m, i) * 0xFFu) << (8 * i))
-#define BSN_SPREAD(m)                                                                                 \
-    BSN_SPREAD1(m, 0) | BSN_SPREAD1(m, 1) | BSN_SPREAD1(m, 2) | BSN_SPREAD1(m, 3) |                   \
-        BSN_SPREAD1(m, 4) | BSN_SPREAD1(m, 5) | BSN_SPREAD1(m, 6) | BSN_SPREAD1(m, 7),
-#define BSN_RANK8(m) (uint8_t)(BSN_RANK7(m) + BSN_BIT(m, 7)),
 #define BSN_4(F, m) F((m)) F((m) + 1u) F((m) + 2u) F((m) + 3u)
 #define BSN_16(F, m) BSN_4(F, m) BSN_4(F, m + 4u) BSN_4(F, m + 8u) BSN_4(F, m + 12u)
 #define BSN_64(F, m) BSN_16(F, m) BSN_16(F, m + 16u) BSN_16(F, m + 32u) BSN_16(F, m + 48u)
 #define BSN_256(F) BSN_64(F, 0u) BSN_64(F, 64u) BSN_64(F, 128u) BSN_64(F, 192u)
+#define BSN_R(F, a0, a1, a2, a3, a4, a5, a6, a7, b0, b1, b2, b3, b4, b5, b6, b7, c0, c1, c2, c3, c4, c5, c6, c7, \
+              d0, d1, d2, d3, d4, d5, d6, d7)                                                                \
+    F(0x##a0) F(0x##a1) F(0x##a2) F(0x##a3) F(0x##a4) F(0x##a5) F(0x##a6) F(0x##a7) F(0x##b0) F(0x##b1)      \
+    F(0x##b2) F(0x##b3) F(0x##b4) F(0x##b5) F(0x##b6) F(0x##b7) F(0x##c0) F(0x##c1) F(0x##c2) F(0x##c3)      \
+    F(0x##c4) F(0x##c5) F(0x##c6) F(0x##c7) F(0x##d0) F(0x##d1) F(0x##d2) F(0x##d3) F(0x##d4) F(0x##d5)      \
+    F(0x##d6) F(0x##d7)
 
-static const uint64_t bsn_up4[256] = { BSN_256(BSN_UP4) };
-static const uint64_t bsn_up2[256] = { BSN_256(BSN_UP2) };
-static const uint64_t bsn_up1[256] = { BSN_256(BSN_UP1) };
-static const uint64_t bsn_down4[256] = { BSN_256(BSN_DOWN4) }; /* the same, shifted: it is the shorter way for compressing */
-static const uint64_t bsn_down2[256] = { BSN_256(BSN_DOWN2) };
-static const uint64_t bsn_down1[256] = { BSN_256(BSN_DOWN1) };
+/* FF at byte i for each bit i of m. The product has bits 0 to 6 where they belong; bit 7 would meet copies of the others. */
+#define BSN_SPREAD(m) ((((m) & 127u) * UINT64_C(0x2040810204081) & BSN_ONES) | (uint64_t)((m) >> 7) << 56) * 255u,
+#define BSN_SPREAD_DOWN4(m) BSN_SPREAD((m) >> 4)
+#define BSN_SPREAD_DOWN2(m) BSN_SPREAD((m) >> 2)
+#define BSN_SPREAD_DOWN1(m) BSN_SPREAD((m) >> 1)
+
+/* Bytes that elements reach in the stage of s places, for each mask m: bit i is byte i. An element at the set bit i has
+ * d = i - rank(i) places to go. The stages before have brought it to byte rank(i) + (d & -2s). If d & s is not 0, this stage moves
+ * it s bytes up. These are numbers because macros that compute them would expand to 5.8 MB of source, which costs 0.7 s of every
+ * build. test_bitmask recomputes all eight tables. */
+#define BSN_MOVES4(F)                                                                                        \
+    BSN_R(F,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00,10,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00) \
+    BSN_R(F,10,20,20,00,20,00,00,00,20,00,00,00,00,00,00,00,30,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00) \
+    BSN_R(F,10,20,20,40,20,40,40,00,20,40,40,00,40,00,00,00,30,40,40,00,40,00,00,00,40,00,00,00,00,00,00,00) \
+    BSN_R(F,30,60,60,00,60,00,00,00,60,00,00,00,00,00,00,00,70,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00) \
+    BSN_R(F,10,20,20,40,20,40,40,80,20,40,40,80,40,80,80,00,30,40,40,80,40,80,80,00,40,80,80,00,80,00,00,00) \
+    BSN_R(F,30,60,60,80,60,80,80,00,60,80,80,00,80,00,00,00,70,80,80,00,80,00,00,00,80,00,00,00,00,00,00,00) \
+    BSN_R(F,30,60,60,C0,60,C0,C0,00,60,C0,C0,00,C0,00,00,00,70,C0,C0,00,C0,00,00,00,C0,00,00,00,00,00,00,00) \
+    BSN_R(F,70,E0,E0,00,E0,00,00,00,E0,00,00,00,00,00,00,00,F0,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00)
+#define BSN_MOVES2(F)                                                                                        \
+    BSN_R(F,00,00,00,00,04,00,00,00,04,08,08,00,0C,00,00,00,00,08,08,10,0C,10,10,00,0C,18,18,00,1C,00,00,00) \
+    BSN_R(F,00,00,00,10,04,10,10,20,04,18,18,20,1C,20,20,00,00,18,18,30,1C,30,30,00,1C,38,38,00,3C,00,00,00) \
+    BSN_R(F,40,00,00,00,04,00,00,20,04,08,08,20,0C,20,20,40,00,08,08,30,0C,30,30,40,0C,38,38,40,3C,40,40,00) \
+    BSN_R(F,00,00,00,30,04,30,30,60,04,38,38,60,3C,60,60,00,00,38,38,70,3C,70,70,00,3C,78,78,00,7C,00,00,00) \
+    BSN_R(F,40,80,80,00,84,00,00,00,84,08,08,00,0C,00,00,40,80,08,08,10,0C,10,10,40,0C,18,18,40,1C,40,40,80) \
+    BSN_R(F,80,00,00,10,04,10,10,60,04,18,18,60,1C,60,60,80,00,18,18,70,1C,70,70,80,1C,78,78,80,7C,80,80,00) \
+    BSN_R(F,C0,00,00,00,04,00,00,60,04,08,08,60,0C,60,60,C0,00,08,08,70,0C,70,70,C0,0C,78,78,C0,7C,C0,C0,00) \
+    BSN_R(F,00,00,00,70,04,70,70,E0,04,78,78,E0,7C,E0,E0,00,00,78,78,F0,7C,F0,F0,00,7C,F8,F8,00,FC,00,00,00)
+#define BSN_MOVES1(F)                                                                                        \
+    BSN_R(F,00,00,02,00,00,04,06,00,08,00,02,08,00,0C,0E,00,00,10,12,00,10,04,06,10,18,00,02,18,00,1C,1E,00) \
+    BSN_R(F,20,00,02,20,00,24,26,00,08,20,22,08,20,0C,0E,20,00,30,32,00,30,04,06,30,38,00,02,38,00,3C,3E,00) \
+    BSN_R(F,00,40,42,00,40,04,06,40,48,00,02,48,00,4C,4E,00,40,10,12,40,10,44,46,10,18,40,42,18,40,1C,1E,40) \
+    BSN_R(F,60,00,02,60,00,64,66,00,08,60,62,08,60,0C,0E,60,00,70,72,00,70,04,06,70,78,00,02,78,00,7C,7E,00) \
+    BSN_R(F,80,00,02,80,00,84,86,00,08,80,82,08,80,0C,0E,80,00,90,92,00,90,04,06,90,98,00,02,98,00,9C,9E,00) \
+    BSN_R(F,20,80,82,20,80,24,26,80,88,20,22,88,20,8C,8E,20,80,30,32,80,30,84,86,30,38,80,82,38,80,3C,3E,80) \
+    BSN_R(F,00,C0,C2,00,C0,04,06,C0,C8,00,02,C8,00,CC,CE,00,C0,10,12,C0,10,C4,C6,10,18,C0,C2,18,C0,1C,1E,C0) \
+    BSN_R(F,E0,00,02,E0,00,E4,E6,00,08,E0,E2,08,E0,0C,0E,E0,00,F0,F2,00,F0,04,06,F0,F8,00,02,F8,00,FC,FE,00)
+
+static const uint64_t bsn_up4[256] = { BSN_MOVES4(BSN_SPREAD) };
+static const uint64_t bsn_up2[256] = { BSN_MOVES2(BSN_SPREAD) };
+static const uint64_t bsn_up1[256] = { BSN_MOVES1(BSN_SPREAD) };
+static const uint64_t bsn_down4[256] = { BSN_MOVES4(BSN_SPREAD_DOWN4) }; /* the bytes left, to compress by fewer operations */
+static const uint64_t bsn_down2[256] = { BSN_MOVES2(BSN_SPREAD_DOWN2) };
+static const uint64_t bsn_down1[256] = { BSN_MOVES1(BSN_SPREAD_DOWN1) };
 static const uint64_t bsn_spread[256] = { BSN_256(BSN_SPREAD) };
-static const uint8_t bsn_ones_in[256] = { BSN_256(BSN_RANK8) };
+static const uint8_t bsn_ones_in[256] = { /* the number of bits set in m */
+    0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,
+    3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,
+    3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,
+    4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,
+    3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8
+};
 
 /* the low bytes of x, in order, to the places whose bit is set; 0 elsewhere */
 BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)

@@ -207,8 +207,12 @@ BSN_FUNCTION void bsn_windowed_end(uint32_t h[256], const uint32_t t[BSN_WINDOWE
     for (; i < BSN_WINDOWED; i++) h[i - 256] += t[i];
 }
 
+/* The number of bits set in m below bit i, which is at most 7: a constant, as bsn_ones_in is not. */
+#define BSN_RANK(m, i) \
+    (unsigned)((((m) & ((1u << i) - 1u)) * UINT64_C(0x2040810204081) & BSN_ONES) * BSN_ONES >> 56)
+
 /* Places of the bits that are set, in order: a shuffle that moves these to the front. */
-#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK##i(m) & 63u)
+#define BSN_PICK(m, i) (uint64_t)(BSN_BIT(m, i) * i##u) << (8 * BSN_RANK(m, i) & 63u)
 #define BSN_PICKS(m)                                                                                  \
     BSN_PICK(m, 1) | BSN_PICK(m, 2) | BSN_PICK(m, 3) | BSN_PICK(m, 4) | BSN_PICK(m, 5) | BSN_PICK(m, 6) | \
         BSN_PICK(m, 7),
@@ -392,14 +396,14 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
 
 /* Which byte of a list goes to the place of each bit: its rank, or 0x70, which is outside of 16 even as the place of bytes of wider
  * elements, see bsn_neon_bytes_of. */
-#define BSN_PLACE(m, i, rank) (uint64_t)(BSN_BIT(m, i) ? rank : 0x70u) << (8 * i)
+#define BSN_PLACE(m, i) (uint64_t)(BSN_BIT(m, i) ? BSN_RANK(m, i) : 0x70u) << (8 * i)
 #define BSN_PLACES(m)                                                                                 \
-    BSN_PLACE(m, 0, 0u) | BSN_PLACE(m, 1, BSN_RANK1(m)) | BSN_PLACE(m, 2, BSN_RANK2(m)) |             \
-        BSN_PLACE(m, 3, BSN_RANK3(m)) | BSN_PLACE(m, 4, BSN_RANK4(m)) | BSN_PLACE(m, 5, BSN_RANK5(m)) | \
-        BSN_PLACE(m, 6, BSN_RANK6(m)) | BSN_PLACE(m, 7, BSN_RANK7(m)),
+    BSN_PLACE(m, 0) | BSN_PLACE(m, 1) | BSN_PLACE(m, 2) | BSN_PLACE(m, 3) | BSN_PLACE(m, 4) | BSN_PLACE(m, 5) | \
+        BSN_PLACE(m, 6) | BSN_PLACE(m, 7),
 static const uint64_t bsn_puts[256 + 1] = { BSN_256(BSN_PLACES) 0 }; /* as above */
 #undef BSN_PLACE
 #undef BSN_PLACES
+#undef BSN_RANK
 
 #ifdef BITSNAP_SIMD_X86
 

@@ -84,6 +84,31 @@ static void every_mask_of_a_byte(void)
     }
 }
 
+/* The tables of numbers, by the rule that bitsnap.h gives. */
+static void tables(void)
+{
+    static const uint64_t *const up[3] = { bsn_up4, bsn_up2, bsn_up1 }, *const down[3] = { bsn_down4, bsn_down2, bsn_down1 };
+    unsigned m, i, t;
+    for (m = 0; m < 256; m++) {
+        uint64_t spread = 0, to[3] = { 0, 0, 0 }, from[3] = { 0, 0, 0 };
+        unsigned rank = 0;
+        for (i = 0; i < 8; i++) {
+            unsigned byte = rank;
+            if (!(m >> i & 1)) continue;
+            for (t = 0; t < 3; t++) {
+                const unsigned step = (i - rank) & 4u >> t;
+                if (step) from[t] |= UINT64_C(0xFF) << 8 * byte, to[t] |= UINT64_C(0xFF) << 8 * (byte + step);
+                byte += step;
+            }
+            CHECK(byte == i);
+            spread |= UINT64_C(0xFF) << 8 * i;
+            rank++;
+        }
+        CHECK(bsn_spread[m] == spread && bsn_ones_in[m] == rank, "mask %u", m);
+        for (t = 0; t < 3; t++) CHECK(up[t][m] == to[t] && down[t][m] == from[t], "mask %u, stage of %u places", m, 4u >> t);
+    }
+}
+
 static void wrong_lists(void)
 {
     uint8_t x[8] = { 0 };
@@ -99,6 +124,7 @@ static void wrong_lists(void)
 int main(void)
 {
     test_program = "bitmask";
+    RUN(tables);
     RUN(every_mask_of_a_byte);
     RUN(partition_and_merge);
     RUN(wrong_lists);
