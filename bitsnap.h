@@ -3391,9 +3391,11 @@ BSN_INLINE bsn_wide bsn_wide_popcounts(bsn_wide x)
     return (x + (x >> 4)) & (BSN_ONES * 0x0F);
 }
 
-/* How many elements go to a list: the bits of its slot's mask. */
-BSN_INLINE size_t bsn_scalar_count_slot(const bsn_node *node, unsigned k, unsigned slot)
+/* Returns the number of elements that go to a list: the bits set in its slot's mask. One copy serves every k, as its tests are
+ * predicted. */
+BSN_FUNCTION size_t bsn_scalar_count_slot(const bsn_node *node, unsigned slot)
 {
+    const unsigned k = node->bits;
     const uint8_t *p0 = node->planes, *p1 = k > 1 ? p0 + node->stride : p0;
     const uint8_t *p2 = k > 2 ? p1 + node->stride : p0, *p3 = k > 3 ? p2 + node->stride : p0;
     const size_t whole = node->count / (8 * BSN_WIDE) * BSN_WIDE;
@@ -3424,14 +3426,7 @@ static void bsn_scalar_node_counts(const bsn_node *node, size_t counts[4])
 {
     const unsigned base = (1u << node->bits) - node->lists;
     unsigned j;
-    for (j = 0; j < node->lists; j++) {
-        switch (node->bits) {
-        case 1: counts[j] = bsn_scalar_count_slot(node, 1, base + j); break;
-        case 2: counts[j] = bsn_scalar_count_slot(node, 2, base + j); break;
-        case 3: counts[j] = bsn_scalar_count_slot(node, 3, base + j); break;
-        default: counts[j] = bsn_scalar_count_slot(node, 4, base + j); break;
-        }
-    }
+    for (j = 0; j < node->lists; j++) counts[j] = bsn_scalar_count_slot(node, base + j);
 }
 
 /* Several tables, so that equal neighbours do not wait for each other; n is a multiple of 8. */
