@@ -2658,8 +2658,7 @@ BSN_INLINE void bsn_bytes_or(uint8_t *bytes, bsn_wide v[8], size_t second)
 #endif
 }
 
-/* `varying` is a constant where this is inlined */
-BSN_INLINE void bsn_take_planes(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
+static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
 {
     const size_t size = 8u * bsn_ones_in[varying];
     size_t step;
@@ -2701,16 +2700,6 @@ BSN_INLINE void bsn_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned var
     }
 }
 
-static void bsn_scalar_bits_take(uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)
-{
-    switch (varying) {
-    case 3: bsn_take_planes(bits, bytes, 3, groups); break;
-    case 7: bsn_take_planes(bits, bytes, 7, groups); break;
-    case 0x7F: bsn_take_planes(bits, bytes, 0x7F, groups); break;
-    default: bsn_take_planes(bits, bytes, varying, groups); break;
-    }
-}
-
 /* symbols << shift | value; writes whole words */
 static void bsn_symbols_up(uint8_t *bytes, const uint8_t *symbols, size_t n, unsigned shift, unsigned value)
 {
@@ -2723,13 +2712,8 @@ static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned
                                 unsigned varying, size_t groups)
 {
     if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
-    switch (varying) {
-    case 0: break;
-    case 3: bsn_put_planes(bytes, bits, 3, groups); break;
-    case 7: bsn_put_planes(bytes, bits, 7, groups); break;
-    case 0x7F: bsn_put_planes(bytes, bits, 0x7F, groups); break;
-    default: bsn_put_planes(bytes, bits, varying, groups); break;
-    }
+    if (varying == 7) bsn_put_planes(bytes, bits, 7, groups); /* that of F16: 4 % fewer instructions than the other */
+    else if (varying) bsn_put_planes(bytes, bits, varying, groups);
 }
 
 /* n bytes; the partial group goes through a padded copy */
