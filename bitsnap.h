@@ -3154,23 +3154,18 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
     for (j = 0; j < lists; j++) list[j] = node->list[j];
     for (i = first; i < first + n; i += 64, out += 64) {
         const uint64_t live = first + n - i < 64 ? (UINT64_C(1) << (first + n - i)) - 1 : ~UINT64_C(0);
-        uint64_t w[4] = { 0, 0, 0, 0 }, any = 0;
+        uint64_t w[4] = { 0, 0, 0, 0 };
         w[0] = bsn_load64(p0 + i / 8) & live;
         if (k > 1) w[1] = bsn_load64(p1 + i / 8) & live;
         if (k > 2) w[2] = bsn_load64(p2 + i / 8) & live;
         if (k > 3) w[3] = bsn_load64(p3 + i / 8) & live;
-        BSN_UNROLL
-        for (j = 0; j < lists; j++) any |= bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
-        if (any) {
-            for (j = 0; j < 64; j += BSN_WIDE) {
-                bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, lists));
-                BSN_NEXT_BITS(w);
-            }
-        } else { /* in sparse lists most groups are that */
-            for (j = 0; j < 64; j += BSN_WIDE) {
-                bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, 0));
-                BSN_NEXT_BITS(w);
-            }
+        if (k == 1 && lists == 1 && !w[0]) { /* the first leaf, as in most groups of sparse lists */
+            for (j = 0; j < 64; j += BSN_WIDE) bsn_wide_put(out + j, leaf[0]);
+            continue;
+        }
+        for (j = 0; j < 64; j += BSN_WIDE) {
+            bsn_wide_put(out + j, bsn_scalar_slots(leaf, list, w, k, lists));
+            BSN_NEXT_BITS(w);
         }
     }
     for (j = 0; j < lists; j++) node->list[j] = list[j];
