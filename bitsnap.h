@@ -3347,6 +3347,13 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
 #define BSN_SCALAR_HAS 0
 #endif
 
+/* Tells what of `what` a table has. Without bitsnap_simd.h there is one table, and calls that it does not get are left out. */
+#ifdef BITSNAP_SIMD
+#define BSN_HAS(kernels, what) ((kernels)->has & (what))
+#else
+#define BSN_HAS(kernels, what) ((void)(kernels), (unsigned)BSN_SCALAR_HAS & (what))
+#endif
+
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
     switch (64 * fork->by_leaves + 8 * fork->bits + fork->lists) {
@@ -3605,7 +3612,7 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
  * by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    if (node->bits != 1 || node->lists != 1 || !(r->kernels->has & BSN_CHAINS)) return;
+    if (node->bits != 1 || node->lists != 1 || !BSN_HAS(r->kernels, BSN_CHAINS)) return;
     node->row = 1;
     if (slot || parent + 1 != (unsigned)(node - r->lists->node) || !node[-1].row) return;
     node->row = (uint8_t)(node[-1].row % 3 + 1);
@@ -4401,8 +4408,8 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
 {
     const uint16_t next = t->next;
     unsigned j, fits = 1;
-    if (!(w->kernels->has & BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
-    if ((step->bits > 1 && !step->lists) || (step->lists > 1 && !(w->kernels->has & (BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS)))) return 0;
+    if (!BSN_HAS(w->kernels, BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
+    if ((step->bits > 1 && !step->lists) || (step->lists > 1 && !BSN_HAS(w->kernels, BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS))) return 0;
     memcpy(leaf, t->symbol + step->place, step->leaves);
     leaf += step->leaves;
     for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
@@ -4475,7 +4482,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
     fork.twigs = 0;
-    if (fork.by_leaves && (w->kernels->has & BSN_LEAVES_TWIGS)) /* the walk goes through these */
+    if (fork.by_leaves && BSN_HAS(w->kernels, BSN_LEAVES_TWIGS)) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
@@ -7220,7 +7227,7 @@ static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
     size_t exact;
-    if (!codes || ((kernels->has & BSN_LOGS) && bsn_log_is_usual(p->log)))
+    if (!codes || (BSN_HAS(kernels, BSN_LOGS) && bsn_log_is_usual(p->log)))
         return kernels->log_words(p, e, words, elements, n, room);
     exact = bsn_log_words(p, words, codes, n);
     bsn_log_errors(e, p->log, elements, codes, n, room);
@@ -7298,7 +7305,7 @@ static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int s
 {
     const int32_t cells = (int32_t)p->log->cells, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->cells) : 0);
     const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * cells;
-    return (kernels->has & BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS && least > 255 * cells - 65536 &&
+    return BSN_HAS(kernels, BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS && least > 255 * cells - 65536 &&
            least + most < 65536 + cells;
 }
 
@@ -7694,7 +7701,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240;
-    int at_once = (c->kernels->has & BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
+    int at_once = BSN_HAS(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
     bsn_start start;
     uint8_t *plane[8];
@@ -9018,7 +9025,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const unsigned finishes = c->kernels->has & BSN_FINISHES;
+    const unsigned finishes = BSN_HAS(c->kernels, BSN_FINISHES);
     /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
     const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
             more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
@@ -9034,10 +9041,11 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     bsn_reader r;
     size_t i, m;
     unsigned k, within, rule = bsn_layout_read(&y, d);
+    int node; /* is the outermost node left to `finish`? */
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && !(c->kernels->has & BSN_FINISHES_SENDS))) d->sink->stream = 0;
+    if (!finishes || (leaves && !BSN_HAS(c->kernels, BSN_FINISHES_SENDS))) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9052,19 +9060,20 @@ static unsigned bsn_decode_split(bsn_decoding *d)
         plane[k] = w->plane[k];
         if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
     }
-    finish.node = !finishes || r.raw || !r.lists->node[0].bits ? NULL : &r.lists->node[0];
+    node = finishes && !r.raw && r.lists->node[0].bits;
+    finish.node = &r.lists->node[0];
     finish.field = &y.field;
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.ahead = &ahead;
     finish.varying = finish.value = 0;
-    within = bsn_plane_of_bits(&y, top, c->width, (c->kernels->has & BSN_FINISHES_BITS) != 0);
+    within = bsn_plane_of_bits(&y, top, c->width, BSN_HAS(c->kernels, BSN_FINISHES_BITS) != 0);
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
-        m = bsn_min(finish.node ? more : less, d->n - i);
-        if (finish.node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
+        m = bsn_min(node ? more : less, d->n - i);
+        if (node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
         out = bsn_sink_place(w, d->sink, c->width, i, m);
-        at_once = finish.node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
+        at_once = node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
         finish.ahead_lines = ((size_t)((uint64_t)ahead.lines * (i + m) / d->n) & ~(size_t)7) - ahead.line;
         asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m,
                                 (hashing ? y.planes : 0) + 2);
@@ -9102,7 +9111,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
                 if (to) streamed = to + m * c->width;
                 continue;
             }
-            finish.node = NULL;
+            node = 0;
             if (within < top) bsn_decode_plane(d, &y, within, i, m);
         }
         if (streamed) bsn_lines_end(tail, streamed);
@@ -9514,7 +9523,7 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     if (x.apart) return bsn_decode_apart(d, &x, &place, &s, &exact);
     words = x.words;
     table = x.place;
-    if (!s.rows && !(c->kernels->has & BSN_LOGS) && bsn_log_is_usual(c->log)) {
+    if (!s.rows && !BSN_HAS(c->kernels, BSN_LOGS) && bsn_log_is_usual(c->log)) {
         for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
         looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
         if (looked_up) {
