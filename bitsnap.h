@@ -3221,9 +3221,9 @@ BSN_INLINE void bsn_scalar_pick_lists(bsn_fork *fork, const uint8_t *codes, uint
 }
 
 /* The reverse: the first k bits of each code go to the planes, the codes, shifted by k, to the lists. */
-BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k, unsigned lists)
+BSN_INLINE void bsn_scalar_fork_node(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n, unsigned k)
 {
-    const unsigned slots = 1u << k;
+    const unsigned slots = 1u << k, lists = fork->lists;
     uint64_t m[4][BSN_PICK_GROUPS];
     size_t i, end = first + n;
     unsigned j, g = 0;
@@ -3356,12 +3356,13 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
 
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
-    switch (64 * fork->by_leaves + 8 * fork->bits + fork->lists) {
-#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_node(fork, codes, first, n, k, lists); break;
-        BSN_NODES(BSN_NODE)
-#undef BSN_NODE
+    switch (fork->by_leaves ? 8 * fork->bits + fork->lists : fork->bits) {
+    case 1: bsn_scalar_fork_node(fork, codes, first, n, 1); break;
+    case 2: bsn_scalar_fork_node(fork, codes, first, n, 2); break;
+    case 3: bsn_scalar_fork_node(fork, codes, first, n, 3); break;
+    case 4: bsn_scalar_fork_node(fork, codes, first, n, 4); break;
 #if BSN_WIDE_LANES == 2
-#define BSN_NODE(k, lists) case 64 + 8 * k + lists: bsn_scalar_fork_leaves(fork, codes, first, n, k, lists); break;
+#define BSN_NODE(k, lists) case 8 * k + lists: bsn_scalar_fork_leaves(fork, codes, first, n, k, lists); break;
         BSN_LEAF_NODES(BSN_NODE)
 #undef BSN_NODE
 #endif
