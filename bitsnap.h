@@ -2081,15 +2081,15 @@ BSN_INLINE uint64_t bsn_load_some(const uint8_t *p, size_t n)
     return bsn_load64(some);
 }
 
+BSN_FUNCTION void bsn_store_tail(uint8_t *p, uint64_t x, size_t n)
+{
+    for (; n; n--, x >>= 8) *p++ = (uint8_t)x;
+}
+
 BSN_INLINE void bsn_store_some(uint8_t *p, uint64_t x, size_t n)
 {
-    uint8_t some[8];
-    if (n >= 8) {
-        bsn_store64(p, x);
-    } else {
-        bsn_store64(some, x);
-        if (n) memcpy(p, some, n);
-    }
+    if (BSN_LIKELY(n >= 8)) bsn_store64(p, x);
+    else bsn_store_tail(p, x, n);
 }
 
 static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
