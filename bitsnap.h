@@ -9330,7 +9330,7 @@ static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned cla
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
     unsigned k, there;
-    s->rows = s->columns = NULL;
+    memset(s, 0, sizeof *s);
     r->rule = BITSNAP_R_SCALES;
     if (r->at == r->end) return;
     there = bsn_once8(r->at++);
@@ -10054,6 +10054,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
 {
     size_t extensions = 0;
     bitsnap_status status;
+    memset(h, 0, sizeof *h);
     if (!bsn_equal(p, bsn_magic, bsn_min(size, 4))) return bsn_reject(b, BITSNAP_R_MAGIC, 0, 0);
     if (size < 5) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     if (p[4] != BSN_VERSION) return bsn_reject(b, BITSNAP_R_VERSION, 4, 0);
@@ -10062,8 +10063,6 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     h->block_log2 = bsn_once8(p + 6);
     h->flags = bsn_once8(p + 7);
     h->count = bsn_once64(p + 8);
-    h->role = h->base_dtype = h->cells = h->clusters = 0;
-    h->base_id = h->columns = 0;
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2 + bsn_once8(p + 16) + 256 * bsn_once8(p + 17);
     h->size = BSN_HEADER_SIZE + extensions;
     if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
