@@ -192,7 +192,7 @@ else
     say '(zstd is not installed, so it is not shown.)'
 fi
 row bitsnap "$exact" "$(speeds "$in" "$back")"
-row '  BF16 against its master' "$paired" 'exact: the master, rounded, is BF16'
+row '  BF16 against its master' "$paired" 'exact: the master, rounded'
 row '  and moments within 1 %' "$small" 'weights exact (see Lossy)'
 say 'Speeds: one thread, %s kernels, %d MB in memory (these files, repeated).' "$kernels" $((begin / 1000000))
 say ''
