@@ -87,6 +87,7 @@ for document in documents:
             bad.append("#" + target)
     report(not bad, f"{document}: links", ", ".join(bad))
 
+report(read("README.md").count("\n") <= 150, "README.md has at most 150 lines")
 # the rows of tables that a result file keeps are that file's
 whole, shown = read("bench/results/cli.md"), {d: read(d) for d in ("README.md", "docs/PERFORMANCE.md")}
 for result, pattern, rows in (("cli.md", r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$|commit \w+, cc", {"README.md": 2, "docs/PERFORMANCE.md": 8}),
