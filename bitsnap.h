@@ -3368,12 +3368,17 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
 #define BSN_SCALAR_HAS 0
 #endif
 
-/* Tells what of `what` a table has. Without bitsnap_simd.h there is one table, and calls that it does not get are left out. */
+/* Tells which of these capabilities a kernel table has. Without bitsnap_simd.h there is one table, so the answer is a constant, and calls
+ * that it does not get are left out. */
+static unsigned bsn_has(const bitsnap_kernels *kernels, unsigned what)
+{
 #ifdef BITSNAP_SIMD
-#define BSN_HAS(kernels, what) ((kernels)->has & (what))
+    return kernels->has & what;
 #else
-#define BSN_HAS(kernels, what) ((void)(kernels), (unsigned)BSN_SCALAR_HAS & (what))
+    (void)kernels;
+    return (unsigned)BSN_SCALAR_HAS & what;
 #endif
+}
 
 static void bsn_scalar_node_fork(bsn_fork *fork, const uint8_t *codes, size_t first, size_t n)
 {
@@ -3634,7 +3639,7 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
  * by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
-    if (node->bits != 1 || node->lists != 1 || !BSN_HAS(r->kernels, BSN_CHAINS)) return;
+    if (node->bits != 1 || node->lists != 1 || !bsn_has(r->kernels, BSN_CHAINS)) return;
     node->row = 1;
     if (slot || parent + 1 != (unsigned)(node - r->lists->node) || !node[-1].row) return;
     node->row = (uint8_t)(node[-1].row % 3 + 1);
@@ -4430,9 +4435,9 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
 {
     const uint16_t next = t->next;
     unsigned j, fits = 1;
-    if (!BSN_HAS(w->kernels, BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
+    if (!bsn_has(w->kernels, BSN_LEAVES) || step->escape || step->bits > 3 || step->lists > (step->bits == 1 ? 1u : 3u)) return 0;
     if (step->bits > 1 && !step->lists) return 0;
-    if (step->lists > 1 && !BSN_HAS(w->kernels, BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS)) return 0;
+    if (step->lists > 1 && !bsn_has(w->kernels, BSN_LEAVES_LISTS | BSN_LEAVES_TWIGS)) return 0;
     memcpy(leaf, t->symbol + step->place, step->leaves);
     leaf += step->leaves;
     for (j = 0; j + 1 < step->lists && fits; j++, leaf += 2) {
@@ -4505,7 +4510,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     fork.bits = (uint8_t)step.bits;
     fork.lists = (uint8_t)step.lists;
     fork.twigs = 0;
-    if (fork.by_leaves && BSN_HAS(w->kernels, BSN_LEAVES_TWIGS)) /* the walk goes through these */
+    if (fork.by_leaves && bsn_has(w->kernels, BSN_LEAVES_TWIGS)) /* the walk goes through these */
         for (; fork.twigs + 1u < step.lists; fork.twigs++) (void)bsn_tree_step(t, like.path);
     fork.used[0] = fork.used[1] = 0;
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
@@ -7250,7 +7255,7 @@ static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
     size_t exact;
-    if (!codes || (BSN_HAS(kernels, BSN_LOGS) && bsn_log_is_usual(p->log)))
+    if (!codes || (bsn_has(kernels, BSN_LOGS) && bsn_log_is_usual(p->log)))
         return kernels->log_words(p, e, words, elements, n, room);
     exact = bsn_log_words(p, words, codes, n);
     bsn_log_errors(e, p->log, elements, codes, n, room);
@@ -7328,7 +7333,7 @@ static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int s
 {
     const int32_t cells = (int32_t)p->log->cells, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->cells) : 0);
     const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * cells;
-    return BSN_HAS(kernels, BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS &&
+    return bsn_has(kernels, BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS &&
            least > 255 * cells - 65536 && least + most < 65536 + cells;
 }
 
@@ -7724,7 +7729,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_l
 {
     const unsigned top = c->width - 1;
     const int hashing = c->checks && n > 240;
-    int at_once = BSN_HAS(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
+    int at_once = bsn_has(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
     uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
     bsn_start start;
     uint8_t *plane[8];
@@ -9048,7 +9053,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
     const int hashing = c->checks && !c->ignore;
-    const unsigned finishes = BSN_HAS(c->kernels, BSN_FINISHES);
+    const unsigned finishes = bsn_has(c->kernels, BSN_FINISHES);
     /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
     const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
             more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
@@ -9068,7 +9073,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     d->place = d->body;
     if (rule) return rule;
     /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && !BSN_HAS(c->kernels, BSN_FINISHES_SENDS))) d->sink->stream = 0;
+    if (!finishes || (leaves && !bsn_has(c->kernels, BSN_FINISHES_SENDS))) d->sink->stream = 0;
     bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
     if (hashing) {
         bsn_record_bytes(d->record, d->body, y.descriptor_size);
@@ -9089,7 +9094,7 @@ static unsigned bsn_decode_split(bsn_decoding *d)
     finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
     finish.ahead = &ahead;
     finish.varying = finish.value = 0;
-    within = bsn_plane_of_bits(&y, top, c->width, BSN_HAS(c->kernels, BSN_FINISHES_BITS) != 0);
+    within = bsn_plane_of_bits(&y, top, c->width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
@@ -9546,7 +9551,7 @@ static unsigned bsn_decode_cells(bsn_decoding *d)
     if (x.apart) return bsn_decode_apart(d, &x, &place, &s, &exact);
     words = x.words;
     table = x.place;
-    if (!s.rows && !BSN_HAS(c->kernels, BSN_LOGS) && bsn_log_is_usual(c->log)) {
+    if (!s.rows && !bsn_has(c->kernels, BSN_LOGS) && bsn_log_is_usual(c->log)) {
         for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
         looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
         if (looked_up) {
