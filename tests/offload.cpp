@@ -434,7 +434,8 @@ static void damaged(void)
         }
     }
     const unsigned long all = equal + refused + declined - start;
-    CHECK(SMALL || ((declined - none) * 20 < all && (equal - good) * 10 < all * 9), "of %lu %lu left to the host, %lu equal", all, declined - none, equal - good);
+    /* few are left to the host: a twentieth, and the 12 of one frame, which decide where there are few rounds */
+    CHECK(SMALL || (declined - none < 12 + all / 20 + 1 && (equal - good) * 10 < all * 9), "of %lu %lu left to the host, %lu equal", all, declined - none, equal - good);
 }
 
 /* A block of `elements`, the last of its frame: the codec's bytes, or left to the host (0). */
@@ -578,7 +579,7 @@ static void encodes_cells(void)
         snprintf(what, sizeof what, "shape %d", shape);
         made += (unsigned)encode_both(&b, dtype, 65536 * test_below(3), n, what);
     }
-    CHECK(made > all / 4, "%u of %u", made, all);
+    CHECK(4 * made >= all, "%u of %u", made, all);
     fprintf(stderr, "%u of %u quantized blocks are encoded, the others are left to the host\n", made, all);
 }
 
