@@ -230,6 +230,8 @@ static void windows(void)
     at += used;
     CHECK(bitsnap_decoder_pull(&b, &d, out, MOST, &n, frame + at, size - at, &used) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW &&
           b.error.element == LARGE, "%s", bitsnap_message(&b));
+    CHECK(bitsnap_decoder_pull(&b, &d, out, LARGE, &n, frame + at, size - at, &used) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW,
+          "%s", bitsnap_message(&b));
     CHECK(bitsnap_decoder_pull(&b, &d, out, LARGE - 1, &n, frame + at, size - at, &used) == BITSNAP_E_CAPACITY && b.error.needed == LARGE, "%s",
           bitsnap_message(&b));
     b.base.data = base + 2 * LARGE, b.base.first = LARGE;
