@@ -68,78 +68,123 @@ FN u32 split_tails(LOCAL const Group *g, const Source s, u32 n)
     return ST_OK;
 }
 
-/* The bytes of a plane at positions q .. q+3; behind the last one: anything. */
-FN u32 raw4(LOCAL const Group *g, const Source s, u32 k, u32 q, u32 n)
+/* The bytes of a plane at positions q .. q+7, q a multiple of 8; past the last position: anything. `row`: their row has all 64 positions. */
+FN void raw8(LOCAL const Group *g, const Source s, u32 k, u32 q, u32 n, u32 row, u32 bytes[2])
 {
-    const u32 varying = g->varying[k];
-    u32 x, v, at, bytes;
-    if (varying == 0xFF) return read32(s, g->plane[k] + q);
-    x = g->value[k] * 0x01010101u;
-    bytes = q / 64 < n / 64 ? 8 : (n % 64 + 7) / 8;
+    const u32 varying = g->varying[k], step = row ? 8 : (n % 64 + 7) / 8;
+    u32 at = g->plane[k] + q, v;
+    if (varying == 0xFF) {
+        bytes[0] = read32(s, at);
+        bytes[1] = read32(s, at + 4);
+        return;
+    }
+    bytes[0] = bytes[1] = g->value[k] * 0x01010101u;
     at = g->plane[k] + q / 64 * 8 * POPC(varying) + q % 64 / 8;
-    for (v = varying; v; v &= v - 1, at += bytes)
-        x |= ((read8(s, at) >> (q & 4) & 15) * 0x00204081u & 0x01010101u) * (v & (0u - v));
-    return x;
+    for (v = varying; v; v &= v - 1, at += step) {
+        const u32 eight = read8(s, at), bit = v & (0u - v);
+        bytes[0] |= ((eight & 15) * 0x00204081u & 0x01010101u) * bit;
+        bytes[1] |= ((eight >> 4) * 0x00204081u & 0x01010101u) * bit;
+    }
 }
 
-/* ---- elements ---- */
+/* ---- elements: four positions at a time, in words as pair order (3.2) stores them: elements 0 1 2 3 of one byte; 0 2 and 1 3 of two bytes;
+ * 0, 1, 2, 3 of four ---- */
 
-/* The elements at positions q .. q+3 of a block of n, q a multiple of 4 (pair order, 3.2). */
-FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 v[4])
+/* The words that have byte k of each element from planes[k]. */
+FN void weave(u32 width, const u32 planes[4], u32 words[4])
+{
+    const u32 even = PERM(planes[0], planes[1], 0x6240), odd = PERM(planes[0], planes[1], 0x7351);
+    if (width == 1) words[0] = planes[0];
+    else if (width == 2) {
+        words[0] = even;
+        words[1] = odd;
+    } else {
+        const u32 high_even = PERM(planes[2], planes[3], 0x6240), high_odd = PERM(planes[2], planes[3], 0x7351);
+        words[0] = PERM(even, high_even, 0x5410);
+        words[1] = PERM(odd, high_odd, 0x5410);
+        words[2] = PERM(even, high_even, 0x7632);
+        words[3] = PERM(odd, high_odd, 0x7632);
+    }
+}
+
+/* In each element of a word. */
+FN u32 in_each(u32 width, u32 bits) { return width == 1 ? bits * 0x01010101u : width == 2 ? bits * 0x00010001u : bits; }
+
+/* The elements at positions q .. q+3 of a block of n, q a multiple of 4. */
+FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 words[4])
 {
     u32 k;
     if (q / 64 < n / 64) {
         GLOBAL u32 *to = (GLOBAL u32 *)(size_t)target + q / 64 * 16 * width + q % 64 / 4;
-        if (width == 1) to[0] = v[0] | v[1] << 8 | v[2] << 16 | v[3] << 24;
-        else if (width == 2) {
-            to[0] = v[0] | v[2] << 16;
-            to[16] = v[1] | v[3] << 16;
-        } else {
-            UNROLL
-            for (k = 0; k < 4; k++) to[16 * k] = v[k];
-        }
+        UNROLL
+        for (k = 0; k < 4; k++)
+            if (k < width) to[16 * k] = words[k];
         return;
     }
-    for (k = 0; k < 4 && q + k < n; k++)
-        if (width == 1) ((GLOBAL u8 *)(size_t)target)[q + k] = (u8)v[k];
-        else if (width == 2) ((GLOBAL u16 *)(size_t)target)[q + k] = (u16)v[k];
-        else ((GLOBAL u32 *)(size_t)target)[q + k] = v[k];
+    UNROLL
+    for (k = 0; k < 4; k++)
+        if (q + k < n) {
+            if (width == 1) ((GLOBAL u8 *)(size_t)target)[q + k] = (u8)(words[0] >> 8 * k);
+            else if (width == 2) ((GLOBAL u16 *)(size_t)target)[q + k] = (u16)(words[k % 2] >> 8 * (k & 2));
+            else ((GLOBAL u32 *)(size_t)target)[q + k] = words[k];
+        }
 }
 
-/* Symbols and raw planes in field order (3.1) become elements. */
-FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbols, u64 target, u32 n)
+/* Symbols and raw planes in field order (3.1) become elements. A work-item takes eight positions at a time. `width` is a constant in each call. */
+FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbols, u32 width, u64 target, u32 n)
 {
-    const u32 width = g->width, shift = 8 * width - 1 - g->e;
-    u32 q, k, i;
-    for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
-        const u32 four = symbols[q / 4];
-        u32 v[4] = { 0, 0, 0, 0 };
-        for (k = 0; k < g->planes; k++) {
-            const u32 raw = raw4(g, s, k, q, n);
-            UNROLL
-            for (i = 0; i < 4; i++) v[i] |= (raw >> 8 * i & 255) << 8 * k;
-        }
+    const u32 e = g->e, shift = 8 * width - 1 - e;
+    const u32 sign = in_each(width, 1u << (8 * width - 1)), mantissa = in_each(width, (1u << shift) - 1);
+    const u32 planes = g->planes;
+    u32 begin[4], whole = 0, q, k, i;
+    UNROLL
+    for (k = 0; k < 4; k++) { /* read once: the loop's stores may change what `g` points to, for all that the compiler knows */
+        begin[k] = k < planes ? g->plane[k] : 0;
+        whole |= (u32)(k < planes && g->varying[k] == 0xFF) << k;
+    }
+    for (q = 8 * THREAD; q < n; q += 8 * THREADS) {
+        const u32 row = q / 64 < n / 64;
+        u32 raw[4][2] = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 } };
         UNROLL
-        for (i = 0; i < 4; i++)
-            v[i] = (v[i] >> shift & 1) << (8 * width - 1) | (four >> 8 * i & 255) << shift | (v[i] & ((1u << shift) - 1));
-        put4(target, width, n, q, v);
+        for (k = 0; k < 4; k++)
+            if (k < width && row && (whole >> k & 1)) { /* all eight bytes are the source's: no address needs a check */
+                const u32 at = begin[k] + q, bits = at % 4 * 8;
+                GLOBAL const u32 *w = s.words + at / 4;
+                raw[k][0] = FUNNEL(w[0], w[1], bits);
+                raw[k][1] = FUNNEL(w[1], bits ? w[2] : 0, bits);
+            } else if (k < width && k < planes) {
+                raw8(g, s, k, q, n, row, raw[k]);
+            }
+        UNROLL
+        for (i = 0; i < 2; i++) {
+            u32 exponents[4] = { 0, 0, 0, 0 }, bytes[4], high[4], words[4];
+            exponents[0] = symbols[q / 4 + i];
+            UNROLL
+            for (k = 0; k < 4; k++) bytes[k] = raw[k][i];
+            weave(width, exponents, high);
+            weave(width, bytes, words);
+            UNROLL
+            for (k = 0; k < 4; k++)
+                if (k < width) words[k] = high[k] << shift | (words[k] & mantissa) | (words[k] << e & sign);
+            put4(target, width, n, q + 4 * i, words);
+        }
     }
 }
 
 FN void bytes_put(u32 width, u32 zigzag, GLOBAL const u32 *symbols, u64 target, u32 n)
 {
-    u32 q, k, i;
+    const u32 ones = in_each(width, 1), most = 0xFFFFFFFFu >> (32 - 8 * width);
+    u32 q, k;
     for (q = 4 * THREAD; q < n; q += 4 * THREADS) {
-        u32 v[4] = { 0, 0, 0, 0 };
-        for (k = 0; k < width; k++) {
-            const u32 four = symbols[(k * MAX_ELEMENTS + q) / 4];
-            UNROLL
-            for (i = 0; i < 4; i++) v[i] |= (four >> 8 * i & 255) << 8 * k;
-        }
+        u32 planes[4] = { 0, 0, 0, 0 }, words[4] = { 0, 0, 0, 0 };
         UNROLL
-        for (i = 0; i < 4; i++)
-            if (zigzag) v[i] = (v[i] >> 1 ^ (0u - (v[i] & 1))) & (0xFFFFFFFFu >> (32 - 8 * width));
-        put4(target, width, n, q, v);
+        for (k = 0; k < 4; k++)
+            if (k < width) planes[k] = symbols[(k * MAX_ELEMENTS + q) / 4];
+        weave(width, planes, words);
+        UNROLL
+        for (k = 0; k < 4; k++)
+            if (zigzag) words[k] = (words[k] >> 1 & in_each(width, most >> 1)) ^ (words[k] & ones) * most;
+        put4(target, width, n, q, words);
     }
 }
 
@@ -270,7 +315,9 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
     SYNC();
     if (g->lists.status) return g->lists.status;
     if ((lists || classed || numbers) && g->lists.at != g->end) return ST_CORRUPT(33);
-    if (form == 2) split_put(g, s, scratch, out, n);
+    if (form == 2 && g->width == 2) split_put(g, s, scratch, 2, out, n);
+    else if (form == 2 && g->width == 4) split_put(g, s, scratch, 4, out, n);
+    else if (form == 2) split_put(g, s, scratch, 1, out, n);
     else if (lists) bytes_put(g->width, form == 9, scratch, out, n);
     else if (form < 2) plain_put(s, g->body, form == 1 ? g->width : 0, out, n * g->width);
     SYNC();

@@ -204,10 +204,10 @@ FN LOCAL Node *list_node(LOCAL Lists *p, const Item item, u32 bits, u32 lists)
     return x;
 }
 
-/* A list of `count` symbols: merging writes four at a time, and reads up to 7 bytes behind the last one. */
+/* A list of `count` symbols: merging writes eight at a time, and reads up to 11 bytes past the last one. */
 FN u32 list_room(LOCAL Lists *p, u32 count)
 {
-    const u32 out = p->scratch_used, room = (count & ~3u) + 8;
+    const u32 out = p->scratch_used, room = (count & ~7u) + 24;
     if (p->scratch_size - out < room) list_fail(p, ST_DECLINED);
     else p->scratch_used += room;
     return out;
@@ -420,50 +420,69 @@ FN void list_fill(LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, u32 from,
 
 /* ---- merging ---- */
 
-FN u32 spread_nibbles(u32 m) { return ((m & 5) * 65 & 0x101u) | ((m & 10) * 520 & 0x1010u); } /* bit i to nibble i */
-FN u32 spread_bytes(u32 m) { return (m * 0x00204081u & 0x01010101u) * 255u; }           /* bit i to all of byte i */
+FN u32 spread_nibbles(u32 m) /* bit i of 8 to nibble i */
+{
+    m = (m | m << 12) & 0x000F000Fu;
+    m = (m | m << 6) & 0x03030303u;
+    return (m | m << 3) & 0x11111111u;
+}
+FN u32 nibbles_to_bytes(u32 m) { return PERM(0u, ~0u, m << 2); } /* nibble i of 4, 0 or 1, to all of byte i */
 
-/* Symbols q .. q+3 of a node, q a multiple of 4. `bits` and `lists` are constants where this is called for most. */
-FN u32 merge4(ARENA const u32 *arena, GLOBAL const u32 *scratch, LOCAL const Node *x, u32 bits, u32 lists, u32 q)
+/* Symbols q .. q+7 of a node, q a multiple of 8. `bits` and `lists` are constants where this is called for most. */
+FN void merge8(ARENA const u32 *arena, GLOBAL const u32 *scratch, LOCAL const Node *x, u32 bits, u32 lists, u32 q, u32 symbols[2])
 {
     ARENA const u16 *ranks = (ARENA const u16 *)arena + x->rank + q / 32 * lists;
     ARENA const u32 *planes = arena + x->plane + q / 32 * bits;
     const u32 b = q % 32, below = (1u << b) - 1;
-    u32 y[4] = { 0, 0, 0, 0 }, slots = 0, j, symbols;
+    u32 y[4] = { 0, 0, 0, 0 }, one[4] = { 0, 0, 0, 0 }, slots = 0, j, i;
     UNROLL
     for (j = 0; j < 4; j++)
         if (j < bits) {
             y[j] = planes[j];
-            slots = 2 * slots + spread_nibbles(y[j] >> b & 15);
+            one[j] = spread_nibbles(y[j] >> b & 255);
+            slots = 2 * slots + one[j];
         }
-    if (bits < 4) symbols = PERM(x->leaf[0], x->leaf[1], slots);
-    else {
-        const u32 high = spread_bytes(y[0] >> b & 15), low = slots & 0x7777u;
-        symbols = (PERM(x->leaf[0], x->leaf[1], low) & ~high) | (PERM(x->leaf[2], x->leaf[3], low) & high);
+    UNROLL
+    for (i = 0; i < 2; i++) {
+        const u32 four = slots >> 16 * i;
+        symbols[i] = PERM(x->leaf[0], x->leaf[1], bits < 4 ? four : four & 0x7777u);
+        if (bits == 4) {
+            const u32 high = nibbles_to_bytes(one[0] >> 16 * i);
+            symbols[i] = (symbols[i] & ~high) | (PERM(x->leaf[2], x->leaf[3], four & 0x7777u) & high);
+        }
     }
     UNROLL
     for (j = 0; j < 4; j++)
         if (j < lists) {
-            const u32 m = slot_mask(y, bits, (1u << bits) - lists + j), m4 = m >> b & 15, to = spread_bytes(m4);
-            const u32 at = x->list[j] + ranks[j] + POPC(m & below);
-            const u32 next = FUNNEL(scratch[at / 4], scratch[at / 4 + 1], at % 4 * 8);
-            const u32 place = (m4 & 1) * 0x1110u + (m4 & 2) * 0x880u + (m4 & 4) * 0x400u; /* how many of them before each */
-            symbols = (symbols & ~to) | (PERM(next, 0, place) & to);
+            const u32 slot = (1u << bits) - lists + j, at = x->list[j] + ranks[j] + POPC(slot_mask(y, bits, slot) & below);
+            const u32 middle = scratch[at / 4 + 1], low = FUNNEL(scratch[at / 4], middle, at % 4 * 8);
+            const u32 high = FUNNEL(middle, scratch[at / 4 + 2], at % 4 * 8), taken = slot_mask(one, bits, slot) & 0x11111111u;
+            const u32 place = taken * 0x11111110u; /* how many of them before each */
+            UNROLL
+            for (i = 0; i < 2; i++) {
+                const u32 to = nibbles_to_bytes(taken >> 16 * i);
+                symbols[i] = (symbols[i] & ~to) | (PERM(low, high, place >> 16 * i) & to);
+            }
         }
-    return symbols;
+}
+
+FN void merge_range(ARENA const u32 *arena, GLOBAL u32 *scratch, LOCAL const Node *x, u32 bits, u32 lists, u32 from, u32 to)
+{
+    GLOBAL u32 *out = scratch + x->out / 4;
+    u32 q, symbols[2];
+    for (q = from + 8 * (THREAD % WARP); q < to; q += 8 * WARP) {
+        merge8(arena, scratch, x, bits, lists, q, symbols);
+        out[q / 4] = symbols[0];
+        out[q / 4 + 1] = symbols[1];
+    }
 }
 
 FN void merge_chunk(ARENA const u32 *arena, GLOBAL u32 *scratch, LOCAL const Node *x, u32 from, u32 to)
 {
-    GLOBAL u32 *out = scratch + x->out / 4;
     const u32 kind = x->bits << 4 | x->lists;
-    u32 q = from + 4 * (THREAD % WARP);
-    if (kind == 0x11)
-        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 1, 1, q);
-    else if (kind == 0x21)
-        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, 2, 1, q);
-    else
-        for (; q < to; q += 4 * WARP) out[q / 4] = merge4(arena, scratch, x, x->bits, x->lists, q);
+    if (kind == 0x11) merge_range(arena, scratch, x, 1, 1, from, to);
+    else if (kind == 0x21) merge_range(arena, scratch, x, 2, 1, from, to);
+    else merge_range(arena, scratch, x, x->bits, x->lists, from, to);
 }
 
 /* Nodes `first` and those behind it, by the whole group. */
