@@ -165,18 +165,10 @@ offload-test: $(B)/tests/test_offload
 offload-count:
 	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master adam_v,$(DATA)/$(f)-1000.safetensors)
 
-#: make cuda-test cuda-bench DATA=dir   the same on a GPU, on DIR/*.safetensors: comparison, or GB/s (needs nvcc; ARCH=sm_90;
-#:                  NVCOMP=dir: nvCOMP beside it, the folder nvidia/libnvcomp of its package for Python)
-ARCH ?= native
-NVCOMP_SO = $(firstword $(wildcard $(NVCOMP)/lib*/libnvcomp.so*))
-cuda-test cuda-bench: $(B)/offload_cuda
-	@$(B)/offload_cuda $(if $(filter cuda-bench,$@),bench,check) $(wildcard $(DATA)/*.safetensors)
-
-$(B)/offload_cuda: tests/offload_cuda.cu $(wildcard docs/examples/offload/*.h) $(HEADERS)
-	@mkdir -p $(B)
-	$(CC) -std=c99 $(CFLAGS) -DBITSNAP_OFFLOAD -I. -c docs/examples/tool/bitsnap.c -o $(B)/offload_bitsnap.o
-	nvcc -O3 -arch=$(ARCH) -I. $(if $(NVCOMP),-I$(NVCOMP)/include) tests/offload_cuda.cu $(B)/offload_bitsnap.o \
-	    $(if $(NVCOMP),-Xlinker $(NVCOMP_SO) -Xlinker -rpath=$(abspath $(dir $(NVCOMP_SO)))) -o $@
+#: make device DATA=dir [NVCOMP=dir]   what needs a GPU: tests, speeds, compute-sanitizer, counters (needs nvcc; ARCH=sm_90). bench/device.sh
+#:                  says how to do it on a machine that has nothing but a GPU
+device:
+	@bench/device.sh prepare '$(DATA)' && bench/device.sh run $(B)/device/out
 
 #: make switches    every combination of the switches that leave parts out (bitsnap.h names them): a nightly job, ten minutes
 switches:
@@ -333,6 +325,6 @@ clean:
 	rm -rf $(B)
 
 .PHONY: all help lib install uninstall demo test check checks nightly python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast \
-        fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count cuda-test cuda-bench bench-engine bench \
+        fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count device bench-engine bench \
         bench-build bench-plots bench-cli bench-neon bench-peers bench-kinds models bench-store bench-wiredtiger huge study study-build \
         study-stages convergence quantizers mutants clean

@@ -3,15 +3,19 @@
  *     offload_cuda check FILE.safetensors...   every dtype and level, and damaged blocks
  *     offload_cuda bench FILE.safetensors...   1 GiB of elements, beside a copy within the device
  *     offload_cuda small FILE.safetensors...   little, for compute-sanitizer
- *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu */
+ *     offload_cuda bench1 FILE.safetensors...  few launches, for ncu
+ *
+ * Files whose names begin with "adam" are moments, which bench quantizes; with "bf16" and "fp16" they are of that type. */
 #define BITSNAP_OFFLOAD
 #include "docs/examples/offload/cuda.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <vector>
 #include <algorithm>
+#include <atomic>
+#include <thread>
+#include <vector>
 
 #define MUST(call) do { cudaError_t e_ = (call); if (e_ != cudaSuccess) { printf("%s:%d: %s\n", __FILE__, __LINE__, cudaGetErrorString(e_)); exit(1); } } while (0)
 
@@ -45,6 +49,8 @@ struct Frame {
     bitsnap_dtype dtype;
 };
 
+enum { CELLS = 35 }; /* of an octave: what is quantized is within 1 % */
+
 static bitsnap options(int level, unsigned log2)
 {
     static std::vector<u8> workspace(64 << 20);
@@ -57,10 +63,12 @@ static bitsnap options(int level, unsigned log2)
     return b;
 }
 
-static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned log2, const std::vector<u8> *base = NULL)
+static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned log2, const std::vector<u8> *base = NULL, unsigned cells = 0, u64 columns = 0)
 {
     Frame f;
     bitsnap b = options(level, log2);
+    b.quantizer.cells = cells;
+    b.columns = columns;
     if (base) {
         b.base.data = base->data();
         b.base.count = t.bytes.size() / bitsnap_width(dtype);
@@ -75,6 +83,7 @@ static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned l
     f.bytes.resize(bitsnap_bound(&b, count, dtype));
     if (bitsnap_encode(&b, f.bytes.data(), f.bytes.size(), &size, f.elements.data(), count, dtype)) { puts(bitsnap_message(&b)); exit(1); }
     f.bytes.resize(size);
+    if (cells && bitsnap_decode(&b, f.elements.data(), count, dtype, f.bytes.data(), size)) { puts(bitsnap_message(&b)); exit(1); } /* what comes back */
     bitsnap_source source = { 0, 0, f.bytes.data(), size };
     bitsnap_index_open(&b, &index, &f.info, &source);
     for (u64 at = 0; at < count;) {
@@ -106,6 +115,14 @@ static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source,
     return w;
 }
 
+/* Blocks of words are another kernel's. */
+static bool has_words(const std::vector<bitsnap_work> &works)
+{
+    for (auto &w : works)
+        if (offload_has_words(&w)) return true;
+    return false;
+}
+
 template <class T> static T *device(size_t n) { T *p; MUST(cudaMalloc(&p, n * sizeof(T) + 64)); return p; }
 template <class T> static T *upload(const std::vector<T> &v) { T *p = device<T>(v.size()); MUST(cudaMemcpy(p, v.data(), v.size() * sizeof(T), cudaMemcpyHostToDevice)); return p; }
 
@@ -125,6 +142,8 @@ static void launch(const bitsnap_work *works, bitsnap_done *done, u32 count, boo
     MUST(cudaGetLastError());
 }
 
+static const char *quantized(const Frame &f) { return !f.info.cells ? "" : f.info.columns ? ", quantized in columns" : ", quantized"; }
+
 static void compare(const Frame &f, const char *name, int level, u8 flags)
 {
     u8 *source = upload(f.bytes), *target = device<u8>(f.elements.size());
@@ -135,7 +154,7 @@ static void compare(const Frame &f, const char *name, int level, u8 flags)
     std::vector<bitsnap_done> done(works.size());
     std::vector<u8> out(f.elements.size());
     MUST(cudaMemset(target, 0xA5, f.elements.size()));
-    launch(w, d, (u32)works.size());
+    launch(w, d, (u32)works.size(), has_words(works));
     MUST(cudaDeviceSynchronize());
     MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
     MUST(cudaMemcpy(out.data(), target, out.size(), cudaMemcpyDeviceToHost));
@@ -148,7 +167,7 @@ static void compare(const Frame &f, const char *name, int level, u8 flags)
         else if (memcmp(out.data() + at, f.elements.data() + at, size)) different++;
         else equal++;
     }
-    printf("%s as %s level %d flags %u: %zu blocks equal, %zu different, %zu left to the host, %zu refused\n", name, bitsnap_dtype_name(f.dtype), level, flags, equal, different, declined, refused);
+    printf("%s as %s level %d%s: %zu blocks equal, %zu different, %zu left to the host, %zu refused\n", name, bitsnap_dtype_name(f.dtype), level, quantized(f), equal, different, declined, refused);
     failures += different + refused;
     cudaFree(source); cudaFree(target); cudaFree(w); cudaFree(d);
 }
@@ -191,7 +210,7 @@ static void damage(const Frame &f, unsigned rounds)
     bitsnap_done *d = device<bitsnap_done>(works.size());
     std::vector<bitsnap_done> done(works.size());
     std::vector<u8> out(each * blocks.size());
-    launch(w, d, (u32)works.size());
+    launch(w, d, (u32)works.size(), has_words(works));
     MUST(cudaDeviceSynchronize());
     MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
     MUST(cudaMemcpy(out.data(), target, out.size(), cudaMemcpyDeviceToHost));
@@ -221,6 +240,18 @@ static double now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+
+/* bitsnap.run: `workers` threads. */
+enum { WORKERS = 16 };
+static void run_tasks(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    const unsigned workers = *(const unsigned *)context;
+    std::atomic<uint64_t> next(0);
+    std::vector<std::thread> threads;
+    for (unsigned worker = 0; worker < workers; worker++)
+        threads.emplace_back([&, worker] { for (uint64_t i; (i = next++) < count;) task(argument, i, worker); });
+    for (auto &t : threads) t.join();
 }
 
 static void hook(const std::vector<Frame> &frames, const std::vector<const std::vector<u8> *> &bases, const char *name, int times, bool pinned = false)
@@ -280,24 +311,41 @@ static void hook(const std::vector<Frame> &frames, const std::vector<const std::
     }
     if (pinned)
         for (auto &f : frames) MUST(cudaHostUnregister((void *)f.bytes.data()));
-    if (!pinned && !frames[0].info.has_base) { /* the other way round */
-        std::vector<u8> made(frames[0].bytes.size() * 2 + 1000);
+    /* the other way round, what the card has made checked by one thread, by several, and not at all */
+    for (unsigned workers : { 1u, (unsigned)WORKERS, 0u }) {
+        if (pinned || frames[0].info.has_base) break;
+        std::vector<std::vector<u8>> made(requests.size());
+        std::vector<bitsnap_request> some = requests;
         memset(&b, 0, sizeof b);
         b.level = 2;
         b.block_log2 = frames[0].info.block_log2;
-        bitsnap_request r = requests[0];
-        r.destination = made.data();
-        r.size = made.size();
-        workspace.resize(bitsnap_offload_encode_workspace(&b, &r, 1));
+        b.workers = workers;
+        b.run = run_tasks;
+        b.run_context = &workers;
+        if (workers < 2) b.run = NULL, b.workers = 0;
+        o.trusted = !workers;
+        for (size_t i = 0; i < some.size(); i++) {
+            made[i].resize(bitsnap_bound(&b, some[i].count, some[i].dtype));
+            some[i].destination = made[i].data();
+            some[i].size = made[i].size();
+        }
+        workspace.resize(bitsnap_offload_encode_workspace(&b, some.data(), some.size()));
         b.workspace = workspace.data();
         b.workspace_size = workspace.size();
         const double start = now();
-        const bitsnap_status s = bitsnap_offload_encode(&b, &o, &r, 1);
+        const bitsnap_status s = bitsnap_offload_encode(&b, &o, some.data(), some.size());
         const double seconds = now() - start;
-        const bool bad = s || r.size != frames[0].bytes.size() || memcmp(made.data(), frames[0].bytes.data(), r.size);
-        printf("encode %s: %.1f MB: %s, %.1f GB/s of elements\n", name, frames[0].elements.size() / 1e6, bad ? "WRONG" : "right", frames[0].elements.size() / seconds / 1e9);
+        bool bad = s != 0;
+        for (size_t i = 0; i < some.size(); i++) {
+            const Frame &f = frames[i % frames.size()];
+            bad |= some[i].size != f.bytes.size() || memcmp(made[i].data(), f.bytes.data(), f.bytes.size());
+        }
+        printf("encode %s by the hook, %s: %zu frames, %.1f MB: %s, %.1f GB/s of elements\n", name,
+               !workers ? "trusted" : workers == 1 ? "checked by 1 thread" : "checked by 16 threads", some.size(), total * times / 1e6,
+               bad ? "WRONG" : "right", total * times / seconds / 1e9);
         failures += bad;
     }
+    o.trusted = 0;
     offload_cuda_end(&c);
     for (auto &r : requests) { cudaFree((void *)r.elements); cudaFree((void *)r.base); }
 }
@@ -345,39 +393,41 @@ static void bench(const Frame &f, const char *name, int level, size_t total, con
     for (auto &w : works) elements += (u64)w.count * width;
     bitsnap_work *w = upload(works);
     bitsnap_done *d = device<bitsnap_done>(works.size());
-    const float checked = timed(w, d, (u32)works.size(), base != NULL);
+    const bool words = has_words(works);
+    const float checked = timed(w, d, (u32)works.size(), words);
     std::vector<bitsnap_done> done(works.size());
     MUST(cudaMemcpy(done.data(), d, done.size() * sizeof done[0], cudaMemcpyDeviceToHost));
     size_t bad = 0;
     for (auto &x : done) bad += x.status != 0;
     for (auto &x : works) x.flags = 3;
     MUST(cudaMemcpy(w, works.data(), works.size() * sizeof works[0], cudaMemcpyHostToDevice));
-    const float unchecked = timed(w, d, (u32)works.size(), base != NULL);
-    printf("%s %s as %s level %d: %zu blocks (%zu refused), %.3f of elements, %u groups of %u bytes: %.1f GB/s of elements, %.1f without checks\n", what, name,
-           bitsnap_dtype_name(f.dtype), level, works.size(), bad, (double)read / elements, groups(), memory_size, elements / checked / 1e6, elements / unchecked / 1e6);
+    const float unchecked = timed(w, d, (u32)works.size(), words);
+    printf("%s %s as %s level %d%s: %zu blocks (%zu refused), %.3f of elements: %.1f GB/s of elements, %.1f without checks\n", what, name,
+           bitsnap_dtype_name(f.dtype), level, quantized(f), works.size(), bad, (double)read / elements, elements / checked / 1e6, elements / unchecked / 1e6);
     cudaFree(source); cudaFree(target); cudaFree(sources); cudaFree(bases); cudaFree(w); cudaFree(d);
 }
 
 static u32 encode_memory = 48 << 10;
-static unsigned encode_groups(void)
+static unsigned encode_groups(offload_cuda_kernel kernel = offload_encode)
 {
     int n = 0;
-    MUST(cudaFuncSetAttribute(offload_encode, cudaFuncAttributeMaxDynamicSharedMemorySize, encode_memory));
-    MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, offload_encode, THREADS, encode_memory));
+    MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, encode_memory));
+    MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&n, kernel, THREADS, encode_memory));
     return (unsigned)n * processors;
 }
 
 /* The blocks of a frame encoded by the device, `times` of them all: compared, and timed where there are many. */
-static void encodes(const Frame &f, const char *name, int level, int times)
+static void encodes(const Frame &f, const std::vector<u8> &elements_of, const char *name, int level, int times)
 {
-    const unsigned width = bitsnap_width(f.dtype), most = encode_groups();
+    const offload_cuda_kernel kernel = f.info.cells ? offload_encode_cells : offload_encode;
+    const unsigned width = bitsnap_width(f.dtype), most = encode_groups(kernel);
     u8 *source = device<u8>(f.elements.size() * times);
     const size_t slot = (f.blocks[0].count * width + 28 + 15) / 16 * 16;
     u8 *target = device<u8>(slot * f.blocks.size());
     std::vector<bitsnap_work> works;
     u64 elements = 0;
     for (int k = 0; k < times; k++) {
-        MUST(cudaMemcpy(source + k * f.elements.size(), f.elements.data(), f.elements.size(), cudaMemcpyHostToDevice));
+        MUST(cudaMemcpy(source + k * f.elements.size(), elements_of.data(), f.elements.size(), cudaMemcpyHostToDevice));
         for (size_t i = 0; i < f.blocks.size(); i++) {
             bitsnap_work w;
             if (times > 1 && f.blocks[i].count != f.blocks[0].count) continue;
@@ -391,6 +441,8 @@ static void encodes(const Frame &f, const char *name, int level, int times)
             w.dtype = (u8)f.dtype;
             w.level = (u8)level;
             w.flags = BITSNAP_WORK_CHECKS;
+            w.cells = f.info.cells;
+            w.columns = (uint32_t)f.info.columns;
             works.push_back(w);
             elements += (u64)w.count * width;
         }
@@ -404,7 +456,7 @@ static void encodes(const Frame &f, const char *name, int level, int times)
     for (int i = 0; i < (times > 1 ? 5 : 1); i++) {
         float t;
         MUST(cudaEventRecord(a));
-        offload_encode<<<std::min(most, (unsigned)works.size()), THREADS, encode_memory>>>(w, d, (u32)works.size(), scratch, scratch_size, encode_memory);
+        kernel<<<std::min(most, (unsigned)works.size()), THREADS, encode_memory>>>(w, d, (u32)works.size(), scratch, scratch_size, encode_memory);
         MUST(cudaGetLastError());
         MUST(cudaEventRecord(z));
         MUST(cudaEventSynchronize(z));
@@ -423,7 +475,7 @@ static void encodes(const Frame &f, const char *name, int level, int times)
         else equal++;
         j++;
     }
-    printf("encode %s as %s level %d: %zu blocks equal, %zu different, %zu left to the host", name, bitsnap_dtype_name(f.dtype), level, equal, different, declined);
+    printf("encode %s as %s level %d%s: %zu blocks equal, %zu different, %zu left to the host", name, bitsnap_dtype_name(f.dtype), level, quantized(f), equal, different, declined);
     if (times > 1) printf("; %zu blocks, %u groups: %.1f GB/s of elements", works.size(), most, elements / ms[ms.size() / 2] / 1e6);
     puts("");
     failures += different;
@@ -644,22 +696,29 @@ int main(int argc, char **argv)
         const bitsnap_dtype dtype = half ? BITSNAP_BF16 : f16 ? BITSNAP_F16 : BITSNAP_F32;
         if (once) {
             bench(encode(t, dtype, 2, 16), t.name, 2, (size_t)1 << 28, "decode");
-            encodes(encode(t, dtype, 2, 16), t.name, 2, 38);
+            encodes(encode(t, dtype, 2, 16), t.bytes, t.name, 2, 38);
             continue;
         }
         if (benching) {
             const Frame f = encode(t, dtype, 2, 16);
-            for (int level = 1; level <= 2; level++) encodes(encode(t, dtype, level, 16), t.name, level, (int)(((size_t)1 << 30) / t.bytes.size()));
-            for (int level = 1; level <= 2; level++) leaves(f, t.name, level);
+            const int times = (int)(((size_t)1 << 30) / t.bytes.size());
+            if (!strncmp(t.name, "adam", 4)) { /* moments, which are quantized */
+                for (u64 columns : { 0, 192 }) {
+                    const Frame q = encode(t, dtype, 2, 16, NULL, CELLS, columns);
+                    encodes(q, t.bytes, t.name, 2, times);
+                    bench(q, t.name, 2, (size_t)1 << 30, "decode");
+                }
+                continue;
+            }
+            for (int level = 1; level <= 2; level++) encodes(encode(t, dtype, level, 16), t.bytes, t.name, level, times);
+            leaves(f, t.name, 1);
 #ifdef PEERS
             if (f.elements.size() >= 65536) {
                 peer_ANS(f, t.name, dtype == BITSNAP_F32 ? NVCOMP_TYPE_FLOAT32 : NVCOMP_TYPE_FLOAT16);
                 peer_LZ4(f, t.name, bitsnap_width(dtype) == 4 ? NVCOMP_TYPE_INT : NVCOMP_TYPE_SHORT);
             }
 #endif
-            for (u32 kib : { 36u, 40u, 44u, 48u, 56u }) { memory_size = kib << 10; bench(f, t.name, 2, (size_t)1 << 30, "decode"); }
-            if (i == 2) { memory_size = 48 << 10; for (int level : { 1, 3 }) bench(encode(t, dtype, level, 16), t.name, level, (size_t)1 << 30, "decode"); }
-            memory_size = 48 << 10;
+            for (int level = 1; level <= 3; level++) bench(encode(t, dtype, level, 16), t.name, level, (size_t)1 << 30, "decode");
             continue;
         }
         for (int level = 1; level <= 3; level++) {
@@ -668,13 +727,19 @@ int main(int argc, char **argv)
             compare(encode(t, dtype, level, 12), t.name, level, 1);
             damage(f, 4);
             if (level < 3)
-                for (unsigned log2 : { 16u, 13u }) encodes(encode(t, dtype, level, log2), t.name, level, 1);
+                for (unsigned log2 : { 16u, 13u }) encodes(encode(t, dtype, level, log2), t.bytes, t.name, level, 1);
+            for (u64 columns : { 0, 192 }) { /* quantized, and at level best without loss */
+                const Frame q = encode(t, dtype, level, 16, NULL, level < 3 ? CELLS : 0, columns);
+                compare(q, t.name, level, 1);
+                damage(q, 1);
+                if (level < 3) encodes(q, t.bytes, t.name, level, 1);
+            }
         }
         for (int other : { BITSNAP_F8_E4M3, BITSNAP_F8_E5M2, BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_F16, BITSNAP_F32 }) {
             const Frame f = encode(t, (bitsnap_dtype)other, 2, 16);
             compare(f, t.name, 2, 1);
             damage(f, 1);
-            encodes(f, t.name, 2, 1);
+            encodes(f, t.bytes, t.name, 2, 1);
         }
     }
     /* consecutive files of one size as deltas */
