@@ -115,19 +115,22 @@ bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
 test: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS)
 
-# tests that need no more than the codec's declarations are linked with the tool's; the others look inside, and have it in them
+# one object has the codec for all test programs but those that need all of its inside, and have it in them
 LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION\|include "test_' $(TESTS_C) /dev/null),$(TESTS_C))
-$(LINKED:tests/%.c=$(B)/tests/%): $(B)/tool/bitsnap.o
-$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h $(HEADERS)
+$(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
+$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h tests/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
+$(B)/tests/codec.o: tests/codec.c tests/inside.h $(HEADERS)
+	@mkdir -p $(B)/tests
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
 
+# -O3 takes three times as long to compile; the tool and make check have it
+TEST_CFLAGS = $(CFLAGS) -Og
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
 $(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
-# what these are about surrounds the kernels: -O3 would compile for three times as long
-$(patsubst %,$(B)/tests/test_%,access cases errors interrupt offload pieces ways): private CFLAGS += -Og
 $(B)/tests/test_engine: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 

@@ -4,7 +4,7 @@
  *   bytes NUMBER    with that table; nothing is printed where the machine does not have it */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 
 static void line(const bitsnap *b, const char *what, unsigned number, const uint8_t *elements, size_t n, bitsnap_dtype dtype)

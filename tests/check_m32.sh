@@ -15,7 +15,7 @@ flags='-O1 -w -I. -DBITSNAP_NO_SIMD'
 QUICK=1; export QUICK
 for name in test_frame test_delta test_quantize; do
     # shellcheck disable=SC2086
-    $cc -std=c99 $flags tests/$name.c -o "$t/$name" -lpthread -lm || { echo "not ok - m32: $name does not compile"; continue; }
+    $cc -std=c99 $flags -DBITSNAP_IMPLEMENTATION tests/$name.c -o "$t/$name" -lpthread -lm || { echo "not ok - m32: $name does not compile"; continue; }
     if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - m32: $name"
     else echo "not ok - m32: $name"; grep -v '^ok' "$t/out" | head -n 20; fi
 done

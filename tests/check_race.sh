@@ -13,13 +13,13 @@ report() { # name, seconds, program
 }
 trace() { # name, options...
     name=$1; shift
-    if clang -std=c99 -O1 -g1 -w -DBITSNAP_NO_SIMD -DRACE_TRACED -fsanitize-coverage=func,trace-loads "$@" -I. tests/test_race.c \
+    if clang -std=c99 -O1 -g1 -w -DBITSNAP_IMPLEMENTATION -DBITSNAP_NO_SIMD -DRACE_TRACED -fsanitize-coverage=func,trace-loads "$@" -I. tests/test_race.c \
         -o "$t/race" -lpthread -lm 2>"$t/out"
     then report "$name" $((seconds / 2)) "$t/race"
     else echo "not ok - race: $name does not compile"; head -n 5 "$t/out"; fi
 }
 program=build/tests/test_race
-[ -x $program ] || { program=$t/all; ${CC:-cc} -std=c99 -O2 -w -I. tests/test_race.c -o $program -lpthread -lm || exit 1; }
+[ -x $program ] || { program=$t/all; ${CC:-cc} -std=c99 -O2 -w -DBITSNAP_IMPLEMENTATION -I. tests/test_race.c -o $program -lpthread -lm || exit 1; }
 report 'a second thread, all tables of kernels' "$seconds" "$program"
 printf 'void __sanitizer_cov_load4(void *p) { (void)p; }\nint main(int c, char **v) { (void)v; return c - 1; }\n' >"$t/a.c"
 if command -v clang >/dev/null && clang -O1 -fsanitize-coverage=func,trace-loads "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a"; then

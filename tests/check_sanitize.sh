@@ -1,9 +1,7 @@
 #!/bin/sh
 # The tests of the layers under the address and undefined behaviour sanitizers of gcc or, with MEMORY=1 (check_memory.sh), clang's
 # memory sanitizer, which knows too little of vector intrinsics and sees the portable code alone. Nor do others see all reads and
-# writes of AVX-512's: tests/check_avx512.sh has these in C, and half of the time that compiling takes is saved here. As compiling
-# takes most of it, the codec is compiled once for all tests that see no more than its declarations, the small tests of its parts
-# are one program, and tests that are about what surrounds the kernels have the portable code alone.
+# writes of AVX-512's: tests/check_avx512.sh has these in C, and half of the time that compiling takes is saved here.
 cd "$(dirname "$0")/.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 QUICK=1; export QUICK # fewer of all complete codes
@@ -13,16 +11,15 @@ run() { # package, compiler, sanitizers, options...
     command -v "$compiler" >/dev/null && $compiler -fsanitize="$sanitizers" "$t/a.c" -o "$t/a" 2>/dev/null && "$t/a" ||
         { echo "skip - sanitize: $compiler -fsanitize=$sanitizers needs $package"; return; }
     compile() { $compiler -std=c99 -g1 -fsanitize="$sanitizers" -fno-sanitize-recover=all "$@" -w -I.; }
-    compile "$@" -c docs/examples/tool/bitsnap.c -o "$t/codec.o" || { echo "not ok - sanitize: $compiler, $sanitizers: the codec does not compile"; return; }
+    compile "$@" -c tests/codec.c -o "$t/codec.o" || { echo "not ok - sanitize: $compiler, $sanitizers: the codec does not compile"; return; }
     for source in tests/test_*.c tests/parts.c; do
         name=$(basename "$source" .c)
         grep -q "\"$name.c\"" tests/parts.c && continue
         # bytes exchanged by XOR look uninitialised to it where a neighbour is; the tool's workspace is not cleared; what changes
         # while it is read makes cursors pass what has been written; of other kernels there are none; and some decode nothing of their own
         case $sanitizers${name#test} in memory_safetensors | memory_race | memory_kernels | memory_estimate | memory_options | memory_processors | memory_interrupt) continue ;; esac
-        case $name in *_access | *_cases | *_errors | *_interrupt | *_offload | *_pieces) portable=-DBITSNAP_NO_SIMD ;; *) portable= ;; esac
         codec=; grep -q 'define BITSNAP_IMPLEMENTATION\|include "test_' "$source" || codec=$t/codec.o
-        compile "$@" $portable "$source" $codec -o "$t/$name" -lpthread -lm || { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
+        compile "$@" "$source" $codec -o "$t/$name" -lpthread -lm || { echo "not ok - sanitize: $name does not compile ($compiler, $sanitizers)"; continue; }
         if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - sanitize: $compiler, $sanitizers, $name"
         else echo "not ok - sanitize: $compiler, $sanitizers, $name"; grep -v '^ok' "$t/out" | head -n 20; fi
     done

@@ -29,6 +29,17 @@ static inline void data_store(uint8_t *p, uint64_t v, unsigned width)
     else memcpy(p, &v, 8);
 }
 
+static inline uint64_t data_load(const uint8_t *p, unsigned width)
+{
+    uint16_t h;
+    uint32_t w;
+    uint64_t v;
+    if (width == 1) return *p;
+    if (width == 2) return memcpy(&h, p, 2), h;
+    if (width == 4) return memcpy(&w, p, 4), w;
+    return memcpy(&v, p, 8), v;
+}
+
 /* A number with a given layout: sign, exponent bits e, mantissa; integers have e = 0. */
 static inline uint64_t data_element(int shape, size_t i, unsigned bits, unsigned e)
 {

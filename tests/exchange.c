@@ -6,7 +6,7 @@
  * what it was made of: NAME.given. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 #include <dirent.h>
 

@@ -77,14 +77,24 @@ static inline int test_big_endian(void)
     return !*(const uint8_t *)&one;
 }
 
-/* A number of 8 bytes, the lowest first. */
-static inline uint64_t test_load64(const uint8_t *p)
+/* Numbers of 4 and 8 bytes, the lowest first. */
+static inline uint64_t test_load(const uint8_t *p, unsigned bytes)
 {
     uint64_t x = 0;
-    unsigned i;
-    for (i = 8; i--;) x = x << 8 | p[i];
+    while (bytes--) x = x << 8 | p[bytes];
     return x;
 }
+static inline uint32_t test_load32(const uint8_t *p) { return (uint32_t)test_load(p, 4); }
+static inline uint64_t test_load64(const uint8_t *p) { return test_load(p, 8); }
+static inline void test_store(uint8_t *p, uint64_t x, unsigned bytes)
+{
+    unsigned i;
+    for (i = 0; i < bytes; i++) p[i] = (uint8_t)(x >> 8 * i);
+}
+static inline void test_store32(uint8_t *p, uint32_t x) { test_store(p, x, 4); }
+static inline void test_store64(uint8_t *p, uint64_t x) { test_store(p, x, 8); }
+
+static inline size_t test_min(size_t a, size_t b) { return a < b ? a : b; }
 
 static inline size_t test_below(size_t n) { return n ? (size_t)(test_random() % n) : 0; }
 
@@ -145,9 +155,9 @@ static inline guarded guarded_alloc(size_t n, int front)
 }
 
 /* Enough workspace to code frames of such blocks, by so many workers; and with a base, a quantizer or columns; to merge, too, where
- * there are two. Enough room for a frame with the usual blocks. */
-#define test_workspace(log2, workers) bsn_workspace(log2, workers, 0, 8)
-#define test_workspace_delta(log2, workers) bsn_workspace(log2, workers, 1, 8)
+ * there are two (inside.h). Enough room for a frame with the usual blocks. */
+#define test_workspace(log2, workers) inside_workspace(log2, workers, 0, 8)
+#define test_workspace_delta(log2, workers) inside_workspace(log2, workers, 1, 8)
 #define test_bound(n, dtype) ((size_t)(n) * bitsnap_width(dtype) + 30 * ((size_t)(n) / 65536 + 1) + 256)
 
 #endif

@@ -1,8 +1,7 @@
 /* Blocks as objects: found by an opened index, decoded and encoded alone, pushed into a stream; sources in memory and by callbacks
  * that count, fail and lie. */
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 #include <time.h>
 
@@ -310,17 +309,16 @@ static void damaged(void)
     bitsnap_extent good[3], x;
     size_t size, i, k, refused = 0;
     file f;
-    bsn_index t;
+    const inside_index t = inside_index_shape(blocks);
     memset(elements, 7, n);
     for (i = 0; i < n; i += 64) elements[i + 1] = (uint8_t)test_random();
     b.block_log2 = 6;
     CHECK(!bitsnap_encode(&b, frame, ROOM, &size, elements, n, BITSNAP_I8), "%s", bitsnap_message(&b));
-    bsn_index_shape(&t, blocks);
     CHECK(t.top == 2);
     source = source_of(&f, frame, size, 0);
     CHECK(!bitsnap_index_open(&b, &index_, NULL, &source));
     for (k = 0; k < 3; k++) CHECK(!bitsnap_index_find(&b, &index_, k * (n - 1) / 2, &good[k]));
-    for (i = size - (size_t)t.size - 36; i < size; i++) {
+    for (i = size - t.size - 36; i < size; i++) {
         const uint8_t before = frame[i];
         unsigned bad = 0;
         if (i % 7 && i < size - 800) continue;
@@ -334,7 +332,7 @@ static void damaged(void)
                 if (!bitsnap_index_decode(&b, &index_, back, k * (n - 1) / 2, 1)) CHECK(back[0] == elements[k * (n - 1) / 2]);
             }
         }
-        CHECK(bad == 3 || i < size - 36 - BSN_ENTRY_SIZE * (size_t)t.entries[t.top], "%zu", i);
+        CHECK(bad == 3 || i < size - 36 - t.entry_size * t.entries, "%zu", i);
         refused += bad > 0;
         /* whatever it says when nobody heeds checks */
         b.flags = BITSNAP_IGNORE_CHECKS;

@@ -3,7 +3,7 @@
  * another decoder accepts. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 
 #define MOST (3u << 20)
 enum { DAMAGES = 32 };

@@ -1,7 +1,7 @@
 /* Deltas: every dtype, level and kernel table, roles, runs, ranges, pieces; identity of bases; in place, merge, invert. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 
 #define MOST 400000

@@ -1,7 +1,7 @@
 /* BLOCK, FRAME, STREAM, ENTRY: what goes in comes out, on every table, in every way; what is damaged does not. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 #include <pthread.h>
 #include <time.h>

@@ -1,7 +1,7 @@
 /* BYTES and ZIGZAG blocks: what their planes take, the same bytes from every table and level that has a choice, and back again. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 
 /* What a plane holds: all alike; random; two values; alike but for one element, or for what a glance does not see; ascending, so

@@ -2,8 +2,7 @@
  * is refused and left as it is. KILLS=n in the environment: n processes killed for each form. */
 #define _GNU_SOURCE
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 #ifndef _WIN32
 #include <pthread.h>
@@ -32,7 +31,8 @@ static bitsnap fresh(void)
 /* A delta all whose cells are of one form; 0 where the dtype has none such. */
 static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
 {
-    const unsigned width = bitsnap_width(dtype), exact = bsn_exponent_of(dtype).mask == 0;
+    unsigned shift;
+    const unsigned width = bitsnap_width(dtype), mask = inside_exponent(dtype, &shift), exact = mask == 0;
     bitsnap b = fresh();
     bitsnap_info info;
     bitsnap_block block;
@@ -45,12 +45,12 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     if (kind == KIND_STORED) data_fill(result, n, dtype, DATA_NOISE);
     if (kind == KIND_CONST) data_fill(result, n, dtype, DATA_CONSTANT);
     for (i = 0; i < n && kind <= KIND_CLASSES; i++) {
-        const uint64_t x = bsn_element_load(base + i * width, width);
-        const unsigned exponent = (unsigned)(x >> bsn_exponent_of(dtype).shift & bsn_exponent_of(dtype).mask);
+        const uint64_t x = data_load(base + i * width, width);
+        const unsigned exponent = (unsigned)(x >> shift & mask);
         unsigned more = (unsigned)test_below(kind == KIND_SPARSE ? 40 : 3);
         if (kind == KIND_SPARSE) more = more ? 0 : 1;
         if (kind == KIND_CLASSES) more = exponent & 4 ? (unsigned)test_below(2) : exponent & 2 ? (unsigned)test_below(50) : 0;
-        bsn_element_store(result + i * width, x + more, width);
+        data_store(result + i * width, x + more, width);
     }
     b.base.data = base, b.base.count = n, b.base.dtype = dtype;
     b.block_log2 = log2;
@@ -60,9 +60,9 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     CHECK(!bitsnap_read_info(&info, frame, size));
     for (at = info.header_size; first < n; first += block.elements, at += block.size) {
         CHECK(!bitsnap_read_block(&b, &block, &info, first, frame + at, (size_t)(size - at)), "%s", bitsnap_message(&b));
-        fits[cell] = block.form == (kind == KIND_SPARSE ? BSN_FORM_SPARSE : kind <= KIND_CLASSES ? BSN_FORM_CLASSED : kind == KIND_SPLIT ? BSN_FORM_SPLIT
-                               : kind == KIND_CONST ? BSN_FORM_CONST : BSN_FORM_STORED) &&
-                (block.form != BSN_FORM_CLASSED || (block.classes > 1) == (kind == KIND_CLASSES));
+        fits[cell] = block.form == (kind == KIND_SPARSE ? FORM_SPARSE : kind <= KIND_CLASSES ? FORM_CLASSED : kind == KIND_SPLIT ? FORM_SPLIT
+                               : kind == KIND_CONST ? FORM_CONST : FORM_STORED) &&
+                (block.form != FORM_CLASSED || (block.classes > 1) == (kind == KIND_CLASSES));
         same += fits[cell++];
     }
     return same > 0; /* the last cell may be another */
@@ -88,8 +88,8 @@ static void halfway(unsigned kind, size_t at, size_t n, unsigned width, size_t d
         size_t i;
         for (i = 0; i < n * width; i++)
             if (test_random() & 1) p[i] = result[at * width + i];
-        if (kind > KIND_CLASSES) bsn_element_store(p, bsn_chain(bsn_load64(frame + bsn_load32(frame + 16) % 65536 + 18), at),
-                                                   bsn_mark_size(n * width));
+        if (kind > KIND_CLASSES) data_store(p, inside_chain(test_load64(frame + test_load32(frame + 16) % 65536 + 18), at),
+                                                   n * width < 8 ? 1u << (n * width > 1) << (n * width > 3) : 8);
     }
 }
 
@@ -119,7 +119,7 @@ static void stages(void)
                         memcpy(before, live, n * width);
                         if (kind == KIND_CLASSES && memcmp(live + at * width, base + at * width, m * width) &&
                             memcmp(live + at * width, result + at * width, m * width)) {
-                            uint64_t place = bsn_load32(frame + info.header_size) & 255; /* is it one of classes? */
+                            uint64_t place = test_load32(frame + info.header_size) & 255; /* is it one of classes? */
                             CHECK(bitsnap_apply(&b, live, n, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_BASE || place != 5 || cells > 1);
                             memcpy(live, before, n * width);
                         }

@@ -5,7 +5,7 @@
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_MORE_TARGETS "tests/target.h"
 #endif
-#include "bitsnap_simd.h"
+#include "inside.h"
 
 static const bitsnap_kernels *kernels; /* the table under test */
 static const bitsnap_kernels *const scalar = &bsn_kernels_scalar;

@@ -1,10 +1,9 @@
 /* bitsnap_offload_decode, _apply and _encode, with devices that are the codec itself, behind addresses at which nothing is but for them: work
  * is done at once or when its queue is waited for, or the other one; they decline at random, fail half-way, say wrong things of good
  * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
-#define BITSNAP_IMPLEMENTATION
 #define BITSNAP_OFFLOAD
 #include "data.h"
-#include "bitsnap_simd.h"
+#include "inside.h"
 
 #define DEVICE ((size_t)16 << 20)
 #define STAGING ((size_t)3 << 18)
@@ -129,7 +128,7 @@ static uint32_t block_of(const bitsnap_work *w)
     memcpy(at_address(w->target), block, size);
     dev.decoded++;
     if (dev.cut && w->count < 64) {
-        bsn_store32(at_address(w->target), BSN_FORM_QUANTIZED | 1 << 8);
+        test_store32(at_address(w->target), FORM_QUANTIZED | 1 << 8);
         return 13;
     }
     if (dev.kind == LIES && test_below(3) == 0) {
@@ -448,7 +447,7 @@ static void rest(void)
 {
     enum { N = 64 * 3 };
     static const uint8_t elements[N] = { 1, 2, 3 };
-    const uint32_t run = BSN_FORM_CONST | 2 << 8;
+    const uint32_t run = FORM_CONST | 2 << 8;
     uint8_t frame[1000], out[N], *index, *end;
     unsigned way;
     for (way = 0; way < 3; way++) {
@@ -462,16 +461,16 @@ static void rest(void)
         CHECK(!bitsnap_encode(&b, frame, sizeof frame, &r.size, elements, N, BITSNAP_I8), "%s", bitsnap_message(&b));
         CHECK(!bitsnap_read_info(&info, frame, r.size) && info.blocks == 3, "%s", bitsnap_message(&b));
         index = frame + r.size - 28 - 3 * 4; /* behind two blocks of 5 bytes, the second of which goes */
-        bsn_store32(index - 10, run);
+        test_store32(index - 10, run);
         memmove(index - (way == 1 ? 0 : 5), index, 28 + 3 * 4);
         index -= way == 1 ? 0 : 5;
-        bsn_store32(index + 4, run);
+        test_store32(index + 4, run);
         end = index + (way == 2 ? 12 : 8);
-        bsn_store64(end, way == 2 ? 3 : 2);
+        test_store64(end, way == 2 ? 3 : 2);
         r.size = (size_t)(end + 28 - frame);
-        bsn_store64(end + 8, r.size);
-        bsn_store64(end + 16, bsn_bound_hash(bsn_kernels_best(), info.header_check, index, (size_t)(end + 16 - index)));
-        memcpy(end + 24, bsn_end_magic, 4);
+        test_store64(end + 8, r.size);
+        test_store64(end + 16, inside_bound_hash(info.header_check, index, (size_t)(end + 16 - index)));
+        memcpy(end + 24, "\x50\x4E\x53\xB5", 4);
         r.frame = frame;
         r.elements = ADDRESS + STAGING;
         r.count = N;
@@ -650,7 +649,7 @@ static void too_late(void *context, bitsnap_task task, void *argument, uint64_t 
     size_t at;
     (void)context;
     while (count--) task(argument, count, 0);
-    for (at = 0; at < 8 * 160; at += 160) bsn_store32(late_host + at, BSN_FORM_STORED | 300 << 8);
+    for (at = 0; at < 8 * 160; at += 160) test_store32(late_host + at, FORM_STORED | 300 << 8);
 }
 
 /* The device writes to the staging memory of the host once more when its blocks have been looked at: heads of larger ones. */

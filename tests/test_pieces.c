@@ -1,8 +1,7 @@
 /* Bases by pieces: from a callback, or through a window that moves; the same bytes and elements as with the whole in memory, and
  * errors that are told from others. */
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 
 #define MOST 300000

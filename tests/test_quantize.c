@@ -3,8 +3,7 @@
  * true. QUANTIZE_ALL=1 looks at all 2^32 patterns of F32, alone (portable code) and in frames (the fastest table), in as many
  * processes as there are processors (minutes); else at 2^22 of them with each. */
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 #include "data.h"
 #include <float.h>
 #include <sys/wait.h>
@@ -71,24 +70,27 @@ static int near(uint64_t x, uint64_t y, unsigned f, long double bound)
     return fabsl(a - b) <= bound * fabsl(a) * (1 + 1e-18L);
 }
 
+/* Bytes of a body by its head. */
+static size_t body_of(uint32_t head, unsigned width) { return (head & 255) == FORM_CONST ? width : head >> 8; }
+
 /* ---- the numbers of the quantizer ---- */
 
 static void thresholds(void)
 {
-    static bsn_log log;
+    static uint32_t threshold[2049], center[2048];
     unsigned n, j;
     for (n = 1; n <= 2048; n++) {
         const long double exact = tanhl(logl(2) / (2 * (long double)n)), bound = bitsnap_log_bound(n);
         uint32_t most = 0;
         CHECK(bound >= exact && bound < exact + 4 * UNIT, "n %u: %.12Lf is not about %.12Lf", n, bound, exact);
-        bsn_log_set(&log, BITSNAP_F32, n);
+        inside_log(threshold, center, n);
         for (j = 0; j <= n; j++) {
-            CHECK((long double)log.threshold[j] == ceill(exp2l(23 + (long double)j / n)), "n %u: threshold %u", n, j);
+            CHECK((long double)threshold[j] == ceill(exp2l(23 + (long double)j / n)), "n %u: threshold %u", n, j);
             if (j == n) break;
-            CHECK(log.center[j] > log.threshold[j] && log.center[j] < log.threshold[j + 1], "n %u: cell %u", n, j);
-            CHECK((log.center[j] - log.threshold[j]) / (double)log.threshold[j] <= (double)bound, "n %u: cell %u", n, j);
-            CHECK((log.threshold[j + 1] - log.center[j]) / (double)log.threshold[j + 1] <= (double)bound, "n %u: cell %u", n, j);
-            if (log.threshold[j + 1] - log.threshold[j] > most) most = log.threshold[j + 1] - log.threshold[j];
+            CHECK(center[j] > threshold[j] && center[j] < threshold[j + 1], "n %u: cell %u", n, j);
+            CHECK((center[j] - threshold[j]) / (double)threshold[j] <= (double)bound, "n %u: cell %u", n, j);
+            CHECK((threshold[j + 1] - center[j]) / (double)threshold[j + 1] <= (double)bound, "n %u: cell %u", n, j);
+            if (threshold[j + 1] - threshold[j] > most) most = threshold[j + 1] - threshold[j];
         }
     }
     CHECK(bitsnap_log_bound(0) == 0 && bitsnap_log_bound(2049) == 0);
@@ -472,13 +474,13 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
     const uint8_t *p = frame + info->header_size;
     double few = f == 3 ? 6 * UNIT : 1.01 * UNIT; /* each relative error is rounded up */
     while (first < info->count) {
-        const uint32_t head = bsn_load32(p);
+        const uint32_t head = test_load32(p);
         const uint8_t *body = p + (info->checks ? 12 : 4);
         uint64_t i, end;
-        run = (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
+        run = (head & 255) == FORM_CONST ? head >> 8 : 1;
         end = first + (run << info->block_log2);
         if (end > info->count) end = info->count;
-        for (i = first; i < end && (head & 255) == BSN_FORM_QUANTIZED; i++) {
+        for (i = first; i < end && (head & 255) == FORM_QUANTIZED; i++) {
             const uint64_t x = load(given, (size_t)i, w), y = load(decoded, (size_t)i, w);
             long double a, d, u;
             if (kind(x, f) != 1) {
@@ -501,7 +503,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
         first = end;
-        p = body + bsn_body_of(head, w);
+        p = body + body_of(head, w);
     }
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
@@ -539,12 +541,12 @@ static void forms_of(const uint8_t *frame, const bitsnap_info *info)
     const uint8_t *p = frame + info->header_size;
     uint64_t cell = 0;
     while (cell < info->blocks) {
-        const uint32_t head = bsn_load32(p);
+        const uint32_t head = test_load32(p);
         p += info->checks ? 12 : 4;
-        scaled_blocks += (head & 255) == BSN_FORM_SCALED;
-        quantized_blocks += (head & 255) == BSN_FORM_QUANTIZED;
-        cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
-        p += bsn_body_of(head, info->width);
+        scaled_blocks += (head & 255) == FORM_SCALED;
+        quantized_blocks += (head & 255) == FORM_QUANTIZED;
+        cell += (head & 255) == FORM_CONST ? head >> 8 : 1;
+        p += body_of(head, info->width);
     }
 }
 
@@ -709,8 +711,8 @@ static void workers_and_pieces(void)
                 s.index = index;
                 s.index_capacity = sizeof index;
                 for (i = 0; i < n; i += workers * cell) {
-                    const size_t m = bsn_min(workers * cell, n - i);
-                    CHECK(bitsnap_encoder_push(&b, &s, other + at, bsn_min(m * w + 16 * workers, room - at), &size, given + i * w, m) == BITSNAP_OK);
+                    const size_t m = test_min(workers * cell, n - i);
+                    CHECK(bitsnap_encoder_push(&b, &s, other + at, test_min(m * w + 16 * workers, room - at), &size, given + i * w, m) == BITSNAP_OK);
                     at += size;
                 }
                 CHECK(bitsnap_encoder_end(&b, &s, other + at, 80 + s.index_size, &size) == BITSNAP_OK);
@@ -718,7 +720,7 @@ static void workers_and_pieces(void)
                 CHECK(bitsnap_decoder_begin(&b, &s, one, whole, &at) == BITSNAP_OK);
                 memset(out, 0, n * w);
                 for (i = 0; i < n; i += got) {
-                    CHECK(bitsnap_decoder_pull(&b, &s, out + i * w, bsn_min(workers * cell, n - i), &got, one + at, whole - at, &used) == BITSNAP_OK, "%s", bitsnap_message(&b));
+                    CHECK(bitsnap_decoder_pull(&b, &s, out + i * w, test_min(workers * cell, n - i), &got, one + at, whole - at, &used) == BITSNAP_OK, "%s", bitsnap_message(&b));
                     if (!got) break;
                     at += used;
                 }
@@ -777,7 +779,7 @@ static void damage_and_capacity(void)
             free(frame);
             free(out);
         }
-    CHECK(seen >> BSN_FORM_SCALED & 1 && seen >> BSN_FORM_QUANTIZED & 1, "forms %X", seen);
+    CHECK(seen >> FORM_SCALED & 1 && seen >> FORM_QUANTIZED & 1, "forms %X", seen);
 }
 
 static void callers_mistakes(void)

@@ -8,14 +8,16 @@
  * such memory, some of its bytes change, so that what is read twice is different far more often (tests/check_race.sh). */
 #include "data.h"
 
-#define BITSNAP_IMPLEMENTATION
-#include "bitsnap_simd.h"
+#include "inside.h"
 
 #include <signal.h>
 #include <time.h>
 #ifndef _WIN32
 #include <pthread.h>
 #include <sys/time.h>
+
+static unsigned lowest_bit(uint64_t x) { unsigned n = 0; while (!(x >> n & 1)) n++; return n; }
+static unsigned bits_of(uint64_t x) { unsigned n = 0; while (x >> n) n++; return n; }
 
 /* ---- memory that changes ---- */
 
@@ -426,8 +428,8 @@ static void lists_once(void)
     give(&b, test_workspace(n > 65536 ? 20 : 16, 1));
     for (i = 0; i < n; i++) {
         const uint64_t r = test_random();
-        symbols[i] = (uint8_t)(kind == 0 ? r : kind == 1 ? (r & 63 ? 0 : r >> 8) : kind == 2 ? 120u + bsn_lowest_bit(r | 1u << 20)
-                             : kind == 3 ? bsn_lowest_bit(r | 1u << 30) * (r >> 60 & 1) : (r >> 8 & r >> 16 & r >> 24));
+        symbols[i] = (uint8_t)(kind == 0 ? r : kind == 1 ? (r & 63 ? 0 : r >> 8) : kind == 2 ? 120u + lowest_bit(r | 1u << 20)
+                             : kind == 3 ? lowest_bit(r | 1u << 30) * (r >> 60 & 1) : (r >> 8 & r >> 16 & r >> 24));
     }
     if (test_below(3) == 0) {
         what = "list_encode";
@@ -468,7 +470,7 @@ static void quantizers_once(void)
         if (bitsnap_cluster_encode(ends, &used, labels, bytes, elements, n, dtype, clusters, memory, sizeof memory)) abort();
         what = "cluster_decode";
         (void)bitsnap_cluster_decode(to_end(n * width), n, dtype, share(0, ends, 2 * width * used), used,
-                                     share(1, labels, (n * (bsn_log2(clusters - 1) + 1) + 7) / 8), share(2, bytes, n), clusters);
+                                     share(1, labels, (n * bits_of(clusters - 1) + 7) / 8), share(2, bytes, n), clusters);
         what = "cluster_encode";
         (void)bitsnap_cluster_encode(ends, &used, labels, bytes, share(0, elements, n * width), n, dtype, clusters, memory,
                                      sizeof memory);

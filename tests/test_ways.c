@@ -2,9 +2,9 @@
  * each accepts it or refuses it as bitsnap_decode does, by the same condition of docs/FORMAT.md, section 9, and gives the same
  * elements. Where a way in reads less than all of a frame, `unseen` says what it cannot see. */
 #include "test.h"
-#define BITSNAP_IMPLEMENTATION
 #define BITSNAP_OFFLOAD
-#include "bitsnap.h"
+#include "data.h"
+#include "inside.h"
 #include "vectors.h"
 #include <dirent.h>
 
@@ -140,7 +140,7 @@ static answer by_looks(const frame_case *c)
     if (b.error.status) return of(&b, NULL);
     for (first = 0, at = info.header_size; first < info.count; first += block.elements, at += (size_t)block.size) {
         if (bitsnap_read_block(&b, &block, &info, first, c->frame + at, c->size - at)) break;
-        if (block.form == BSN_FORM_CLASSED && block.classes > 1 && !block.parts) break; /* without the base */
+        if (block.form == FORM_CLASSED && block.classes > 1 && !block.parts) break; /* without the base */
     }
     return of(&b, NULL);
 }
@@ -475,13 +475,13 @@ static void zigzags_of_floats(void)
         memset(&c, 0, sizeof c);
         b = fresh(&c);
         b.flags = BITSNAP_NO_CHECKS;
-        for (k = 0; k < 300; k++) bsn_element_store(elements + k * bitsnap_width((bitsnap_dtype)integers[i]), (uint64_t)0 - k % 3, bitsnap_width((bitsnap_dtype)integers[i]));
-        CHECK(!bitsnap_encode(&b, frame, sizeof frame, &c.size, elements, 300, (bitsnap_dtype)integers[i]) && frame[24] == BSN_FORM_ZIGZAG);
+        for (k = 0; k < 300; k++) data_store(elements + k * bitsnap_width((bitsnap_dtype)integers[i]), (uint64_t)0 - k % 3, bitsnap_width((bitsnap_dtype)integers[i]));
+        CHECK(!bitsnap_encode(&b, frame, sizeof frame, &c.size, elements, 300, (bitsnap_dtype)integers[i]) && frame[24] == FORM_ZIGZAG);
         c.name = "zigzags", c.frame = frame;
         all_ways(&c);
         CHECK(bad == before, "integers");
         frame[5] = floats[i];
-        bsn_store64(frame + 16, bitsnap_hash(frame, 16));
+        test_store64(frame + 16, bitsnap_hash(frame, 16));
         c.name = "zigzags of floats";
         all_ways(&c);
         CHECK(bad == before + 1 && c.rule == BITSNAP_R_FORM, "R%u", c.rule);
@@ -508,7 +508,7 @@ static void blocks_of_nothing(void)
     memset(&c, 0, sizeof c);
     memset(&x, 0, sizeof x);
     b = fresh(&c);
-    for (i = 0; i < 1000; i++) bsn_element_store(elements + 2 * i, 0x3C00 + i * 7 % 199, 2);
+    for (i = 0; i < 1000; i++) data_store(elements + 2 * i, 0x3C00 + i * 7 % 199, 2);
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &c.size, elements, 1000, BITSNAP_BF16) && !bitsnap_read_info(&info, frame, c.size));
     for (i = 0; i < 8; i++) {
         uint8_t *p = g.p + 8 - i;
@@ -685,7 +685,7 @@ static void arguments(void)
     device_.device = ADDRESS, device_.size = STAGING, device_.host = device;
     fresh_ = fresh(&c);
     fresh_.block_log2 = 6;
-    for (i = 0; i < 300; i++) bsn_element_store(e + 4 * i, 0x3F000000 + i * 12345, 4);
+    for (i = 0; i < 300; i++) data_store(e + 4 * i, 0x3F000000 + i * 12345, 4);
     CHECK(!bitsnap_encode(b, f, sizeof f, &size, e, 300, BITSNAP_F32));
     source.data = f, source.size = size;
     CHECK(!bitsnap_index_open(b, &index_, &info, &source) && !bitsnap_index_find(b, &index_, 0, &x));
@@ -735,7 +735,7 @@ static void options_of_blocks(void)
     size_t n, at;
     unsigned i, k;
     memset(&c, 0, sizeof c);
-    for (i = 0; i < 300; i++) bsn_element_store(e + 4 * i, 0x3F000000 + i * 12345, 4);
+    for (i = 0; i < 300; i++) data_store(e + 4 * i, 0x3F000000 + i * 12345, 4);
     for (k = 0; k < 3; k++) { /* lossless; by cells, with columns; with an id */
         static const char *const wrong[] = { "flags", "flags", "block_log2", "quantizer", "quantizer", "columns", "base", "columns" };
         of_head = fresh(&c);

@@ -1,0 +1,88 @@
+/* inside.h - what tests ask of the inside of the codec, so that one object, codec.c, serves them all: compiling the codec takes longer
+ * than they do. A program that is to have the codec in it, as for mutants, defines BITSNAP_IMPLEMENTATION. */
+#ifndef BITSNAP_TEST_INSIDE_H
+#define BITSNAP_TEST_INSIDE_H
+
+#include "bitsnap_simd.h"
+
+/* Forms of blocks (FORMAT.md, section 5). */
+enum { FORM_STORED, FORM_CONST, FORM_SPLIT, FORM_BYTES, FORM_SAME, FORM_CLASSED, FORM_SCALED, FORM_QUANTIZED, FORM_SPARSE, FORM_ZIGZAG };
+
+size_t inside_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding);
+uint64_t inside_bound_hash(uint64_t id, const void *bytes, size_t size);
+uint64_t inside_chain(uint64_t h, uint64_t word);
+unsigned inside_exponent(bitsnap_dtype dtype, unsigned *shift); /* the mask; 0: an integer */
+
+/* Of an index of so many blocks: bytes, levels, entries at the top, bytes of an entry. */
+typedef struct inside_index { size_t size, top, entries, entry_size; } inside_index;
+inside_index inside_index_shape(uint64_t blocks);
+
+/* The thresholds and centers of `cells` cells of an octave: cells + 1, and cells. */
+void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells);
+
+/* A frame with a content id of one CONST run of an element of these bytes, in native order. Returns its size, or 0. */
+size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
+
+#ifdef BITSNAP_IMPLEMENTATION
+size_t inside_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding)
+{
+    return bsn_workspace(block_log2, workers, large, coding);
+}
+
+uint64_t inside_bound_hash(uint64_t id, const void *bytes, size_t size)
+{
+    return bsn_bound_hash(bitsnap_kernels_get(0), id, (const uint8_t *)bytes, size);
+}
+
+uint64_t inside_chain(uint64_t h, uint64_t word) { return bsn_chain(h, word); }
+
+unsigned inside_exponent(bitsnap_dtype dtype, unsigned *shift)
+{
+    *shift = bsn_exponent_of(dtype).shift;
+    return (unsigned)bsn_exponent_of(dtype).mask;
+}
+
+inside_index inside_index_shape(uint64_t blocks)
+{
+    inside_index shape;
+    bsn_index t;
+    bsn_index_shape(&t, blocks);
+    shape.size = (size_t)t.size, shape.top = t.top, shape.entries = (size_t)t.entries[t.top], shape.entry_size = BSN_ENTRY_SIZE;
+    return shape;
+}
+
+void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells)
+{
+    static bsn_log log;
+    unsigned j;
+    bsn_log_set(&log, BITSNAP_F32, cells);
+    for (j = 0; j <= cells; j++) threshold[j] = log.threshold[j];
+    for (j = 0; j < cells; j++) center[j] = log.center[j];
+}
+
+size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8])
+{
+    static uint8_t chunk[BSN_CHUNK];
+    bsn_coder s;
+    bsn_call call;
+    bsn_record record;
+    size_t at, end;
+    uint8_t index[4], *p;
+    b->flags = BITSNAP_CONTENT_ID;
+    if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, 1, 0)) return 0;
+    p = to + at;
+    bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
+    bsn_copy_little_endian(p + 12, element, 1, s.width);
+    bsn_record_begin(&record, &call.context, 0, count, bsn_load32(p));
+    bsn_record_hash(&record, bitsnap_hash(p + 12, s.width));
+    bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
+    s.index = index, s.index_capacity = sizeof index;
+    if (bsn_push_note(&call, &s, p, bsn_load32(p))) return 0;
+    s.position = count;
+    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, chunk, BSN_CHUNK, p + 12, 0, count, count, s.width);
+    if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.width, 128, &end)) return 0;
+    return at + 12 + s.width + end;
+}
+#endif
+
+#endif
