@@ -89,14 +89,22 @@ def listed(store="run"):
     return [s["step"] for s in manifest(store)["steps"]]
 
 
-def names_of(store="run"):
+def objects_of(store="run"):
     return {o["id"] + ("-" + o["base"] if "base" in o else "") + (".bsnap" if o["kind"] == "tensors" else "") for o in manifest(store)["objects"]}
+
+
+def records_of(store="run"):
+    return {f"step-{s['step']}.json" for s in manifest(store)["steps"]}
+
+
+def names_of(store="run"):
+    return objects_of(store) | records_of(store)
 
 
 def clean(store="run"):
     """Nothing is there but what belongs there."""
     expect(set(os.listdir(f"{store}/objects")) == names_of(store), f"objects: {set(os.listdir(store + '/objects')) ^ names_of(store)}")
-    expect(set(os.listdir(store)) == {"manifest.json", "objects", "lock"} and not read(f"{store}/lock"), f"in the store: {os.listdir(store)}")
+    expect(set(os.listdir(store)) - {"manifest-before.json"} == {"manifest.json", "objects", "lock"} and not read(f"{store}/lock"), f"in the store: {os.listdir(store)}")
 
 
 def restored(want, store="run"):
@@ -190,11 +198,11 @@ checkpoint(0)
 write("in/same.safetensors", model(0, 0))
 write("in/copy.txt", model(0, 0))
 run(0, "snapshot run in")
-first = names_of()
+first = objects_of()
 expect(sum(n.endswith(".bsnap") for n in first) == 3, first)
 os.rename("in/model.safetensors.index.json", "in/other.json")
 got = json.loads(run(0, "snapshot --json run in --step 7"))
-expect(got["objects"] == 0 and got["step"] == 7 and names_of() == first, got)
+expect(got["objects"] == 0 and got["step"] == 7 and objects_of() == first, got)
 run(1, "snapshot run in --step 7", "run: has a step 7 already")
 run(0, "snapshot run in --step 3")  # between
 expect(steps_of() == [1, 3, 7], steps_of())
@@ -263,21 +271,34 @@ clean()
 result("what is refused, and says why; one run changes a store at a time, and says which")
 
 # ------------------------------------------------------------------ what is not this store's own
-READERS, CHANGERS = ("log run", "verify run", "restore run latest -o x"), ("snapshot run in", "prune run --keep-last 1")
+LOOKERS, CHANGERS = ("log run", "verify run", "restore run latest -o x"), ("snapshot run in", "prune run --keep-last 1")
 for name, make in {
     "none": lambda: None, "empty": lambda: write("run/manifest.json", b""), "cut": lambda: write("run/manifest.json", read("six/manifest.json")[:-30]),
     "a folder": lambda: os.mkdir("run/manifest.json"), "a pipe": lambda: os.mkfifo("run/manifest.json"), "a link": lambda: os.symlink("../six/manifest.json", "run/manifest.json"),
     "a link that leads nowhere": lambda: os.symlink("nothing", "run/manifest.json"), "no JSON": lambda: write("run/manifest.json", b"manifest"),
 }.items():
-    begin("six")
-    write("run/objects/mine", b"a foreign file")
-    os.unlink("run/manifest.json")
-    make()
-    before = {n: read(f"run/objects/{n}") for n in os.listdir("run/objects")}
-    for line in READERS + CHANGERS:
-        says = "has no manifest.json, but something in objects.*put back a copy" if name == "none" else "run/manifest.json: "
-        run(1, line, f"^bitsnap: run: {says}" if name == "none" else says)
-    expect({n: read(f"run/objects/{n}") for n in os.listdir("run/objects")} == before and not os.path.exists("x"), f"a manifest that is {name}: something has changed")
+    for before in (True, False):
+        begin("six")
+        write("run/objects/mine", b"a foreign file")
+        os.unlink("run/manifest.json")
+        if not before:
+            os.unlink("run/manifest-before.json")
+        make()
+        there = {n: read(f"run/objects/{n}") for n in os.listdir("run/objects")}
+        says = "^bitsnap: run: has no manifest.json, but something in it that only that file explains; bitsnap fsck makes it anew; nothing is removed" if name == "none" else "run/manifest.json: "
+        for line in LOOKERS + CHANGERS:
+            got = p.run(line)
+            expect(got.returncode == 1 and re.search(says, got.stderr), f"{line}, {name}: {got}")
+        taken = before and name in ("none", "empty", "cut", "no JSON")
+        got = p.run("restore run 300 -o x")
+        expect(got.returncode == (not taken) and re.search("manifest.json.*; bitsnap fsck makes it anew.*; taken is manifest-before.json\n" if taken else "manifest.json", got.stderr), f"restore, {name}: {got}")
+        expect(not taken or tree("x") == want[300], "another step is restored")
+        shutil.rmtree("x", ignore_errors=True)
+        expect({n: read(f"run/objects/{n}") for n in os.listdir("run/objects")} == there, f"a manifest that is {name}: something has changed")
+begin("six")
+run(0, "prune run --keep-last 2 -q")
+write("run/manifest.json", b"")
+run(1, "restore run 500 -o x", "run/manifest.json: ")  # manifest-before.json names objects that are gone
 begin("six")
 os.replace("run/manifest.json", "run/kept")
 os.rename("run/objects", "elsewhere")
@@ -287,7 +308,7 @@ run(1, "snapshot run in", "run/objects: is a link, and may belong to another sto
 expect(steps_of() == list(want), "what only reads follows links")
 os.unlink("run/objects")
 os.rename("elsewhere", "run/objects")
-result("a store whose manifest is gone, empty, cut, a folder, a pipe, a link: every command refuses it, and all its objects stay")
+result("a store whose manifest is gone, empty, cut, a folder, a pipe, a link: a step by its number comes back by the manifest before, all else is refused, and all objects stay")
 
 for line, left in (("snapshot run in --step 700", 7), ("prune run --keep-last 1", 1)):
     begin("six")
@@ -363,7 +384,7 @@ result("prune: by the newest, by multiples, by both, by name; what stays comes b
 # ------------------------------------------------------------------ damage
 r = random.Random(1)
 found = 0
-for name in sorted(names_of("six")):
+for name in sorted(objects_of("six")):
     if not os.path.getsize(f"six/objects/{name}"):
         continue
     begin("six")
@@ -378,7 +399,7 @@ for name in sorted(names_of("six")):
             expect(got.returncode == (step in lost) and (step in lost or tree("out") == want[step]), f"{name}, step {step}: {got.returncode} {got.stderr}")
     found += 1
 begin("six")
-os.unlink("run/objects/" + sorted(names_of())[0])
+os.unlink("run/objects/" + sorted(objects_of())[0])
 run(1, "verify run", "cannot be opened: No such file")
 two = [n for n in sorted(names_of()) if n.endswith(".bsnap")][:2]
 begin("six")
@@ -393,7 +414,7 @@ expect(not os.path.exists("out2"), "a folder is there")
 result(f"verify finds a bit that has changed in each of {found} objects, an object that has gone, and one in the place of another; steps that it does not name come back")
 
 begin("six")
-for name in names_of():
+for name in objects_of():
     write(f"run/objects/{name}", b"nothing")
 checkpoint(5)
 got = p.run("snapshot run in")
@@ -425,7 +446,7 @@ shutil.copytree("run", "hurt")
 for line, step in (("prune run --keep-every 200", 400), ("prune run --keep-last 1", 500), ("prune run --remove 300", 400)):
     run(1, line, f"bitsnap: run/objects/{third}: .*; step {step}, which is to stay, needs it, so nothing is removed; bitsnap verify says which steps are lost")
     expect(tree("run") == before, f"{line} has changed something")
-run(0, "prune run --keep-every 300 --dry-run")
+run(1, "prune run --keep-every 300 --dry-run", f"bitsnap: run/objects/{third}: .*; step 300, which is to stay, needs it, so nothing is removed")
 lost = re.search("cannot be restored: ([0-9,]*); a snapshot of .* prune --remove gives them up", p.run("verify run").stderr)
 expect(lost and lost[1] == "300,400,500", f"what is lost: {lost}")
 run(0, f"prune run --remove {lost[1]}")
@@ -440,6 +461,19 @@ restored({0: want[0], 200: want[200], 400: want[400], 600: want[300]})
 run(0, "verify -q run")
 clean()
 result("prune removes nothing where what stays needs what is damaged, and says which; it does when that is given up, or is whole again")
+
+copy = next(n for n in sorted(objects_of("six")) if n in ids[300] - ids[200])
+first = next(n for n in sorted(objects_of("six")) if n.endswith(".bsnap") and "-" not in n)
+for name in (copy, third, first):  # none of these is made anew
+    begin("six")
+    data = bytearray(read(f"run/objects/{name}"))
+    data[-1] ^= 1
+    write(f"run/objects/{name}", data)
+    before = tree("run")
+    for line in ("prune run --remove 500", "prune run --remove 500 --dry-run"):
+        run(1, line, f"bitsnap: run/objects/{name}: .*; step {0 if name == first else 300}, which is to stay, needs it, so nothing is removed")
+    expect(tree("run") == before, f"prune of a store with a damaged {name} has changed something")
+result("prune decodes all that stays: with a bit changed in a copy, a delta or a whole file, which it need not make anew, it removes nothing")
 
 begin("six")
 before = tree("run")
@@ -480,6 +514,141 @@ if p.has_shim:
     run(0, "verify -q run")
     result("what the disk cannot read is said, not verified, neither lost nor given up; nor does prune go on; a snapshot writes it anew")
 
+# ------------------------------------------------------------------ fsck
+def same_as(store, steps=None):
+    """The manifest of run is that of a store, or of these steps of it."""
+    now, then = manifest(), manifest(store)
+    for m in now, then:
+        del m["check"]
+    if steps is not None:
+        then["steps"] = [s for s in then["steps"] if s["step"] in steps]
+    expect(now["steps"] == then["steps"] and (steps is not None or now["objects"] == then["objects"]), "the manifest is another than it was")
+
+
+for make in (lambda: os.unlink("run/manifest.json"), lambda: write("run/manifest.json", b""), lambda: write("run/manifest.json", read("six/manifest.json").replace(b'"mode":"6', b'"mode":"7', 1))):
+    begin("six")
+    make()
+    before = tree("run")
+    got = p.run("fsck run --dry-run")
+    expect(got.returncode == 0 and got.stdout == "run: manifest.json would be made anew, steps: 6, objects: 27\n" and "bitsnap: run" in got.stderr, got)
+    expect(tree("run") == before, "--dry-run changes something")
+    got = json.loads(p.run("fsck run --json").stdout)
+    expect(got == {"command": "fsck", "file": "run", "rebuilt": True, "steps": 6, "objects": 27}, got)
+    same_as("six")
+    after = tree("run")
+    expect(after.pop("manifest-damaged.json", (0, None))[1] == before.get("manifest.json", (0, None))[1], "the damaged manifest is not kept")
+    expect({n: x for n, x in after.items() if n != "manifest.json"} == {n: x for n, x in before.items() if n != "manifest.json"}, "more has changed")
+    restored(want)
+    checkpoint(6)
+    run(0, "snapshot run in --step 600 -q")
+    run(0, "verify -q run")
+begin("six")
+run(0, "prune run --keep-every 200 -q")
+shutil.rmtree("kept", ignore_errors=True)
+shutil.copytree("run", "kept")
+os.unlink("run/manifest.json")
+run(0, "fsck run -q")  # records tell of deltas that prune has made anew since
+same_as("kept")
+restored({s: want[s] for s in (0, 200, 400)})
+shutil.rmtree("kept")
+begin("six")
+os.unlink("run/manifest.json")
+record = bytearray(read("run/objects/step-300.json"))
+record[len(record) // 2] ^= 1
+write("run/objects/step-300.json", record)
+write("run/objects/step-500.json", read("run/objects/step-400.json"))  # a good one, of another step
+there = set(os.listdir("run/objects"))
+run(1, "fsck run", "run/objects/step-300.json: is no manifest(.*\n)+.*run: 2 records of steps cannot be used")
+same_as("six", (0, 100, 200, 400))
+expect(set(os.listdir("run/objects")) == there, "fsck has removed something")
+run(0, "fsck run")
+restored({s: want[s] for s in (0, 100, 200, 400)})
+begin("six")
+os.unlink("run/manifest.json")
+third = next(n for n in sorted(objects_of("six")) if n.endswith(".bsnap") and n[:16] in ids[300])
+os.unlink(f"run/objects/{third}")
+run(1, "fsck run", "run/objects/step-300.json: step 300 cannot be restored: model-.* is in no object, or in a delta(.*\n)+.*run: 3 records of steps cannot be used")
+restored({s: want[s] for s in (0, 100, 200)})
+run(0, "verify -q run", silent=False)
+write("run/objects/" + third, read("six/objects/" + third))  # found again
+os.unlink("run/manifest.json")
+run(0, "fsck run -q")
+same_as("six")
+restored(want)
+begin("six")
+for name in records_of():
+    os.unlink(f"run/objects/{name}")
+before = tree("run")
+run(0, "verify -q run")
+os.rename("run/manifest.json", "run.kept")
+run(1, "fsck run", "run: has no record of a step that can be restored .objects/step-N.json; earlier versions wrote none.; put back a copy of manifest.json")
+os.rename("run.kept", "run/manifest.json")
+expect(tree("run") == before, "fsck without records has changed something")
+expect(run(0, "fsck run") == "run: manifest.json is good, steps: 6, objects: 27\n", "what fsck says of a good store")
+clean()
+os.unlink("run/manifest.json")
+run(0, "fsck run -q")
+restored(want)
+begin("six")
+os.unlink("run/manifest.json")
+write("run/in.lock", b"")
+os.unlink("run/in.lock")
+with open("run/lock", "r+b") as held:
+    fcntl.flock(held, fcntl.LOCK_EX)
+    run(1, "fsck run", "is in use by")
+shutil.rmtree("other", ignore_errors=True)
+os.makedirs("other/deep")
+run(1, "fsck other", "other: is no store of snapshots")
+run(1, "fsck nothing", "nothing: cannot be opened")
+expect(os.listdir("other") == ["deep"], "fsck has made something in what is no store")
+write("newer", read("six/manifest.json").replace(b'"bitsnap_store":1', b'"bitsnap_store":2', 1)[:-28])
+shutil.rmtree("in")
+os.mkdir("in")
+os.rename("newer", "in/newer")
+run(0, "snapshot hashes in")  # a copy is called by the XXH3 of its bytes
+write("run/manifest.json", read("in/newer") + b'"check":"%s"}\n' % manifest("hashes")["objects"][0]["id"].encode())
+before = tree("run")
+for line in ("fsck run", "log run", "restore run 300 -o x", "snapshot run in"):
+    run(1, line, "run/manifest.json: has version 2, this program knows 1\n")
+expect(tree("run") == before, "the manifest of a later version has been changed")
+shutil.rmtree("hashes")
+result("fsck makes the manifest anew from records, after prune, too; names a record that is damaged, or another's, and a step that lacks an object; removes nothing")
+
+if p.has_shim:
+    begin("six")
+    os.unlink("run/manifest.json")
+    runs = 0
+    calls = p.calls("fsck run -q")
+    for k in range(1, len(calls) + 1):
+        for action in ("kill", f"fail {errno.ENOSPC}"):
+            begin("six")
+            write("run/manifest.json", b"damaged")
+            got = p.run("fsck run -q", shim=f"*:{k} {action}")
+            again = p.run("fsck run -q")
+            expect(again.returncode == 0, f"fsck, {action} at {k}: {again.stderr}")
+            same_as("six")
+            run(0, "verify -q run")
+            runs += 1
+    result(f"fsck: {len(calls)} calls, each the last or failing ({runs} runs): the next one does it")
+
+checkpoint(1, shards=1)
+shutil.rmtree("in/optimizer")
+run(0, "snapshot small in --step 1")
+os.unlink("in/none")
+run(0, "snapshot small in --step 2")
+text, old = read("small/manifest.json"), tree("in")
+for at in range(len(text)):
+    data = bytearray(text)
+    data[at] ^= 1 << at % 8
+    write("small/manifest.json", data)
+    run(1, "snapshot small in", "small/manifest.json: .*; bitsnap fsck makes it anew\n")
+write("small/manifest.json", text)
+run(0, "restore small 2 -o x")
+expect(tree("x") == old, "step 2 is another")
+shutil.rmtree("small")
+shutil.rmtree("x")
+result(f"each of {len(text)} bytes of a small manifest changed: refused")
+
 accepted = 0
 text = read("six/manifest.json")
 for i in range(400):
@@ -495,7 +664,7 @@ for i in range(400):
     os.chmod("six/manifest.json", 0o644)
     write("six/manifest.json", data)
     got = p.run("log six")
-    expect(got.returncode in (0, 1), f"log, {i}: {got.returncode} {got.stderr}")
+    expect(got.returncode == (data != text), f"log, {i}: {got.returncode} {got.stderr}")
     accepted += got.returncode == 0 and data != text
 write("six/manifest.json", text)
 expect(not accepted, f"{accepted} damaged manifests are taken for good ones")
@@ -536,9 +705,13 @@ cases += [
      "needs more than 256"),
 ]
 begin("six")
+os.unlink("run/manifest-before.json")
+for name in records_of():
+    os.unlink(f"run/objects/{name}")
 for text, says in cases:
     write("run/manifest.json", text.encode())
-    for line in ("log run", "restore run 1 -o out2", "verify run", "prune run --keep-last 1", "snapshot run in"):
+    write("run/objects/step-1.json", text.encode())
+    for line in ("log run", "restore run 1 -o out2", "verify run", "prune run --keep-last 1", "snapshot run in", "fsck run"):
         run(1, line, f"run/manifest.json: .*({says})")
     expect(not os.path.exists("out2") and read("run/manifest.json") == text.encode(), f"something is written: {text[:100]}")
 big = '{"id":"%016x","kind":"tensors","size":9007199254740991,"bytes":1}' % 1
@@ -599,8 +772,37 @@ if p.has_shim:
                 settled(line, small, after, what)
                 runs += 1
         result(f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): the steps of before or after, and it is done by the next run")
+    for line, after in COMMANDS[:2]:
+        begin("kept")
+        before = tree("run")
+        writes = [k for k, call in enumerate(p.calls(line), 1) if call == "write"]
+        for k in writes:
+            begin("kept")
+            got = p.run(line, shim=f"*:{k} full")
+            expect(got.returncode == 1 and "No space left" in got.stderr and tree("run") == before, f"{line}, no space from call {k} on: {got}")
+    result("no space is left, from each write on: the store is as it was, and the command says so")
+    shutil.rmtree("in")
+    os.mkdir("in")
+    for i in range(3):
+        write(f"in/{i}.safetensors", model(i, 0))
+    shutil.rmtree("run")
+    run(0, "snapshot run in")
+    for i in range(3):  # a fifth is new: the delta is compared with the whole file
+        write(f"in/{i}.safetensors", model(i, 0)[:14000] + model(90 + i, 0)[14000:])
+    os.rename("run", "kept2")
+    begin("kept2")
+    calls = p.calls("snapshot run in")
+    staged = set()
+    for k in [k for k, call in enumerate(calls, 1) if call == "fsync"]:
+        begin("kept2")
+        p.run("snapshot run in", shim=f"*:{k} kill")
+        staged.add(tuple(sorted({n[:16] for n in os.listdir("run/objects") if n.endswith((".delta", ".whole"))})))
+    expect(max(map(len, staged)) == 1 and len(staged) == 4, f"objects that are there in two forms: {staged}")
+    shutil.rmtree("kept2")
+    result("a snapshot needs room for a second form of one object at a time")
     line, after = COMMANDS[0]
     begin("kept")
+    checkpoint(4, shards=1)
     calls = p.calls(line)
     for k in [k for k, call in enumerate(calls, 1) if call in ("create", "write", "exchange")]:
         begin("kept")

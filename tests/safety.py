@@ -14,7 +14,7 @@ tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsn
 compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
 
 # SHIM="CALL:K ACTION[;CALL:K ACTION]...": before the K-th call of that name (* for any; count them with SHIM_LOG): kill;
-# killafter; fail ERRNO; rename A B; link A B; unlink A; cut A (to 4096 bytes);
+# killafter; fail ERRNO; full (this write and all after it fail: no space is left); rename A B; link A B; unlink A; cut A (to 4096 bytes);
 # poke A (writes into it in place). Watched are calls that name
 # files below SHIM_ROOT or by relative paths, and writes and syncs of files.
 SHIM = r"""
@@ -31,7 +31,7 @@ SHIM = r"""
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-static int all, log_fd = -1, begun;
+static int all, log_fd = -1, begun, full;
 static struct { char name[16]; int count; } calls[32];
 static void begin(void)
 {
@@ -66,6 +66,7 @@ static int step(const char *name, const char *path)
         if (!strcmp(action, "kill")) kill(getpid(), SIGKILL);
         else if (!strcmp(action, "killafter")) ends = 1;
         else if (!strcmp(action, "fail")) { errno = atoi(a); return -1; }
+        else if (!strcmp(action, "full")) full = 1;
         else if (!strcmp(action, "rename")) syscall(SYS_renameat2, AT_FDCWD, a, AT_FDCWD, b, 0);
         else if (!strcmp(action, "link")) syscall(SYS_linkat, AT_FDCWD, a, AT_FDCWD, b, 0);
         else if (!strcmp(action, "unlink")) syscall(SYS_unlinkat, AT_FDCWD, a, 0);
@@ -76,6 +77,7 @@ static int step(const char *name, const char *path)
             syscall(SYS_close, fd);
         } else abort();
     }
+    if (full && !strcmp(name, "write")) { errno = ENOSPC; return -1; }
     return ends;
 }
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))

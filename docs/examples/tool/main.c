@@ -75,6 +75,7 @@ static int run(const options *o, codec *c, const base *b, const base_folders *fo
     case RESTORE: return command_restore(o, c, o->files[0], o->files[1], f);
     case VERIFY: return command_verify(o, c, o->files[i], f);
     case PRUNE: return command_prune(o, c, o->files[i], f);
+    case FSCK: return command_fsck(o, c, o->files[i], f);
     default: return command_compare(o, c, b, o->files[0], o->files[1], f);
     }
 }
@@ -83,7 +84,7 @@ static int run(const options *o, codec *c, const base *b, const base_folders *fo
 static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
-    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE))) used_printing(u);
+    if (o->json || o->dry_run || (o->command & (TEST | INFO | COMPARE | BENCHMARK | APPLY | LOG | VERIFY | PRUNE | FSCK))) used_printing(u);
     for (i = 0; i < (o->command == EXTRACT ? 1 : o->file_count); i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++) {

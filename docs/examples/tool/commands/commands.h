@@ -32,6 +32,7 @@ int command_log(const options *o, const char *path, fault *f);
 int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f);
 int command_verify(const options *o, codec *c, const char *path, fault *f);
 int command_prune(const options *o, codec *c, const char *path, fault *f);
+int command_fsck(const options *o, codec *c, const char *path, fault *f);
 
 /* Where the output goes if nothing else is said: x.bsnap of x, and back; null: no memory, or the name does not end so. */
 char *compress_target(const char *path);

@@ -1,12 +1,12 @@
-/* snapshot.c - the commands snapshot and prune: what changes a store of snapshots.
+/* snapshot.c - the commands snapshot, prune and fsck: what changes a store of snapshots.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
 #include "commands.h"
 #include "../console/progress.h"
 #include "../console/utf8.h"
+#include "../files/check.h"
 #include "../files/header.h"
-#include "../files/store.h"
 #include "../system/walk.h"
 #include "../tensors/pairs.h"
 
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 /* Deltas that take more than so many times what the whole file at the start of their chain does are too much to read. */
 #define DELTAS_MOST 2
@@ -29,6 +30,7 @@ typedef struct job {
     uint64_t newest;      /* of prune: the first step that --keep-last keeps */
     uint64_t bytes_in, bytes_out; /* of the files; of the objects that are new */
     size_t files, objects;
+    const store_object *bad; /* of prune: what cannot be decoded, though it is to stay; *f says why */
     fault *f;
 } job;
 
@@ -44,7 +46,7 @@ static int job_open(job *j, const options *o, codec *c, const char *path, store_
     j->o = o;
     j->codec = c;
     j->f = f;
-    return store_open(&j->store, path, how, command_name(o->command), &c->used, f);
+    return store_open(&j->store, path, how, command_name(o->command), f);
 }
 
 static int job_close(job *j, int failed)
@@ -159,9 +161,11 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
         if (is_delta) x->base = from->id;
         failed = rename_object(j, x, delta);
     }
+    if (delta) (void)unlink(delta); /* the one that was not renamed: there is room for one object more, not for one of each file */
+    if (whole) (void)unlink(whole);
     free(delta);
     free(whole);
-    return failed; /* what has not got its name is removed with all that the manifest does not have */
+    return failed;
 }
 
 /* ================================================================================= SNAPSHOT */
@@ -453,7 +457,7 @@ int command_snapshot(const options *o, codec *c, const char *path, const char *f
     int failed;
     if (check_apart(path, folder, f)) return 1;
     failed = job_open(&j, o, c, path, STORE_CREATE, f) || choose_number(&j) || put_folder(&j, folder) ||
-             manifest_add_step(&j.store.m, &j.step, f) || store_save(&j.store, &c->used, f);
+             manifest_add_step(&j.store.m, &j.step, f) || store_save(&j.store, f);
     if (!failed) report(&j, folder, begun);
     return job_close(&j, failed);
 }
@@ -502,41 +506,49 @@ static int check_named(const job *j)
     return 0;
 }
 
-/* What cannot be read keeps everything as it is, as steps that go may be all that there is of it. */
+/* Whether a step takes an object to be restored. */
+static int is_needed(const manifest *m, const store_step *s, uint64_t id)
+{
+    const store_object *chain[CHAIN_MAX];
+    size_t i, n;
+    for (i = 0; i < s->count; i++)
+        for (n = s->entries[i].kind == ENTRY_FILE ? manifest_chain(m, manifest_object(m, s->entries[i].id), chain) : 0; n; n--)
+            if (chain[n - 1]->id == id) return 1;
+    return 0;
+}
+
+/* An object that cannot be read keeps everything as it is, as steps that go may be all that there is of it. */
 static int refuse(const job *j, const store_object *x)
 {
     const manifest *m = &j->store.m;
     char text[256];
     size_t i = 0;
     if (j->f->passes) return fault_add(j->f, "; nothing is removed");
-    while (i + 1 < m->step_count && !(is_kept(j, i) && step_has(&m->steps[i], x->id))) i++;
+    while (i + 1 < m->step_count && !(is_kept(j, i) && is_needed(m, &m->steps[i], x->id))) i++;
     (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it, so nothing is removed; "
                    "bitsnap verify says which steps are lost, --remove gives them up", m->steps[i].number);
     return fault_add(j->f, text);
 }
 
-/* What stays is there, and as large as it was: what goes may be all that there is of it otherwise. */
-static int check_kept(const job *j)
+/* Keeps the first fault; of damage rather than of what may pass. */
+static void tell(void *context, store_object *o, const fault *why)
 {
-    manifest *m = (manifest *)&j->store.m;
-    const store_object *chain[CHAIN_MAX];
-    struct stat st;
-    size_t i, k;
-    int failed = 0;
+    job *j = (job *)context;
+    if (j->bad && !(j->f->passes && !why->passes)) return;
+    j->bad = o;
+    *j->f = *why;
+}
+
+/* Decodes what stays: if it is damaged, what goes may be all that there is of it. */
+static int check_kept(job *j)
+{
+    manifest *m = &j->store.m;
+    size_t i;
+    int failed;
     for (i = 0; i < m->step_count; i++)
         if (is_kept(j, i)) manifest_mark(m, &m->steps[i]);
-    for (i = 0; i < m->object_count && !failed; i++) {
-        for (k = m->objects[i].used == 1 ? manifest_chain(m, &m->objects[i], chain) : 0; k && !failed && chain[k - 1]->used != 2; k--) {
-            store_object *x = manifest_object(m, chain[k - 1]->id);
-            char *path = store_object_path(&j->store, x, j->f);
-            failed = !path;
-            if (path && stat(path, &st)) failed = fault_errno(j->f, "cannot be examined");
-            else if (path && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != x->bytes)) failed = fault_set(j->f, "has not the size that it had when it was written");
-            if (path && failed) (void)fail(j, path), (void)refuse(j, &m->objects[i]);
-            free(path);
-            x->used = 2;
-        }
-    }
+    manifest_mark_chains(m); /* marks are OBJECT_ASKED */
+    failed = store_check(&j->store, j->codec, tell, j, j->f) || (j->bad && refuse(j, j->bad));
     for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
     return failed;
 }
@@ -613,7 +625,7 @@ static int remove_steps(job *j)
     for (i = 0; i < m->step_count;)
         if (is_kept(j, i)) i++;
         else manifest_remove_step(m, i);
-    return store_save(&j->store, &j->codec->used, j->f);
+    return store_save(&j->store, j->f);
 }
 
 static int prune(job *j)
@@ -645,4 +657,68 @@ int command_prune(const options *o, codec *c, const char *path, fault *f)
 {
     job j;
     return job_close(&j, job_open(&j, o, c, path, STORE_CHANGE, f) || prune(&j));
+}
+
+/* ================================================================================= FSCK */
+
+typedef struct losses {
+    const char *path;
+    size_t count;
+} losses;
+
+static void tell_lost(void *context, const char *name, const char *what)
+{
+    losses *l = (losses *)context;
+    char path[1100];
+    fault f;
+    l->count++;
+    memset(&f, 0, sizeof f);
+    (void)snprintf(path, sizeof path, "%.800s/" OBJECTS "/%.200s", l->path, name);
+    (void)fault_set(&f, "%s", what);
+    (void)fault_in(&f, path);
+    fault_print(&f);
+}
+
+static void report_fsck(const job *j, int was_lost)
+{
+    const manifest *m = &j->store.m;
+    json out = { NULL, 0 };
+    out.to = stdout;
+    if (j->o->json) {
+        json_begin(&out, '{');
+        json_member_string(&out, "command", j->o->dry_run ? "dry-run" : "fsck");
+        json_member_string(&out, "file", j->store.path);
+        json_member_truth(&out, "rebuilt", was_lost);
+        json_member_whole(&out, "steps", m->step_count);
+        json_member_whole(&out, "objects", m->object_count);
+        json_end(&out, '}');
+        (void)putc('\n', stdout);
+        return;
+    }
+    if (j->o->quiet) return;
+    (void)print_text(stdout, j->store.path, strlen(j->store.path));
+    (void)printf(": " MANIFEST " %s, steps: %zu, objects: %zu\n", !was_lost ? "is good" : j->o->dry_run ? "would be made anew" : "is made anew", m->step_count,
+                 m->object_count);
+}
+
+/* A good manifest is written again, so that steps of earlier versions get their records. */
+int command_fsck(const options *o, codec *c, const char *path, fault *f)
+{
+    losses l;
+    job j;
+    int failed = job_open(&j, o, c, path, STORE_REBUILD, f);
+    const int was_lost = j.store.lost;
+    memset(&l, 0, sizeof l);
+    l.path = path;
+    if (!failed && was_lost) {
+        memset(f, 0, sizeof *f);
+        warn(&c->used, *j.store.why.file ? j.store.why.file : path, j.store.why.text);
+        failed = store_rebuild(&j.store, o->dry_run, tell_lost, &l, f);
+    } else if (!failed && !o->dry_run) {
+        failed = store_save(&j.store, f);
+    }
+    if (!failed) report_fsck(&j, was_lost);
+    if (!failed && l.count) failed = fault_set(f, "%zu records of steps cannot be used, as said above; the steps that " MANIFEST " has now can be restored if bitsnap verify says so", l.count);
+    store_close(&j.store);
+    return failed;
 }

@@ -4,7 +4,7 @@
 
 #include "commands.h"
 #include "../console/progress.h"
-#include "../files/store.h"
+#include "../files/check.h"
 #include "../system/directory.h"
 
 #include <errno.h>
@@ -121,9 +121,13 @@ static void print_log_json(const manifest *m, const char *path)
 int command_log(const options *o, const char *path, fault *f)
 {
     store s;
-    const int failed = store_open(&s, path, STORE_LOOK, "log", NULL, f);
+    int failed = store_open(&s, path, STORE_LOOK, "log", f);
     if (!failed && o->json) print_log_json(&s.m, path);
     else if (!failed) print_log(o, &s.m);
+    if (!failed && s.lost) {
+        *f = s.why;
+        failed = fault_add(f, "; these are the steps of " MANIFEST_BEFORE ", which lacks the last change");
+    }
     store_close(&s);
     return failed;
 }
@@ -153,18 +157,6 @@ static int find_step(const manifest *m, const char *text, const store_step **s, 
     return 0;
 }
 
-/* What has been written is what was stored. */
-static int check_content(const char *path, const store_object *o, fault *f)
-{
-    input in;
-    int failed = input_open(&in, path, f);
-    if (failed) return fail(f, path);
-    failed = in.size && input_map(&in, f);
-    if (!failed && (in.size != o->size || store_id(&in) != o->id)) failed = fault_set(f, "is not what was stored");
-    input_close(&in);
-    return failed;
-}
-
 static int restore_file(const store *s, codec *c, const store_entry *e, const char *target, fault *f)
 {
     const store_object *o = manifest_object(&s->m, e->id);
@@ -183,7 +175,7 @@ static int restore_file(const store *s, codec *c, const store_entry *e, const ch
         }
         input_close(&in);
     }
-    if (!failed && check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
+    if (!failed && store_check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
     if (!failed && chmod(target, e->mode)) warn_errno(&c->used, target, "its permissions cannot be set");
     if (failed) (void)fail(f, path);
     free(path);
@@ -242,7 +234,13 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
     const store_step *step = NULL;
     summary sum;
     store s;
-    const int failed = store_open(&s, path, STORE_READ, "restore", &c->used, f) || find_step(&s.m, number, &step, f) || restore_step(o, &s, c, step, &sum, f);
+    int failed = store_open(&s, path, STORE_READ, "restore", f);
+    if (!failed && s.lost && !strcmp(number, "latest")) *f = s.why, failed = 1; /* which it is is not known */
+    if (!failed && s.lost) {
+        (void)fault_add(&s.why, "; taken is " MANIFEST_BEFORE);
+        warn(&c->used, *s.why.file ? s.why.file : path, s.why.text);
+    }
+    failed = failed || find_step(&s.m, number, &step, f) || restore_step(o, &s, c, step, &sum, f);
     if (!failed) {
         sum.input = path;
         sum.output = o->output;
@@ -269,23 +267,14 @@ typedef struct verification {
     const options *o;
     codec *codec;
     store store;
-    store_object **by_base; /* deltas, in the order of their bases */
-    size_t deltas, bad;
+    size_t bad;
     json out;
 } verification;
 
-static int by_base(const void *a, const void *b)
+static void tell(void *context, store_object *o, const fault *why)
 {
-    const uint64_t x = (*(store_object *const *)a)->base, y = (*(store_object *const *)b)->base;
-    return (x > y) - (x < y);
-}
-
-enum { WHOLE = 1, DAMAGED, UNREAD }; /* what objects are marked as; 0: those that stand on one which is not whole */
-
-static void tell(verification *v, store_object *o, const fault *why)
-{
-    o->used = why->passes ? UNREAD : DAMAGED;
-    v->bad += !why->passes;
+    verification *v = (verification *)context;
+    v->bad += o->used == OBJECT_DAMAGED;
     if (!v->o->json) {
         (void)fflush(stdout);
         fault_print(why);
@@ -297,59 +286,10 @@ static void tell(verification *v, store_object *o, const fault *why)
     json_end(&v->out, '}');
 }
 
-static int check_copy(const store *s, const store_object *o, fault *f)
-{
-    char *path = store_object_path(s, o, f);
-    const int failed = !path || ((store_read_through(path, f) || check_content(path, o, f)) && fail(f, path));
-    free(path);
-    return failed;
-}
-
-/* An object and the deltas to it; those to what is not whole stay unmarked. `before` is closed where this is the `last` that needs it:
- * so of a chain there are never more than two files in the room for temporary ones. */
-static void check_chain(verification *v, store_object *o, base *before, int last)
-{
-    base b;
-    fault why;
-    size_t i = 0, high = v->deltas;
-    int failed;
-    memset(&why, 0, sizeof why);
-    failed = store_restore_one(&v->store, v->codec, o, before, &b, &why);
-    if (last && before) base_close(before);
-    if (failed) tell(v, o, &why);
-    else o->used = WHOLE;
-    while (i < high) {
-        const size_t middle = (i + high) / 2;
-        if (v->by_base[middle]->base < o->id) i = middle + 1;
-        else high = middle;
-    }
-    for (; !failed && i < v->deltas && v->by_base[i]->base == o->id; i++)
-        check_chain(v, v->by_base[i], &b, i + 1 == v->deltas || v->by_base[i + 1]->base != o->id);
-    base_close(&b);
-}
-
-static void check_objects(verification *v)
-{
-    manifest *m = &v->store.m;
-    size_t i;
-    for (i = 0; i < m->object_count; i++)
-        if (m->objects[i].has_base) v->by_base[v->deltas++] = &m->objects[i];
-    if (v->deltas) qsort((void *)v->by_base, v->deltas, sizeof *v->by_base, by_base);
-    for (i = 0; i < m->object_count; i++) {
-        store_object *o = &m->objects[i];
-        fault why;
-        memset(&why, 0, sizeof why);
-        if (o->tensors && !o->has_base) check_chain(v, o, NULL, 0);
-        if (o->tensors) continue;
-        if (check_copy(&v->store, o, &why)) tell(v, o, &why);
-        else o->used = WHOLE;
-    }
-}
-
 /* As what an object is marked, or the one that it stands on. */
 static int mark_of(const manifest *m, const store_object *o)
 {
-    while (!o->used) o = manifest_object(m, o->base);
+    while (o->used == OBJECT_ASKED) o = manifest_object(m, o->base);
     return o->used;
 }
 
@@ -357,7 +297,7 @@ static int is_lost(const manifest *m, const store_step *s)
 {
     size_t i;
     for (i = 0; i < s->count; i++)
-        if (s->entries[i].kind == ENTRY_FILE && mark_of(m, manifest_object(m, s->entries[i].id)) == DAMAGED) return 1;
+        if (s->entries[i].kind == ENTRY_FILE && mark_of(m, manifest_object(m, s->entries[i].id)) == OBJECT_DAMAGED) return 1;
     return 0;
 }
 
@@ -367,7 +307,7 @@ static int report_verify(verification *v, fault *f)
     const manifest *m = &v->store.m;
     char text[300] = "", more[48] = "";
     size_t i, lost = 0, at = 0, unread = 0;
-    for (i = 0; i < m->object_count; i++) unread += mark_of(m, &m->objects[i]) == UNREAD;
+    for (i = 0; i < m->object_count; i++) unread += mark_of(m, &m->objects[i]) == OBJECT_UNREAD;
     if (unread) (void)snprintf(more, sizeof more, ", %zu not verified", unread);
     if (v->o->json) {
         json_end(&v->out, ']');
@@ -406,12 +346,11 @@ static int report_verify(verification *v, fault *f)
 static int verify(verification *v, fault *f)
 {
     char stray[256], text[400];
-    size_t strays;
+    size_t strays, i;
     fault ignored;
     int failed;
-    v->by_base = (store_object **)malloc((v->store.m.object_count + 1) * sizeof *v->by_base);
-    if (!v->by_base) return fault_memory(f);
     v->out.to = stdout;
+    for (i = 0; i < v->store.m.object_count; i++) v->store.m.objects[i].used = OBJECT_ASKED;
     if (v->o->json) {
         json_begin(&v->out, '{');
         json_member_string(&v->out, "command", "verify");
@@ -419,8 +358,7 @@ static int verify(verification *v, fault *f)
         json_name(&v->out, "problems");
         json_begin(&v->out, '[');
     }
-    check_objects(v);
-    failed = report_verify(v, f);
+    failed = store_check(&v->store, v->codec, tell, v, f) || report_verify(v, f);
     if (!store_strays(&v->store, stray, &strays, &ignored) && strays) {
         (void)snprintf(text, sizeof text, "%zu of the files in it are of no step, as %.255s; look at them, and remove them if nothing needs them", strays, stray);
         warn(&v->codec->used, v->store.path, text);
@@ -440,8 +378,9 @@ int command_verify(const options *o, codec *c, const char *path, fault *f)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.codec = c;
-    failed = store_open(&v.store, path, STORE_READ, "verify", &c->used, f) || verify(&v, f);
-    free((void *)v.by_base);
+    failed = store_open(&v.store, path, STORE_READ, "verify", f);
+    if (!failed && v.store.lost) *f = v.store.why, failed = 1;
+    failed = failed || verify(&v, f);
     store_close(&v.store);
     return failed;
 }

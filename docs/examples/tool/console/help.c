@@ -26,6 +26,7 @@ static const char general[] =
     "  bitsnap restore STORE STEP    a step as a folder, as it was\n"
     "  bitsnap verify STORE          checks that every step can be restored\n"
     "  bitsnap prune STORE           removes steps, and what only they needed\n"
+    "  bitsnap fsck STORE            makes the list of its steps anew, if that is damaged\n"
     "\n"
     "c, d, t, i and b are short for compress, decompress, test, info and benchmark.\n"
     "bitsnap help COMMAND, or bitsnap COMMAND --help, explains a command.\n"
@@ -531,8 +532,8 @@ static const char prune_text[] =
     "\n"
     "What stays is what any of the options names. A delta to what goes becomes one to\n"
     "what was before that, or whole: every other step can be restored as before, and\n"
-    "while it runs, too. If a delta would have to be made anew from what is damaged or\n"
-    "cannot be read, nothing is removed.\n"
+    "while it runs, too. Before that everything that stays is decoded and compared with\n"
+    "what was stored. If some of it is damaged or cannot be read, nothing is removed.\n"
     "\n"
     "      --keep-last N    the N newest steps stay, not counting those of --remove\n"
     "      --keep-every N   steps whose number is a multiple of N stay\n"
@@ -548,6 +549,24 @@ static const char prune_examples[] =
     "  bitsnap prune run.store --keep-last 5 --keep-every 1000 --dry-run\n"
     "  bitsnap prune run.store --keep-last 5 --keep-every 1000\n"
     "  bitsnap prune run.store --remove 1000\n";
+
+static const char fsck_text[] =
+    "bitsnap fsck STORE... - makes manifest.json of a store anew\n"
+    "\n"
+    "If manifest.json is damaged or absent, a new one lists every step that has a whole\n"
+    "record (objects/step-N.json) and all its objects. A record that is damaged, and a\n"
+    "step that lacks an object, have a line on standard error; the exit status is then 1.\n"
+    "The damaged manifest becomes manifest-damaged.json. Nothing is removed, and objects\n"
+    "are not decoded: bitsnap verify does that. If manifest.json is good, steps that have\n"
+    "no record, as earlier versions made them, get one.\n"
+    "\n"
+    "      --dry-run        only says what the new manifest would have\n";
+
+static const char fsck_examples[] =
+    "\n"
+    "Examples\n"
+    "  bitsnap fsck --dry-run run.store\n"
+    "  bitsnap fsck run.store && bitsnap verify run.store\n";
 
 static const char store_temp_text[] =
     "      --temp DIR       where temporary files go, which need up to three times the\n"
@@ -579,7 +598,8 @@ void print_help(command c)
         *const of_log[] = { log_text, log_examples, NULL },
         *const of_restore[] = { restore_text, store_temp_text, restore_examples, NULL },
         *const of_verify[] = { verify_text, store_temp_text, verify_examples, NULL },
-        *const of_prune[] = { prune_text, store_temp_text, prune_examples, NULL };
+        *const of_prune[] = { prune_text, store_temp_text, prune_examples, NULL },
+        *const of_fsck[] = { fsck_text, fsck_examples, NULL };
     switch (c) {
     case COMPRESS: put(of_compress); break;
     case DECOMPRESS: put(of_decompress); break;
@@ -596,6 +616,7 @@ void print_help(command c)
     case RESTORE: put(of_restore); break;
     case VERIFY: put(of_verify); break;
     case PRUNE: put(of_prune); break;
+    case FSCK: put(of_fsck); break;
     default: (void)fputs(general, stdout); break;
     }
 }

@@ -21,6 +21,7 @@ static const command_entry commands[] = {
     { "compress", COMPRESS }, { "decompress", DECOMPRESS }, { "test", TEST }, { "info", INFO }, { "compare", COMPARE },
     { "benchmark", BENCHMARK }, { "apply", APPLY }, { "merge", MERGE }, { "invert", INVERT },
     { "extract", EXTRACT }, { "snapshot", SNAPSHOT }, { "log", LOG }, { "restore", RESTORE }, { "verify", VERIFY }, { "prune", PRUNE },
+    { "fsck", FSCK },
     { "c", COMPRESS }, { "d", DECOMPRESS }, { "t", TEST }, { "i", INFO }, { "b", BENCHMARK }
 };
 
@@ -36,7 +37,7 @@ enum {
     WRITE = COMPRESS | DECOMPRESS,
     ALGEBRA = MERGE | INVERT,
     FOLDERS = COMPRESS | DECOMPRESS | TEST | INFO | BENCHMARK,
-    READ = ALL & ~(BENCHMARK | LOG),
+    READ = ALL & ~(BENCHMARK | LOG | FSCK),
     WITH_BASE = COMPRESS | DECOMPRESS | TEST | INFO | COMPARE | ALGEBRA | EXTRACT
 };
 
@@ -63,7 +64,7 @@ static const option_entry entries[] = {
     { 'A', "adam", 1, COMPRESS | COMPARE },
     { 'N', "adam-min", 1, COMPRESS | COMPARE },
     { 'W', "weights", 1, COMPRESS },
-    { 'Y', "dry-run", 0, COMPRESS | PRUNE },
+    { 'Y', "dry-run", 0, COMPRESS | PRUNE | FSCK },
     { 'E', "temp", 1, READ & ~EXTRACT },
     { 'r', "recursive", 0, FOLDERS | COMPARE },
     { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
@@ -89,7 +90,7 @@ static const option_entry entries[] = {
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
-#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, extract, snapshot, log, restore, verify, prune or benchmark; see bitsnap --help"
+#define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, extract, snapshot, log, restore, verify, prune, fsck or benchmark; see bitsnap --help"
 #define SHORT_LETTERS "ocfbTMlqvhVrL0" /* the others have long names only */
 
 const char *command_name(command c)

@@ -10,13 +10,13 @@
 typedef enum command {
     NO_COMMAND = 0, COMPRESS = 1, DECOMPRESS = 2, TEST = 4, INFO = 8, COMPARE = 16, BENCHMARK = 32, APPLY = 64,
     MERGE = 128, INVERT = 256, SNAPSHOT = 512, LOG = 1024, RESTORE = 2048, VERIFY = 4096, PRUNE = 8192,
-    EXTRACT = 16384
+    EXTRACT = 16384, FSCK = 32768
 } command;
 
 #define BASES_MAX 256
 #define RANGES_MAX 32
 #define RENAMES_MAX 64
-#define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE) /* commands on stores of snapshots */
+#define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE | FSCK) /* commands on stores of snapshots */
 
 /* Of a dimension, as NumPy has it: below 0 from its end on; INT64_MAX: its end. */
 typedef struct option_range {

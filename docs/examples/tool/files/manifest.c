@@ -8,16 +8,21 @@
 
 #include "../console/json.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define VERSION 1u
+#define SIZE_MOST ((off_t)1 << 30)
 
 /* ================================================================================= RECORDS */
 
 /* Members of all objects: texts, then numbers, then arrays. */
-enum { FILE_NAME, FOLDER, LINK, TO, ID, BASE, KIND, MODE, TIME, CHECK, TEXTS, STEP = TEXTS, SIZE, BYTES, VERSION_OF, ARRAYS, ENTRIES = ARRAYS, OBJECTS, STEPS, MEMBERS };
+enum { FILE_NAME, FOLDER, LINK, TO, ID, BASE, KIND, MODE, TIME, CHECK, TEXTS, STEP = TEXTS, SIZE, BYTES, VERSION_OF, ARRAYS, ENTRIES = ARRAYS, ALL_OBJECTS, STEPS, MEMBERS };
 
 static const char *const names[MEMBERS] = {
     "file", "folder", "link", "to", "id", "base", "kind", "mode", "time", "check", "step", "size", "bytes", "bitsnap_store", "entries", "objects", "steps"
@@ -179,6 +184,7 @@ static int read_step(json_reader *r, manifest *m)
     if (!failed) {
         memcpy(s->time, x.texts[TIME], sizeof s->time);
         s->number = x.numbers[STEP - TEXTS];
+        s->recorded = 1;
         if (m->step_count > 1 && s[-1].number >= s->number) failed = json_bad(r, "a step is there a second time, or not in order");
     }
     record_free(&x);
@@ -237,7 +243,7 @@ static int check_tail(const char *text, size_t size, fault *f)
     char tail[TAIL_SIZE + 1] = "";
     if (size >= TAIL_SIZE) print_tail(tail, text, size - TAIL_SIZE);
     return size >= TAIL_SIZE && !memcmp(text + size - TAIL_SIZE, tail, TAIL_SIZE) ? 0 :
-           fault_set(f, "is damaged: its check is that of another text; put back a copy of it");
+           fault_set(f, "is damaged: its check is that of another text");
 }
 
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
@@ -247,7 +253,7 @@ int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
     size_t i;
     int failed;
     memset(m, 0, sizeof *m);
-    failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(OBJECTS) | HAS(STEPS), HAS(CHECK)) || json_read_end(&r) ||
+    failed = read_record(&r, m, &x, HAS(VERSION_OF) | HAS(ALL_OBJECTS) | HAS(STEPS), HAS(CHECK)) || json_read_end(&r) ||
              ((x.has & HAS(CHECK)) && check_tail(text, size, f));
     record_free(&x);
     if (failed) return 1;
@@ -404,6 +410,14 @@ void manifest_mark(const manifest *m, const store_step *s)
         if (s->entries[i].kind == ENTRY_FILE) manifest_object(m, s->entries[i].id)->used = 1;
 }
 
+void manifest_mark_chains(const manifest *m)
+{
+    store_object *x;
+    size_t i;
+    for (i = 0; i < m->object_count; i++)
+        for (x = &m->objects[i]; x->used && x->has_base; x = manifest_object(m, x->base)) manifest_object(m, x->base)->used = 1;
+}
+
 void step_free(store_step *s)
 {
     while (s->count) {
@@ -434,6 +448,15 @@ void manifest_remove_unmarked(manifest *m)
     for (i = 0; i < m->object_count; i++)
         if (m->objects[i].used) m->objects[n++] = m->objects[i];
     m->object_count = n;
+}
+
+void manifest_remove_broken(manifest *m)
+{
+    fault ignored;
+    size_t i;
+    for (i = 0; i < m->object_count; i++) m->objects[i].used = !check_object(m, &m->objects[i], &ignored);
+    manifest_remove_unmarked(m);
+    for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
 }
 
 void manifest_free(manifest *m)
@@ -510,7 +533,8 @@ static void print_all(const manifest *m, FILE *to)
     (void)fputs("],\n", to);
 }
 
-char *manifest_print(const manifest *m, size_t *size)
+/* Returns the text, to be freed; null if there is no memory. It ends with a check of itself. */
+static char *print_manifest(const manifest *m, size_t *size)
 {
     char *text = NULL, tail[TAIL_SIZE + 1];
     FILE *to = open_memstream(&text, size);
@@ -525,4 +549,149 @@ char *manifest_print(const manifest *m, size_t *size)
     if (!failed) return text;
     free(text);
     return NULL;
+}
+
+/* ================================================================================= FILES */
+
+static char *path_of(const char *folder, const char *name, fault *f)
+{
+    const size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = (char *)malloc(size);
+    if (path) (void)snprintf(path, size, "%s/%s", folder, name);
+    else (void)fault_memory(f);
+    return path;
+}
+
+/* Reads a whole file. *text is to be freed after failures, too. */
+static manifest_status read_text(const char *path, char **text, size_t *size, fault *f)
+{
+    const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    manifest_status status = MANIFEST_FAILED;
+    struct stat st;
+    ssize_t n = 1;
+    *text = NULL;
+    *size = 0;
+    if (fd < 0) return fault_errno(f, "cannot be opened"), errno == ENOENT ? MANIFEST_NONE : MANIFEST_FAILED;
+    if (fstat(fd, &st)) (void)fault_errno(f, "cannot be examined");
+    else if (!S_ISREG(st.st_mode) || st.st_size > SIZE_MOST) (void)fault_set(f, "is no manifest of a store");
+    else if (!(*text = (char *)malloc((size_t)st.st_size + 1))) (void)fault_memory(f);
+    else status = MANIFEST_GOOD;
+    while (!status && n > 0 && *size < (size_t)st.st_size) {
+        n = read(fd, *text + *size, (size_t)st.st_size - *size);
+        if (n > 0) *size += (size_t)n;
+    }
+    if (n < 0) status = fault_errno(f, "cannot be read") ? MANIFEST_FAILED : status;
+    (void)close(fd);
+    return status;
+}
+
+manifest_status manifest_read(manifest *m, const char *folder, const char *name, fault *f)
+{
+    char *path = path_of(folder, name, f), *text = NULL;
+    manifest_status status = MANIFEST_FAILED;
+    fault ignored;
+    size_t size;
+    memset(m, 0, sizeof *m);
+    if (!path) return status;
+    status = read_text(path, &text, &size, f);
+    if (!status && manifest_parse(m, text, size, f)) status = f->passes || (size >= TAIL_SIZE && !check_tail(text, size, &ignored)) ? MANIFEST_FAILED : MANIFEST_DAMAGED;
+    if (status) (void)fault_in(f, path);
+    free(text);
+    free(path);
+    return status;
+}
+
+/* Some file systems refuse to sync a folder, and do not need it. */
+static int sync_folder(const char *folder, fault *f)
+{
+    const int d = open(folder, O_RDONLY | O_CLOEXEC);
+    int failed = 0;
+    if (d < 0) return 0;
+    if (fsync(d) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
+        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
+    (void)close(d);
+    return failed;
+}
+
+/* Replaces a file as a whole. It is on the disk afterwards, with its name. The permissions are those of the file before. */
+static int write_text(const char *folder, const char *name, const char *text, size_t size, fault *f)
+{
+    char temporary[64], *path = path_of(folder, name, f), *part = NULL;
+    struct stat st;
+    size_t done = 0;
+    ssize_t n = 1;
+    int fd = -1, failed;
+    (void)snprintf(temporary, sizeof temporary, ".bitsnap-new~%s", name);
+    if (path) part = path_of(folder, temporary, f);
+    failed = !part;
+    if (part && (fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666)) < 0) failed = fault_errno(f, "cannot be written");
+    if (fd >= 0 && !stat(path, &st)) (void)!fchmod(fd, st.st_mode & 0777);
+    for (; fd >= 0 && n > 0 && done < size; done += n > 0 ? (size_t)n : 0) n = write(fd, text + done, size - done);
+    if (fd >= 0 && (n < 0 || fsync(fd))) failed = fault_errno(f, "cannot be written");
+    if (fd >= 0 && close(fd) && !failed) failed = fault_errno(f, "cannot be written");
+    if (fd >= 0 && !failed && rename(part, path)) failed = fault_errno(f, "cannot be given its name");
+    if (fd >= 0 && failed) (void)unlink(part);
+    failed = failed || sync_folder(folder, f);
+    if (path && failed) (void)fault_in(f, path);
+    free(part);
+    free(path);
+    return failed;
+}
+
+void record_name(uint64_t step, char name[OBJECT_NAME]) { (void)snprintf(name, OBJECT_NAME, "step-%" PRIu64 ".json", step); }
+
+/* The step alone, with the objects that it takes to restore it. */
+static int write_record(const manifest *m, store_step *s, const char *folder, fault *f)
+{
+    const store_object *chain[CHAIN_MAX];
+    char name[OBJECT_NAME], *text = NULL;
+    manifest one;
+    size_t i, k, size = 0;
+    int failed = 0;
+    memset(&one, 0, sizeof one);
+    one.steps = s;
+    one.step_count = 1;
+    for (i = 0; i < s->count; i++)
+        for (k = s->entries[i].kind == ENTRY_FILE ? manifest_chain(m, manifest_object(m, s->entries[i].id), chain) : 0; k-- && !failed;)
+            failed = !manifest_object(&one, chain[k]->id) && !manifest_add_object(&one, chain[k], f);
+    if (!failed && !(text = print_manifest(&one, &size))) failed = fault_memory(f);
+    record_name(s->number, name);
+    failed = failed || write_text(folder, name, text, size, f);
+    free(text);
+    free(one.objects);
+    return failed;
+}
+
+static int write_records(const manifest *m, const char *store, fault *f)
+{
+    char name[OBJECT_NAME], *folder = path_of(store, OBJECTS, f);
+    struct stat st;
+    size_t i;
+    int failed = !folder;
+    for (i = 0; i < m->step_count && !failed; i++) {
+        char *path;
+        record_name(m->steps[i].number, name);
+        path = path_of(folder, name, f);
+        failed = !path || ((!m->steps[i].recorded || lstat(path, &st)) && write_record(m, &m->steps[i], folder, f));
+        free(path);
+    }
+    free(folder);
+    return failed;
+}
+
+int manifest_save(const manifest *m, const char *store, fault *f)
+{
+    char *path = path_of(store, MANIFEST, f), *before = NULL, *text = NULL;
+    size_t before_size, size = 0;
+    manifest_status there = MANIFEST_FAILED;
+    int failed = !path;
+    if (path) there = read_text(path, &before, &before_size, f);
+    if (there > MANIFEST_NONE) failed = path && fault_in(f, path);
+    if (!failed && !(text = print_manifest(m, &size))) failed = fault_memory(f);
+    failed = failed || write_records(m, store, f) || (!there && write_text(store, MANIFEST_BEFORE, before, before_size, f)) ||
+             write_text(store, MANIFEST, text, size, f);
+    free(text);
+    free(before);
+    free(path);
+    return failed;
 }

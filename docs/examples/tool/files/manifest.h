@@ -2,7 +2,12 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
  * As text it is JSON, in which people can read: see docs/TOOL.md. What is read may be anything: afterwards every reference leads
- * to something, no chain is longer than CHAIN_MAX, and no path or link leads out of its folder. */
+ * to something, no chain is longer than CHAIN_MAX, and no path or link leads out of its folder.
+ *
+ * A store has three kinds of files with such texts:
+ *     manifest.json         all steps
+ *     manifest-before.json  the manifest before the last change
+ *     objects/step-N.json   the record of step N: a manifest of that step alone, from which manifest.json can be rebuilt */
 #ifndef TOOL_MANIFEST_H
 #define TOOL_MANIFEST_H
 
@@ -14,6 +19,9 @@
 #define CHAIN_MAX 256u             /* objects that one may take to be restored */
 #define STEP_MAX 9007199254740991u /* what every reader of JSON takes as it is */
 #define STEP_DIGITS 16
+#define MANIFEST "manifest.json"
+#define MANIFEST_BEFORE "manifest-before.json"
+#define OBJECTS "objects"
 
 /* A file's content, under its content id: the XXH3 of its bytes. */
 typedef struct store_object {
@@ -39,6 +47,7 @@ typedef struct store_step {
     uint64_t number;
     char time[21];     /* when it came: 2026-01-31T23:59:59Z */
     unsigned mode;     /* of the folder itself */
+    int recorded;      /* it was read from a file; a new step has no record yet */
     store_entry *entries; /* in the order of their paths, as strcmp has it */
     size_t count, capacity;
 } store_step;
@@ -49,13 +58,28 @@ typedef struct manifest {
     size_t object_count, object_capacity, step_count, step_capacity;
 } manifest;
 
-/* manifest_free is to be called after failures, too. */
+/* Parses a text. Texts without a check at their end are accepted: earlier versions wrote them. manifest_free is to be called after
+ * failures, too. */
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f);
 void manifest_free(manifest *m);
 
-/* The text, to be freed; null: there is no memory. It ends with a check of itself. Texts without one, as earlier versions wrote, are
- * read, too. */
-char *manifest_print(const manifest *m, size_t *size);
+typedef enum manifest_status {
+    MANIFEST_GOOD,
+    MANIFEST_NONE,    /* there is no such file */
+    MANIFEST_DAMAGED,
+    MANIFEST_FAILED   /* it cannot be read, is no file, or is whole but made by something else */
+} manifest_status;
+
+/* Reads the file `name` in a folder. The fault has its path. */
+manifest_status manifest_read(manifest *m, const char *folder, const char *name, fault *f);
+
+/* Writes the manifest of a store: first the records of steps that have none, then manifest-before.json, at last manifest.json. Each file
+ * is replaced as a whole, so a process that is killed leaves the old text or the new one. The caller holds the store's lock, and
+ * manifest.json is the one that it has read, or is absent. */
+int manifest_save(const manifest *m, const char *store, fault *f);
+
+/* The name of the file that has the record of a step. */
+void record_name(uint64_t step, char name[OBJECT_NAME]);
 
 /* What the file is called that an object is in. */
 void object_name(const store_object *x, char name[OBJECT_NAME]);
@@ -72,12 +96,14 @@ int step_has(const store_step *s, uint64_t id);                            /* wh
 /* What it takes to restore an object: itself last, before it what it is a delta to. Returns how many. */
 size_t manifest_chain(const manifest *m, const store_object *x, const store_object *chain[CHAIN_MAX]);
 
-/* Marks the objects that the files of a step are in. */
+/* Marks the objects that the files of a step are in; then those that marked ones are deltas to. */
 void manifest_mark(const manifest *m, const store_step *s);
+void manifest_mark_chains(const manifest *m);
 
 /* Takes away a step, or the objects that are not marked. */
 void manifest_remove_step(manifest *m, size_t i);
 void manifest_remove_unmarked(manifest *m);
+void manifest_remove_broken(manifest *m); /* objects whose chain is not there */
 
 uint64_t manifest_bytes(const manifest *m); /* of all objects */
 void step_free(store_step *s);

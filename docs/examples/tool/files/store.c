@@ -15,10 +15,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#define MANIFEST "manifest.json"
-#define OBJECTS "objects"
 #define LOCK "lock"
-#define MANIFEST_MAX ((uint64_t)1 << 30)
+#define DAMAGED "manifest-damaged.json"
 #define LOCK_MAX ((off_t)1 << 30)
 
 static int fail(const char *path, const char *what, fault *f)
@@ -50,33 +48,36 @@ char *store_object_path(const store *s, const store_object *x, fault *f)
 /* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left. */
 static int check_new(const store *s, fault *f)
 {
+    static const char *const own[] = { ".", "..", OBJECTS, LOCK, MANIFEST_BEFORE, DAMAGED };
     DIR *d = opendir(s->path);
     struct dirent *e;
+    size_t i;
     int failed = 0;
     if (!d) return fail(s->path, "cannot be opened", f);
-    while (!failed && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && strcmp(e->d_name, OBJECTS) && strcmp(e->d_name, LOCK) && strncmp(e->d_name, ".bitsnap-", 9))
+    while (!failed && (e = readdir(d)) != NULL) {
+        for (i = 0; i < sizeof own / sizeof *own && strcmp(own[i], e->d_name); i++) {}
+        if (i == sizeof own / sizeof *own && strncmp(e->d_name, ".bitsnap-", 9))
             failed = fault_set(f, "is no store of snapshots, but has other things in it; give the name of a new folder");
+    }
     (void)closedir(d);
     return failed;
 }
 
-/* Without a manifest nothing tells what objects are, and whether they are all that there is of something. An empty manifest is written
- * before the first of them, so a store that was just begun never looks like this. */
-static int check_no_objects(const store *s, fault *f)
+/* Whether anything in the folder shows that there was a manifest. An empty one is written before the first object, so a store that was
+ * just begun never looks like this. */
+static int check_lost(const store *s, fault *f)
 {
-    char *objects = store_path(s, "", OBJECTS, f);
-    DIR *d = objects ? opendir(objects) : NULL;
+    char *objects = store_path(s, "", OBJECTS, f), *before = store_path(s, "", MANIFEST_BEFORE, f);
+    DIR *d = before ? opendir(objects) : NULL;
     struct dirent *e;
-    int failed = !objects;
-    if (objects && !d && errno != ENOENT && errno != ENOTDIR) failed = fail(objects, "cannot be opened", f);
-    while (!failed && d && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, ".."))
-            failed = fault_set(f, "has no " MANIFEST ", but something in " OBJECTS ", which only that file explains: put back a copy of it, "
-                               "or give the name of a new folder; nothing is removed");
+    struct stat st;
+    int failed = !objects || !before, lost = before && !lstat(before, &st);
+    if (!failed && !d && errno != ENOENT && errno != ENOTDIR) failed = fail(objects, "cannot be opened", f);
+    while (d && (e = readdir(d)) != NULL) lost |= strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
     if (d) (void)closedir(d);
     free(objects);
-    return failed;
+    free(before);
+    return failed || (lost && fault_set(f, "has no " MANIFEST ", but something in it that only that file explains; bitsnap fsck makes it anew; nothing is removed"));
 }
 
 static int make(store *s, fault *f)
@@ -136,21 +137,34 @@ static int check_own(const store *s, const char *name, int folder, int *there, f
     return failed;
 }
 
-static int read_manifest(store *s, fault *f)
+/* Whether every object is there with its size. */
+static int check_objects(const store *s, fault *f)
 {
-    char *path = store_path(s, "", MANIFEST, f);
     struct stat st;
-    input in;
-    int failed = !path;
-    if (failed) return 1;
-    in.fd = -1;
-    if (stat(path, &st)) failed = fault_errno(f, "cannot be examined");
-    else if (!S_ISREG(st.st_mode) || !st.st_size || (uint64_t)st.st_size > MANIFEST_MAX) failed = fault_set(f, "is no manifest of a store; put back a copy of that");
-    failed = failed || input_open(&in, path, f) || input_map(&in, f) || manifest_parse(&s->m, (const char *)in.map, (size_t)in.size, f);
-    if (failed) (void)fault_in(f, path);
-    if (in.fd >= 0) input_close(&in);
-    free(path);
+    size_t i;
+    int failed = 0;
+    for (i = 0; i < s->m.object_count && !failed; i++) {
+        char *path = store_object_path(s, &s->m.objects[i], f);
+        failed = !path || stat(path, &st) || !S_ISREG(st.st_mode) || (uint64_t)st.st_size != s->m.objects[i].bytes;
+        free(path);
+    }
     return failed;
+}
+
+/* Takes the manifest before, where that is right. */
+static int read_manifest(store *s, store_use how, fault *f)
+{
+    const manifest_status status = manifest_read(&s->m, s->path, MANIFEST, f);
+    fault ignored;
+    if (!status) return 0;
+    if (status == MANIFEST_FAILED) return 1;
+    if (status == MANIFEST_NONE) *f->file = 0;
+    if (status == MANIFEST_NONE ? !check_lost(s, f) || f->passes : !fault_add(f, "; bitsnap fsck makes it anew")) return 1;
+    manifest_free(&s->m);
+    s->lost = 1;
+    s->why = *f;
+    if (how == STORE_REBUILD) return 0;
+    return how >= STORE_CHANGE || manifest_read(&s->m, s->path, MANIFEST_BEFORE, &ignored) || check_objects(s, &ignored);
 }
 
 /* The lock says whose it is. What a run that was killed had noted there has been removed. */
@@ -163,36 +177,10 @@ static int take(store *s, const char *command, fault *f)
     return 0;
 }
 
-static int write_manifest(const store *s, used_files *u, fault *f)
-{
-    size_t size = 0;
-    char *path = store_path(s, "", MANIFEST, f), *text = path ? manifest_print(&s->m, &size) : NULL;
-    output out;
-    int failed = !text && (!path || fault_memory(f));
-    if (!failed) {
-        failed = output_open(&out, path, 1, NULL, u, f) || output_write(&out, text, size, f) || output_commit(&out, f);
-        if (failed) output_discard(&out);
-    }
-    free(text);
-    free(path);
-    return failed;
-}
-
-/* A run that was killed while it replaced the manifest may have left it under another name, where the system cannot exchange two. */
-static int put_back(const store *s, const used_files *u, int *there, fault *f)
-{
-    char *path = store_path(s, "", MANIFEST, f);
-    if (!path) return 1;
-    place_clean(path, u);
-    free(path);
-    return check_own(s, MANIFEST, 0, there, f);
-}
-
-int store_open(store *s, const char *path, store_use how, const char *command, const used_files *u, fault *f)
+int store_open(store *s, const char *path, store_use how, const char *command, fault *f)
 {
     struct stat st;
-    used_files none;
-    int there = 0, objects = 0, failed;
+    int there = 0, objects = 0;
     memset(s, 0, sizeof *s);
     s->path = path;
     s->lock = -1;
@@ -200,27 +188,21 @@ int store_open(store *s, const char *path, store_use how, const char *command, c
         if (errno != ENOENT || how != STORE_CREATE) return fault_errno(f, "cannot be opened");
     } else if (!S_ISDIR(st.st_mode)) {
         return fault_set(f, "is no folder; a store of snapshots is one");
-    } else if (check_own(s, MANIFEST, 0, &there, f)) {
+    } else if (check_own(s, MANIFEST, 0, &there, f) || (!there && how == STORE_CREATE && check_new(s, f))) {
         return 1;
-    } else if (!there && how >= STORE_CHANGE && put_back(s, u, &there, f)) {
-        return 1;
-    } else if (!there) {
-        if (how == STORE_CREATE ? check_new(s, f) : check_no_objects(s, f)) return 1;
-        if (how != STORE_CREATE) return fault_set(f, "is no store of snapshots: there is no " MANIFEST " in it");
+    } else if (!there && how != STORE_CREATE && !check_lost(s, f)) {
+        return fault_set(f, "is no store of snapshots: there is no " MANIFEST " in it");
     }
     if (how == STORE_CREATE && !there && make(s, f)) return 1;
     if (how != STORE_LOOK && lock(s, how, f)) return 1;
     /* again, as another run may have made the store until the lock was given */
-    if (how == STORE_CREATE && !there && (check_own(s, MANIFEST, 0, &there, f) || (!there && check_no_objects(s, f)))) return 1;
+    if (how == STORE_CREATE && !there && (check_own(s, MANIFEST, 0, &there, f) || (!there && check_lost(s, f)))) return 1;
     if (how >= STORE_CHANGE && check_own(s, OBJECTS, 1, &objects, f)) return 1;
-    if (there && read_manifest(s, f)) return 1;
+    s->begun = how == STORE_CREATE && !there;
+    if (!s->begun && read_manifest(s, how, f)) return 1;
     if (how < STORE_CHANGE) return 0;
-    s->begun = !there;
     s->changes = 1;
-    memset(&none, 0, sizeof none); /* the manifest is written twice by this run */
-    failed = store_sweep(s, f) || take(s, command, f) || (s->begun && write_manifest(s, &none, f));
-    used_free(&none);
-    return failed;
+    return (!s->lost && store_sweep(s, f)) || take(s, command, f) || (s->begun && manifest_save(&s->m, s->path, f));
 }
 
 void store_close(store *s)
@@ -344,21 +326,35 @@ int store_write(const store *s, codec *c, const store_object *x, input *in, outp
 
 static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
 
-/* The names of all objects, in their order. To be freed; null with the fault set. */
-static char (*names_of(const manifest *m, fault *f))[OBJECT_NAME]
+/* The names of all files in `objects`, in their order. To be freed; null with the fault set. */
+static char (*names_of(const manifest *m, size_t *count, fault *f))[OBJECT_NAME]
 {
-    char (*names)[OBJECT_NAME] = (char (*)[OBJECT_NAME])malloc((m->object_count + 1) * sizeof *names);
+    char (*names)[OBJECT_NAME] = (char (*)[OBJECT_NAME])malloc((m->object_count + m->step_count + 1) * sizeof *names);
     size_t i;
+    *count = 0;
     if (!names) return (void)fault_memory(f), NULL;
-    for (i = 0; i < m->object_count; i++) object_name(&m->objects[i], names[i]);
-    if (m->object_count) qsort(names, m->object_count, sizeof *names, by_name);
+    for (i = 0; i < m->object_count; i++) object_name(&m->objects[i], names[(*count)++]);
+    for (i = 0; i < m->step_count; i++) record_name(m->steps[i].number, names[(*count)++]);
+    qsort(names, *count, sizeof *names, by_name);
     return names;
+}
+
+/* The step that a record of this name is of; 0: it is not called so. */
+static int is_record(const char *name, uint64_t *step)
+{
+    char same[OBJECT_NAME];
+    if (strncmp(name, "step-", 5)) return 0;
+    *step = strtoull(name + 5, NULL, 10);
+    record_name(*step, same);
+    return *step <= STEP_MAX && !strcmp(name, same);
 }
 
 /* Whether it is a name that this program gives, in `objects`. */
 static int is_ours(const char *name)
 {
     static const char hex[] = "0123456789abcdef";
+    uint64_t step;
+    if (is_record(name, &step)) return 1;
     if (strspn(name, hex) != 16) return 0;
     name += 16;
     if (*name == '-' && strspn(name + 1, hex) == 16) return !strcmp(name + 17, ".bsnap");
@@ -379,22 +375,29 @@ int store_note(const store *s, const char *const *names, size_t count, fault *f)
     return failed || fsync(s->lock) ? fault_errno(f, "the lock of the store cannot be written") : 0;
 }
 
-/* Notes the objects of the manifest on disk that the one in memory no longer has. */
-static int note_gone(const store *s, fault *f)
+/* Notes the names of the manifest on disk that the one in memory no longer has, and the records of new steps. */
+static int note_changes(const store *s, fault *f)
 {
-    char (*names)[OBJECT_NAME] = names_of(&s->m, f), name[OBJECT_NAME];
-    store old = *s;
-    size_t i;
-    int failed;
-    memset(&old.m, 0, sizeof old.m);
-    failed = !names || read_manifest(&old, f);
-    for (i = 0; i < old.m.object_count && !failed; i++) {
-        object_name(&old.m.objects[i], name);
-        if (bsearch(name, names, s->m.object_count, sizeof *names, by_name)) continue;
-        failed = dprintf(s->lock, "%s\n", name) < 0 && fault_errno(f, "the lock of the store cannot be written");
+    size_t count, old_count = 0, i;
+    char (*names)[OBJECT_NAME] = names_of(&s->m, &count, f), (*old)[OBJECT_NAME] = NULL;
+    manifest m;
+    int failed = !names || manifest_read(&m, s->path, MANIFEST, f);
+    if (names) {
+        if (!failed) failed = !(old = names_of(&m, &old_count, f));
+        manifest_free(&m);
+    }
+    for (i = 0; i < old_count && !failed; i++) {
+        if (bsearch(old[i], names, count, sizeof *names, by_name)) continue;
+        failed = dprintf(s->lock, "%s\n", old[i]) < 0 && fault_errno(f, "the lock of the store cannot be written");
+    }
+    for (i = 0; i < s->m.step_count && !failed; i++) {
+        char name[OBJECT_NAME];
+        const char *const one = name;
+        record_name(s->m.steps[i].number, name);
+        if (!s->m.steps[i].recorded) failed = store_note(s, &one, 1, f);
     }
     if (!failed && fsync(s->lock)) failed = fault_errno(f, "the lock of the store cannot be written");
-    manifest_free(&old.m);
+    free(old);
     free(names);
     return failed;
 }
@@ -402,11 +405,12 @@ static int note_gone(const store *s, fault *f)
 /* Those of the noted names that the manifest does not have. */
 static int remove_noted(const store *s, char *text, DIR *d, fault *f)
 {
-    char (*names)[OBJECT_NAME] = names_of(&s->m, f), *end;
+    size_t count;
+    char (*names)[OBJECT_NAME] = names_of(&s->m, &count, f), *end;
     int failed = !names;
     for (; !failed && (end = strchr(text, '\n')) != NULL; text = end + 1) {
         *end = 0;
-        if (!is_ours(text) || bsearch(text, names, s->m.object_count, sizeof *names, by_name)) continue;
+        if (!is_ours(text) || bsearch(text, names, count, sizeof *names, by_name)) continue;
         if (unlinkat(dirfd(d), text, 0) && errno != ENOENT && errno != EISDIR)
             failed = fault_errno(f, OBJECTS "/%s, which no snapshot needs, cannot be removed", text);
     }
@@ -424,7 +428,7 @@ static int remove_temporary(const store *s, const char *folder, fault *f)
     if (path && !d) failed = fail(path, "cannot be opened", f);
     while (!failed && (e = readdir(d)) != NULL) {
         const char *own = strncmp(e->d_name, ".bitsnap-", 9) ? NULL : strchr(e->d_name, '~');
-        if (!own || (strcmp(own + 1, MANIFEST) && !is_ours(own + 1))) continue;
+        if (!own || (strcmp(own + 1, MANIFEST) && strcmp(own + 1, MANIFEST_BEFORE) && !is_ours(own + 1))) continue;
         if (unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT && errno != EISDIR) failed = fail(path, "has a temporary file that cannot be removed", f);
     }
     if (d) (void)closedir(d);
@@ -451,19 +455,20 @@ int store_sweep(const store *s, fault *f)
     return failed;
 }
 
-int store_save(store *s, used_files *u, fault *f)
+int store_save(store *s, fault *f)
 {
-    return note_gone(s, f) || write_manifest(s, u, f) || store_sweep(s, f);
+    return note_changes(s, f) || manifest_save(&s->m, s->path, f) || store_sweep(s, f);
 }
 
 int store_strays(const store *s, char first[256], size_t *count, fault *f)
 {
-    char (*names)[OBJECT_NAME] = names_of(&s->m, f), *path = store_path(s, "", OBJECTS, f);
+    size_t known;
+    char (*names)[OBJECT_NAME] = names_of(&s->m, &known, f), *path = store_path(s, "", OBJECTS, f);
     DIR *d = names && path ? opendir(path) : NULL;
     struct dirent *e;
     *count = 0;
     while (d && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !bsearch(e->d_name, names, s->m.object_count, sizeof *names, by_name) && !(*count)++)
+        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !bsearch(e->d_name, names, known, sizeof *names, by_name) && !(*count)++)
             (void)snprintf(first, 256, "%s", e->d_name);
     if (d) (void)closedir(d);
     else if (names && path) (void)fail(path, "cannot be opened", f);
@@ -474,17 +479,148 @@ int store_strays(const store *s, char first[256], size_t *count, fault *f)
 
 void store_undo(store *s)
 {
-    char *objects, *lock_path, *listed;
+    char *objects, *lock_path, *before, *listed;
     fault ignored;
-    if (!s->changes) return;
+    if (!s->changes || s->lost) return;
     manifest_free(&s->m);
-    s->changes = !read_manifest(s, &ignored) && !store_sweep(s, &ignored); /* if not, the lock keeps the names for the next run */
+    s->changes = !manifest_read(&s->m, s->path, MANIFEST, &ignored) && !store_sweep(s, &ignored); /* if not, the lock keeps the names for the next run */
     if (!s->changes || !s->begun || s->m.step_count) return;
     objects = store_path(s, "", OBJECTS, &ignored);
     lock_path = store_path(s, "", LOCK, &ignored);
+    before = store_path(s, "", MANIFEST_BEFORE, &ignored);
     listed = store_path(s, "", MANIFEST, &ignored);
-    if (objects && lock_path && listed && !rmdir(objects) && !unlink(listed) && !unlink(lock_path) && s->made) (void)rmdir(s->path);
+    if (objects && lock_path && before && listed && !rmdir(objects) && (!unlink(before) || errno == ENOENT) && !unlink(listed) && !unlink(lock_path) && s->made)
+        (void)rmdir(s->path);
     free(objects);
     free(lock_path);
+    free(before);
     free(listed);
+}
+
+/* ================================================================================= REBUILDING */
+
+typedef struct rebuilding {
+    store *s;
+    manifest known; /* all steps that have a record, and the objects in these */
+    void (*lost)(void *context, const char *path, const char *what);
+    void *context;
+} rebuilding;
+
+static int take_record(rebuilding *r, const char *name, uint64_t step, fault *f)
+{
+    char *folder = store_path(r->s, "", OBJECTS, f);
+    manifest one;
+    manifest_status status;
+    fault why;
+    size_t i;
+    int failed = 0;
+    if (!folder) return 1;
+    memset(&why, 0, sizeof why);
+    status = manifest_read(&one, folder, name, &why);
+    if (status && why.passes) {
+        *f = why;
+        failed = 1;
+    } else if (status || one.step_count != 1 || one.steps[0].number != step) {
+        r->lost(r->context, name, status ? why.text : "is no record of that step");
+    } else {
+        for (i = 0; i < one.object_count && !failed; i++)
+            failed = !manifest_object(&r->known, one.objects[i].id) && !manifest_add_object(&r->known, &one.objects[i], f);
+        failed = failed || manifest_add_step(&r->known, &one.steps[0], f);
+    }
+    manifest_free(&one);
+    free(folder);
+    return failed;
+}
+
+/* A file that holds the content of an object in a record. Of two that do, the whole one is taken. */
+static int take_object(rebuilding *r, const char *name, fault *f)
+{
+    const uint64_t id = strtoull(name, NULL, 16);
+    const store_object *known = manifest_object(&r->known, id);
+    char same[OBJECT_NAME], *path;
+    store_object x, *there = manifest_object(&r->s->m, id);
+    struct stat st;
+    int failed = 0;
+    if (!known) return 0;
+    x = *known;
+    x.has_base = name[16] == '-';
+    x.base = x.has_base ? strtoull(name + 17, NULL, 16) : 0;
+    object_name(&x, same);
+    if (strcmp(name, same) || (there && x.has_base)) return 0;
+    path = store_path(r->s, OBJECTS, name, f);
+    if (!path) return 1;
+    if (stat(path, &st)) failed = fail(path, "cannot be examined", f);
+    x.bytes = failed ? 0 : (uint64_t)st.st_size;
+    free(path);
+    if (there) *there = x;
+    return failed || (!there && !manifest_add_object(&r->s->m, &x, f));
+}
+
+/* Calls a function for each name in `objects`. */
+static int read_names(rebuilding *r, int records, fault *f)
+{
+    char *path = store_path(r->s, "", OBJECTS, f);
+    DIR *d = path ? opendir(path) : NULL;
+    struct dirent *e;
+    uint64_t step;
+    int failed = !path;
+    if (path && !d) failed = fail(path, "cannot be opened", f);
+    while (!failed && (e = readdir(d)) != NULL) {
+        const int record = is_record(e->d_name, &step);
+        if (record && records) failed = take_record(r, e->d_name, step, f);
+        if (!record && !records && is_ours(e->d_name)) failed = take_object(r, e->d_name, f);
+    }
+    if (d) (void)closedir(d);
+    free(path);
+    return failed;
+}
+
+/* Moves the steps whose files all have an object from r->known to the store. */
+static int take_steps(rebuilding *r, fault *f)
+{
+    size_t i, k;
+    for (i = 0; i < r->known.step_count; i++) {
+        store_step *s = &r->known.steps[i];
+        char name[OBJECT_NAME], text[400];
+        for (k = 0; k < s->count && (s->entries[k].kind != ENTRY_FILE || manifest_object(&r->s->m, s->entries[k].id)); k++) {}
+        if (k == s->count) {
+            if (manifest_add_step(&r->s->m, s, f)) return 1;
+            continue;
+        }
+        record_name(s->number, name);
+        (void)snprintf(text, sizeof text, "step %" PRIu64 " cannot be restored: %.255s is in no object, or in a delta to what is not there", s->number, s->entries[k].path);
+        r->lost(r->context, name, text);
+    }
+    return 0;
+}
+
+static int set_aside(const store *s, fault *f)
+{
+    char *listed = store_path(s, "", MANIFEST, f), *aside = listed ? store_path(s, "", DAMAGED, f) : NULL;
+    int failed = !aside;
+    if (aside && rename(listed, aside) && errno != ENOENT) failed = fail(listed, "cannot be renamed", f);
+    free(listed);
+    free(aside);
+    return failed;
+}
+
+int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f)
+{
+    rebuilding r;
+    size_t i;
+    int failed;
+    memset(&r, 0, sizeof r);
+    r.s = s;
+    r.lost = lost;
+    r.context = context;
+    failed = read_names(&r, 1, f) || read_names(&r, 0, f);
+    if (!failed) manifest_remove_broken(&s->m);
+    failed = failed || take_steps(&r, f);
+    manifest_free(&r.known);
+    for (i = 0; i < s->m.step_count; i++) manifest_mark(&s->m, &s->m.steps[i]);
+    manifest_mark_chains(&s->m);
+    manifest_remove_unmarked(&s->m); /* what is left of other steps is not listed, so nothing removes it */
+    if (!failed && !s->m.step_count)
+        failed = fault_set(f, "has no record of a step that can be restored (" OBJECTS "/step-N.json; earlier versions wrote none); put back a copy of " MANIFEST);
+    return failed || (!dry && (set_aside(s, f) || manifest_save(&s->m, s->path, f)));
 }
