@@ -22,7 +22,6 @@ void engine_id_add(void *id, const void *bytes, size_t size);
 uint64_t engine_id_end(void *id);
 
 enum { CHAIN = 16 };
-#define MANIFEST_MOST (64u << 20)
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
 
 typedef struct store {
@@ -58,22 +57,13 @@ static void store_close(store *s)
 
 static engine_status read_manifest(store *s, engine_error *error)
 {
-    char path[DISK_PATH + 64], *text = NULL;
-    size_t size = 0;
-    struct stat st;
+    manifest_status status;
     fault why;
-    FILE *f = fopen(in_store(s, "manifest.json", path), "rb");
     memset(&why, 0, sizeof why);
-    if (!f) return errno == ENOENT ? engine_fail(error, ENGINE_E_NONE, "%.180s: there is none", path) : refused(path, error);
-    if (fstat(fileno(f), &st)) (void)refused(path, error);
-    else if (st.st_size > MANIFEST_MOST) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: it is too long", path);
-    else if (!(text = (char *)malloc((size_t)st.st_size + 1))) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    else if ((size = fread(text, 1, (size_t)st.st_size, f)) != (size_t)st.st_size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: it cannot be read", path);
-    else if (manifest_parse(&s->m, text, size, &why)) (void)wrong(path, &why, error);
-    else (void)engine_good(error);
-    fclose(f);
-    free(text);
-    return error->status;
+    status = manifest_read(&s->m, s->path, MANIFEST, &why);
+    if (status == MANIFEST_NONE) return engine_fail(error, ENGINE_E_NONE, "%.180s: there is no " MANIFEST, s->path);
+    if (status == MANIFEST_DAMAGED) (void)fault_add(&why, "; bitsnap fsck makes it anew");
+    return status ? wrong(why.file, &why, error) : engine_good(error);
 }
 
 /* store_close is to be called after failures, too. ENGINE_E_NONE: there is no store, and `change` makes one. */
@@ -299,39 +289,24 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     return error->status;
 }
 
-/* What no step needs: what it was of, or was left by an agent that was killed. */
+/* Removes what no step needs: objects of steps that are gone, and what an agent that was killed has left. */
 static void sweep(const store *s)
 {
-    char path[DISK_PATH + 64], name[OBJECT_NAME];
+    char path[DISK_PATH + 64];
     DIR *d = opendir(in_store(s, "objects", path));
     struct dirent *e;
-    size_t i;
-    while (d && (e = readdir(d)) != NULL) {
-        for (i = 0; i < s->m.object_count; i++) {
-            object_name(&s->m.objects[i], name);
-            if (!strcmp(name, e->d_name)) break;
-        }
-        if (i == s->m.object_count && e->d_name[0] != '.') (void)unlinkat(dirfd(d), e->d_name, 0);
-    }
+    while (d && (e = readdir(d)) != NULL)
+        if (e->d_name[0] != '.' && !manifest_has_file(&s->m, e->d_name)) (void)unlinkat(dirfd(d), e->d_name, 0);
     if (d) closedir(d);
 }
 
 static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_error *error)
 {
-    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], *text;
-    disk_writer at_once = *w;
-    disk_sink out;
-    size_t size = 0;
-    at_once.rate = 0, at_once.let_go = NULL;
-    text = manifest_print(&s->m, &size);
-    if (!text) (void)engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    else if (!disk_open_sink(&out, &at_once, in_store(s, ".bitsnap-manifest", temporary), error)) {
-        if (disk_put(&out, text, size)) (void)engine_fail(error, ENGINE_E_SYSTEM, "the manifest cannot be written");
-        (void)disk_close_sink(&out, temporary, in_store(s, "manifest.json", path), s->path, step, error);
-    }
-    free(text);
-    if (!error->status) sweep(s);
-    return error->status;
+    fault why;
+    memset(&why, 0, sizeof why);
+    if (manifest_save(&s->m, s->path, &why)) return engine_fail(error, ENGINE_E_SYSTEM, "%.40s, step %" PRIu64 ": %.80s: %.80s", w->name, step, why.file, why.text);
+    sweep(s);
+    return engine_good(error);
 }
 
 /* Only what steps need stays: their objects, and what these are deltas to. */

@@ -640,7 +640,22 @@ static int write_text(const char *folder, const char *name, const char *text, si
 
 void record_name(uint64_t step, char name[OBJECT_NAME]) { (void)snprintf(name, OBJECT_NAME, "step-%" PRIu64 ".json", step); }
 
-/* The step alone, with the objects that it takes to restore it. */
+int manifest_has_file(const manifest *m, const char *name)
+{
+    char own[OBJECT_NAME];
+    size_t i;
+    for (i = 0; i < m->object_count; i++) {
+        object_name(&m->objects[i], own);
+        if (!strcmp(own, name)) return 1;
+    }
+    for (i = 0; i < m->step_count; i++) {
+        record_name(m->steps[i].number, own);
+        if (!strcmp(own, name)) return 1;
+    }
+    return 0;
+}
+
+/* Writes a manifest of the step alone, with the objects that it takes to restore it. */
 static int write_record(const manifest *m, store_step *s, const char *folder, fault *f)
 {
     const store_object *chain[CHAIN_MAX];

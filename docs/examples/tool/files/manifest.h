@@ -78,8 +78,9 @@ manifest_status manifest_read(manifest *m, const char *folder, const char *name,
  * manifest.json is the one that it has read, or is absent. */
 int manifest_save(const manifest *m, const char *store, fault *f);
 
-/* The name of the file that has the record of a step. */
+/* The name of the file that has the record of a step; and whether a name in `objects` is that of a record or an object of a manifest. */
 void record_name(uint64_t step, char name[OBJECT_NAME]);
+int manifest_has_file(const manifest *m, const char *name);
 
 /* What the file is called that an object is in. */
 void object_name(const store_object *x, char name[OBJECT_NAME]);
