@@ -5,6 +5,7 @@ import fcntl
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ import bitsnap.torch  # noqa: E402
 import bitsnap_sync  # noqa: E402
 import hf_delta  # noqa: E402
 import transports  # noqa: E402
-from bitsnap_sync import Message, MessageError, Rollout, Trainer, Weights, WrongBase, merge  # noqa: E402
+from bitsnap_sync import Message, MessageError, Rollout, Trainer, Weights, WrongBase, WrongRun, merge  # noqa: E402
 from python_checks import refused, run, run_blocks  # noqa: E402
 
 SCHEDULES = int(sys.argv[1]) if sys.argv[1:] else 600
@@ -81,12 +82,12 @@ def deltas_and_anchors():
         first = Message(messages[0])
         assert first.base and trainer.since(first.result) == both and len(both) < sum(map(len, messages[1:]))
         refused(MessageError, f"the message has {len(messages[0]) + 1} bytes", Message, messages[0] + b"x")
-        refused(MessageError, "the check of the message", Message, messages[0][:24] + b"x" + messages[0][25:])  # in the step
-        forged = bitsnap_sync.pack(first.base + 1, first.result, 0, first.name, b"", first.frames)
+        refused(MessageError, "the check of the message", Message, messages[0][:40] + b"x" + messages[0][41:])  # in the step
+        forged = bitsnap_sync.pack(first.run, first.base + 1, first.result, 0, first.name, b"", first.frames)
         refused(MessageError, "not those of these versions", Message, forged)
         old = Rollout(limit=1000)
         refused(MessageError, "the limit is 1000", old.apply, trainer.anchor())
-        other = Trainer({"w": torch.ones(3)})
+        other = Trainer({"w": torch.ones(3)}, run=trainer.run)
         refused(MessageError, "of another model", rollout.apply, other.anchor())
         refused(ValueError, "tensors; the model has", trainer.publish, {"w": weights["w"]})
         refused(ValueError, "is no longer BF16", trainer.publish, {**weights, "w": weights["w"].float()})
@@ -138,7 +139,7 @@ def all_tensors_or_none():
     infos = [bitsnap.info(x) for x in frames]
     rollout._have = bitsnap_sync.version(message.name, [x["base_id"] for x in infos])
     result = bitsnap_sync.version(message.name, [x["content_id"] for x in infos])
-    refused(WrongBase, "a delta against", rollout.apply, bitsnap_sync.pack(rollout.have, result, 0, message.name, b"", frames))
+    refused(WrongBase, "a delta against", rollout.apply, bitsnap_sync.pack(trainer.run, rollout.have, result, 0, message.name, b"", frames))
     rollout._have = message.base
     assert bits(rollout.tensors()) == before
     live = rollout.tensors()["norm"]
@@ -172,7 +173,7 @@ def damaged_messages():
         if n % 9 == 0:
             bad += bytes(random.randrange(1, 9))
         if n % 2 and len(bad) > 100:  # one that knows the check
-            end = bitsnap_sync.HEAD.size + 8 * min(int.from_bytes(bad[40:44], "little"), 100)
+            end = bitsnap_sync.HEAD.size + 8 * min(int.from_bytes(bad[56:60], "little"), 100)
             bad[end:end + 8] = bitsnap.hash(bad[:end]).to_bytes(8, "little")
         rollout = Rollout(start)
         try:
@@ -206,7 +207,7 @@ def schedules():
                 if message is not None and r.random() < 0.8:  # else it is lost
                     sent.append(message)
             elif what < 0.34:
-                trainer = Trainer(weights)
+                trainer = Trainer(weights, run=trainer.run)
             elif what < 0.38:
                 rollouts.append(Rollout())
             elif what < 0.42:
@@ -364,7 +365,8 @@ def folders():
             assert holds(late, weights)
         except ValueError:
             assert bits(late.tensors()) == before
-        again = transports.Folder(path, Trainer(weights))  # a trainer that starts anew goes on
+        folder.close()
+        again = transports.Folder(path, Trainer(weights, run=trainer.run))  # a trainer that starts anew goes on
         assert again._files and transports.pull(path, late) and holds(late, weights)
         train(weights)
         again.publish(weights)
@@ -407,7 +409,8 @@ def stray_files():
                 folder.publish(weights)
                 assert transports.pull(path, steady) and holds(steady, weights)
             assert transports.pull(path, late) and holds(late, weights)
-            folder = transports.Folder(path, Trainer(weights))
+            folder.close()
+            folder = transports.Folder(path, Trainer(weights, run=trainer.run))
             for _ in range(3):  # anchors, so that older files are removed
                 train(weights, 0.9)
                 folder.publish(weights)
@@ -421,11 +424,11 @@ def stray_files():
                 f.write(data)
         new = Rollout()
         with open(os.path.join(path, "latest"), "w") as f:
-            f.write(f"{1:016x}\n")
+            f.write(f"{1:016x} {trainer.run}\n")
         refused(MessageError, f"delta-{late.have:016x}-{1:016x}.bsync: truncated", transports.pull, path, late)
         refused(MessageError, f"anchor-{1:016x}.bsync leads from {0:016x} to {start:016x}, not where its name says", transports.pull, path, new)
         assert new.have == 0 and holds(late, weights)
-        for text in ("", "0", "zz" * 8, "1" * 40):
+        for text in ("", "0", "zz" * 8, "1" * 40, f"{1:016x}\n", f"{1:016x} {trainer.run[1:]}\n", f"{1:016x} {trainer.run}\n\n"):
             with open(os.path.join(path, "latest"), "w") as f:
                 f.write(text)
             refused(MessageError, "names no version: it is damaged", transports.pull, path, late)
@@ -435,12 +438,89 @@ def stray_files():
             f.write(b"damaged")
         with warned():
             assert transports.pull(path, new) and holds(new, weights) and transports.pull(path, late) and holds(late, weights)
-        with warned() as texts:
-            other = transports.Folder(path, Trainer(model()))
-            for one in (folder, folder):
-                train(weights)
-                one.publish(weights)
-        assert sum("was written by another trainer" in x for x in texts) == 1 and other, texts
+
+
+def two_runs():
+    """Two trainers of one folder are noticed, and a rollout keeps to the run that it follows until it is told."""
+    weights, others = model(2000), model(2000)
+    trainer, other = Trainer(weights), Trainer(others)
+    assert re.fullmatch("[0-9a-f]{32}", trainer.run) and trainer.run != other.run
+    refused(ValueError, "is not the id of a run", Trainer, weights, run="mine")
+    refused(ValueError, "is not the id of a run", Rollout, run="mine")
+    with tempfile.TemporaryDirectory() as directory:
+        path, kept = os.path.join(directory, "sync"), os.path.join(directory, "w")
+        folder = transports.Folder(path, trainer)
+        rollout, filed = Rollout(), Rollout(path=kept)
+        assert rollout.run is None and transports.pull(path, rollout) and transports.pull(path, filed) and rollout.run == filed.run == trainer.run
+        said = f"in use by run {trainer.run}, process {os.getpid()} on "
+        refused(BlockingIOError, said, transports.Folder, path, other)
+        refused(BlockingIOError, said, transports.Folder, path, Trainer(weights, run=trainer.run))
+        refused(BlockingIOError, said, Rollout, path=kept)
+        before = {x: os.stat(os.path.join(path, x)).st_mtime_ns for x in os.listdir(path)}
+        folder.close()
+        error = refused(WrongRun, f"has versions of run {trainer.run}; this trainer is of run {other.run}", transports.Folder, path, other)
+        assert isinstance(error, MessageError) and before == {x: os.stat(os.path.join(path, x)).st_mtime_ns for x in before if x != "lock"} | {"lock": before["lock"]}
+        # locks that hold nothing, as some network file systems have
+        lock, transports.lock = transports.lock, lambda path, what: open(os.devnull)
+        try:
+            first, second = (transports.Folder(path, Trainer(weights, run=trainer.run)) for _ in range(2))
+            train(weights)
+            first.publish(weights)
+            have, latest = second._trainer.have, open(os.path.join(path, "latest")).read()
+            refused(WrongRun, f"was written by another trainer of run {trainer.run}", second.publish, weights)
+            assert second._trainer.have == have and open(os.path.join(path, "latest")).read() == latest  # nothing is done
+            shutil.copytree(path, path + "-2")
+            os.unlink(os.path.join(path + "-2", "latest"))
+            stranger = transports.Folder(path + "-2", other)
+            shutil.copy(os.path.join(path + "-2", "latest"), path)
+            refused(WrongRun, f"has versions of run {other.run}", first.publish, weights)
+        finally:
+            transports.lock = lock
+        for one in (rollout, filed):
+            have, old = one.have, bits(one.tensors())
+            refused(WrongRun, f"{path}-2 is of run {other.run}; this rollout follows {trainer.run}", transports.pull, path + "-2", one)
+            train(others)
+            refused(WrongRun, f"the message is of run {other.run}", one.apply, other.anchor())
+            assert one.have == have and bits(one.tensors()) == old
+        filed.close()
+        refused(WrongRun, f"has weights of run {trainer.run}, not of {other.run}", Rollout, path=kept, run=other.run)
+        filed = Rollout(path=kept)  # knows it after a restart
+        refused(WrongRun, "this rollout follows", transports.pull, path + "-2", filed)
+        refused(WrongRun, "this rollout follows", Rollout(run=trainer.run).apply, other.anchor())
+        for one, run in ((rollout, None), (filed, other.run)):  # told
+            one.run = run
+            assert transports.pull(path + "-2", one) and holds(one, stranger._trainer.weights.tensors()) and one.run == other.run
+        filed.close()
+        stranger.close()
+        with open(os.path.join(path + "-2", "latest"), "r+") as f:  # a run that no file is of
+            f.seek(17)
+            f.write("0" * 32)
+        refused(WrongRun, "as `latest` says", transports.pull, path + "-2", Rollout())
+    same = Trainer(weights)  # the same weights, hence versions of the same names
+    mine = Trainer(weights)
+    rollout = Rollout(weights)
+    train(weights)
+    a, b = same.publish(weights), mine.publish(weights)
+    assert rollout.apply(a)
+    refused(WrongRun, "the message is of run", rollout.apply, b)
+    train(weights)
+    refused(WrongRun, "does not follow one of run", merge, [a, mine.publish(weights)])
+    refused(MessageError, "of an earlier version", Message, b"BSNSYNC1" + a[8:])
+
+
+def forked_children():
+    """A child that outlives a trainer, as the worker of a DataLoader may, does not keep its folder."""
+    code = ("import os, sys, time; sys.path.insert(0, sys.argv[1])\nimport numpy\nfrom bitsnap_sync import Trainer\nimport transports\n"
+            "folder = transports.Folder(sys.argv[2], Trainer({'a': numpy.ones(3)}, run='1' * 32))\n"
+            "if not os.fork():\n print(flush=True)\n time.sleep(60)\nos._exit(0)")
+    with tempfile.TemporaryDirectory() as directory:
+        child = subprocess.Popen([sys.executable, "-c", code, room, directory], stdout=subprocess.PIPE, start_new_session=True)
+        assert child.stdout.readline()
+        child.wait()
+        try:
+            transports.Folder(directory, Trainer({"a": numpy.ones(3)}, run="1" * 32)).close()
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 def sizes_that_are_said():
@@ -457,7 +537,7 @@ def sizes_that_are_said():
         for victim in (name, huge):
             os.truncate(os.open(os.path.join(path, victim), os.O_RDWR | os.O_CREAT), 1 << 41)  # no blocks of the disk
         with open(os.path.join(path, "latest"), "w") as f:
-            f.write(f"{1:016x}\n")
+            f.write(f"{1:016x} {folder._trainer.run}\n")
         for rollout, text in ((Rollout(), "the limit of this rollout allows"), (Rollout(limit=1000), "the limit of this rollout allows 1049591: give Rollout a larger limit"), (Rollout(weights), "the weights here allows")):
             refused(MessageError, f"bsync says that a message has {1 << 41} bytes; {text}", transports.pull, path, rollout)
     for size, rollout in ((1 << 60, Rollout()), (2 << 20, Rollout(limit=1000)), (2 << 20, Rollout(weights))):
@@ -527,7 +607,8 @@ def killed_at_each_rename():
                     for share in (0.03, 0.9):
                         old = {n: t.clone() for n, t in weights.items()}
                         train(weights, share)
-                        folder = transports.Folder(path, Trainer(old))
+                        folder = None
+                        folder = transports.Folder(path, Trainer(old, run=trainer.run))
                         folder.publish(weights)
                         rollout = Rollout(path=os.path.join(directory, "w"))
                         assert transports.pull(path, rollout) and holds(rollout, weights)
@@ -678,6 +759,6 @@ def the_readme():
 
 
 torch.manual_seed(1)
-every = [deltas_and_anchors, lazy_tensors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, killed_at_each_rename, folders, stray_files, sizes_that_are_said,
+every = [deltas_and_anchors, lazy_tensors, all_tensors_or_none, damaged_messages, schedules, killed_while_applying, killed_at_each_rename, folders, stray_files, two_runs, forked_children, sizes_that_are_said,
          sockets, other_processes, version_directories, the_bench, the_readme]
 sys.exit(run("sync", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

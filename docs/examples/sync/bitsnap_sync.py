@@ -10,8 +10,11 @@ to another, or an anchor, which needs none. transports.py carries them by socket
 import collections
 import json
 import os
+import re
+import socket
 import struct
 import threading
+import weakref
 
 import numpy
 
@@ -29,6 +32,49 @@ class MessageError(ValueError):
 
 class WrongBase(MessageError):
     """A good message, but against another version than is here: ask for Trainer.since(have)."""
+
+
+class WrongRun(MessageError):
+    """A good message of a run that is not followed here; or a folder where another trainer writes."""
+
+
+def run_id(run):
+    """Checks the id of a run: 32 hexadecimal digits."""
+    if not isinstance(run, str) or not re.fullmatch("[0-9a-f]{32}", run):
+        raise ValueError(f"{run!r} is not the id of a run: 32 hexadecimal digits, such as Trainer.run")
+    return run
+
+
+_locks = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: [f.close() for f in list(_locks)])  # a child that lives on does not keep the lock
+
+
+def lock(path, what):
+    """Locks a file, or raises BlockingIOError with what the holder has written into it. The lock ends with close() and with the process.
+    Writes `what` into the file unless it is None."""
+    import fcntl
+
+    f = open(path, "a+", encoding="utf-8", errors="replace")
+    try:
+        fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        f.seek(0)
+        holder = f.read(200).strip()
+        f.close()
+        raise BlockingIOError(error.errno, f"in use by {holder or 'a process that does not say who it is'}", os.fspath(path)) from None
+    _locks.add(f)
+    note(f, what)
+    return f
+
+
+def note(f, what):
+    """Writes a line into a locked file: this, and who holds the lock."""
+    if what is not None:
+        f.seek(0)
+        f.truncate()
+        f.write(f"run {what}, process {os.getpid()} on {socket.gethostname()}\n")
+        f.flush()
 
 
 class Weights:
@@ -124,13 +170,14 @@ def version(name, ids):
 
 # ---- messages
 
-HEAD = struct.Struct("<8sQQqQII")  # magic, base (0: an anchor), result, step, hash of the text, frames, bytes of the text
-MAGIC = b"BSNSYNC1"
+HEAD = struct.Struct("<8s16sQQqQII")  # magic, run, base (0: an anchor), result, step, hash of the text, frames, bytes of the text
+MAGIC = b"BSNSYNC2"
 
 
-def pack(base, result, step, name, text, frames):
+def pack(run, base, result, step, name, text, frames):
     """HEAD, the sizes of the frames, XXH3 of all that; the text, if it is an anchor; the frames."""
-    head = HEAD.pack(MAGIC, base, result, step, name, len(frames), len(text)) + struct.pack(f"<{len(frames)}Q", *map(len, frames))
+    head = HEAD.pack(MAGIC, bytes.fromhex(run), base, result, step, name, len(frames), len(text))
+    head += struct.pack(f"<{len(frames)}Q", *map(len, frames))
     return b"".join([head, struct.pack("<Q", bitsnap.hash(head)), text, *frames])
 
 
@@ -141,8 +188,11 @@ class Message:
         data = memoryview(data).cast("B")
         if len(data) < HEAD.size + 8:
             raise MessageError("truncated: no whole message")
-        magic, self.base, self.result, self.step, self.name, count, text = HEAD.unpack_from(data)
+        magic, run, self.base, self.result, self.step, self.name, count, text = HEAD.unpack_from(data)
+        self.run = run.hex()
         end = HEAD.size + 8 * count
+        if magic == b"BSNSYNC1":
+            raise MessageError("a message of an earlier version, which does not say of which run it is: update the trainer")
         if magic != MAGIC:
             raise MessageError("not a message of weights")
         if end + 8 > len(data) or bitsnap.hash(data[:end]) != struct.unpack_from("<Q", data, end)[0]:
@@ -170,11 +220,13 @@ def merge(messages):
     first, *rest = [Message(data) for data in messages]
     frames = first.frames
     for message in rest:
+        if message.run != first.run:
+            raise WrongRun(f"a delta of run {message.run} does not follow one of run {first.run}")
         if message.base != first.result or message.name != first.name or not first.base:
             raise WrongBase(f"a delta against {message.base:016x} does not follow {first.result:016x}")
         frames = [bitsnap.merge(a, b) for a, b in zip(frames, message.frames, strict=True)]
         first.result, first.step = message.result, message.step
-    return pack(first.base, first.result, first.step, first.name, first.text, frames)
+    return pack(first.run, first.base, first.result, first.step, first.name, first.text, frames)
 
 
 def route(deltas, have, latest):
@@ -204,9 +256,12 @@ def put(path, data):
 
 class Trainer:
     """Has two copies: `weights`, of what was published last, and `spare`, of what was before, and is published next. `history`: how many
-    deltas are kept for who has missed some; older versions are helped by an anchor, as where deltas come to half of the tensors' bytes."""
+    deltas are kept for who has missed some; older versions are helped by an anchor, as where deltas come to half of the tensors' bytes.
+    `run`: the id of the run, 32 hexadecimal digits, which every message has. None draws one. A trainer that goes on with a run gives the
+    id of the trainer before: rollouts refuse another one."""
 
-    def __init__(self, tensors, *, level="fast", threads=1, history=64):
+    def __init__(self, tensors, *, run=None, level="fast", threads=1, history=64):
+        self.run = os.urandom(16).hex() if run is None else run_id(run)
         self._level, self._threads, self._history = level, threads, history
         self.weights = Weights.of(tensors)
         self.spare = Weights(self.weights.memory.copy())
@@ -233,7 +288,7 @@ class Trainer:
         options = {"level": self._level, "threads": self._threads, "flags": FLAGS}
         frames = [bitsnap.delta(new, old, dtype, dtype, **options) for (dtype, new), (_, old) in zip(self.spare.pieces, self.weights.pieces)]
         result = version(self.spare.name, [bitsnap.info(x)["content_id"] for x in frames])
-        return result, pack(self.have, result, step, self.spare.name, b"", frames)
+        return result, pack(self.run, self.have, result, step, self.spare.name, b"", frames)
 
     def anchor(self):
         """The version of now, by itself."""
@@ -241,7 +296,7 @@ class Trainer:
             if 0 not in self._ready:
                 frames = [bitsnap.compress(memory, dtype, level=self._level, threads=self._threads, flags=bitsnap.CONTENT_ID)
                           for dtype, memory in self.weights.pieces]
-                self._ready[0] = pack(0, self.have, self.step, self.weights.name, self.weights.text.tobytes(), frames)
+                self._ready[0] = pack(self.run, 0, self.have, self.step, self.weights.name, self.weights.text.tobytes(), frames)
             return self._ready[0]
 
     def since(self, have, timeout=0):
@@ -261,15 +316,20 @@ class Rollout:
     """Weights that messages bring from version to version. With tensors it starts from these, and needs no anchor if the trainer has
     had them, too; with a path it keeps them in that .safetensors file, which it maps: a process that is killed finds there the version
     that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused, and a message that needs
-    more than these bytes and a 64th. One thread at a time."""
+    more than these bytes and a 64th. `run`: the id of the run to follow; None follows the run of the first message. Messages of another run are
+    refused. To change the run, set the attribute: to an id, or to None for that of the next message. One thread at a time."""
 
-    def __init__(self, tensors=None, *, path=None, threads=1, limit=1 << 40):
+    def __init__(self, tensors=None, *, path=None, run=None, threads=1, limit=1 << 40):
         self._path, self._threads, self._limit = path, threads, limit
-        self._pending, self._weights, self._have, self._lock = None, None, 0, None
+        self._pending, self._weights, self._have, self._lock, self._run = None, None, 0, None, None
         self.step = 0
         try:
             if path is not None:
                 self._open()
+            if run is not None and self._run not in (None, run_id(run)):
+                raise WrongRun(f"{os.fspath(path)} has weights of run {self._run}, not of {run}: leave out `run`, "
+                               "then set the attribute to change it")
+            self.run = run or self._run
             if tensors is not None and self._weights is None:
                 weights = Weights.of(tensors)
                 self._keep(weights, weights.version())
@@ -287,6 +347,22 @@ class Rollout:
     def have(self):
         """The version that is here; 0: none."""
         return self._have
+
+    @property
+    def run(self):
+        """The id of the run whose messages are taken; None: that of the next message."""
+        return self._run
+
+    @run.setter
+    def run(self, run):
+        self._run = run if run is None else run_id(run)
+        if self._lock is not None:
+            note(self._lock, self._run or "-")
+
+    def check_run(self, run, where):
+        """Refuses a message or a folder of a run that is not followed here."""
+        if self._run not in (None, run):
+            raise WrongRun(f"{where} is of run {run}; this rollout follows {self._run}: set its attribute `run` if the change is meant")
 
     def check_size(self, size, where):
         """Refuses a message by the size that somebody claims, before it is read, if it is too large for these weights. Elements that do not
@@ -309,7 +385,9 @@ class Rollout:
         if self._pending:  # an interrupt came between
             self._commit(self._pending)
         message = Message(data)
+        self.check_run(message.run, "the message")
         if message.result == self._have:
+            self.run = message.run
             return False
         if message.base == 0:
             self._load(message)
@@ -317,6 +395,7 @@ class Rollout:
             raise WrongBase(f"a delta against {message.base:016x}; here is {self._have:016x}")
         else:
             self._commit(message, data)
+            self.run = message.run
         self.step = message.step
         return True
 
@@ -349,6 +428,7 @@ class Rollout:
         weights = Weights.new(anchor.text, anchor.size)
         for (_, memory), frame in zip(weights.pieces, anchor.frames, strict=True):
             bitsnap.decompress_into(frame, memory, threads=self._threads)
+        self.run = anchor.run  # first, so that a process that is killed does not forget it
         self._keep(weights, anchor.result)
 
     # ---- in a file
@@ -357,16 +437,19 @@ class Rollout:
         return Weights(numpy.memmap(self._path, numpy.uint8, "r+"))
 
     def _open(self):
-        import fcntl
-
-        self._lock = open(os.fspath(self._path) + ".lock", "w")
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # one process writes; others may map the file, too
+        """One process writes; others may map the file, too. The lock file has the run."""
+        self._lock = lock(os.fspath(self._path) + ".lock", None)
         if not os.path.exists(self._path):
             return
+        self._lock.seek(0)
+        known = re.match("run ([0-9a-f]{32}),", self._lock.read(200))
+        self._run = known and known[1]
         self._weights = self._map()
         try:
             with open(self._name, "rb") as f:
-                self._commit(Message(f.read()))
+                message = Message(f.read())
+            self._commit(message)
+            self._run = message.run
         except (FileNotFoundError, ValueError):  # nothing was begun; or what was is not against these weights
             self._settle(self._weights.version())
 

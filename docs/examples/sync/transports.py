@@ -8,7 +8,7 @@ import struct
 import threading
 import warnings
 
-from bitsnap_sync import Message, MessageError, merge, put, route
+from bitsnap_sync import Message, MessageError, WrongRun, lock, merge, put, route
 
 # ---- sockets: a rollout sends ASK, its version and for how many seconds the trainer may wait for another; the answer is the size of a
 # message, 0 for none, and the message.
@@ -84,8 +84,8 @@ class Client:
             self._connection = None
 
 
-# ---- folders: delta-BASE-RESULT.bsync, anchor-RESULT.bsync, and `latest`, the name of a version. Each file appears as a whole, and
-# before `latest` names it. Files with other names are not touched.
+# ---- folders: delta-BASE-RESULT.bsync, anchor-RESULT.bsync, `latest`, which names a version and the run, and `lock`, which the trainer
+# holds. Each file appears as a whole, and before `latest` names it. Files with other names are not touched.
 
 _NAME = re.compile(r"(?:delta-([0-9a-f]{16})|anchor)-([0-9a-f]{16})\.bsync")
 _said = set()
@@ -118,19 +118,27 @@ def _modified(path):
 
 
 class Folder:
-    """Where a trainer puts versions: an anchor whenever the deltas since the last one come to `share` of its bytes. Kept are two anchors
-    and what came after the first of them."""
+    """Where one trainer puts versions: an anchor whenever the deltas since the last one come to `share` of its bytes. Kept are two anchors
+    and what came after the first of them. A folder belongs to one run: BlockingIOError if a trainer has it now, WrongRun if it has versions
+    of another run."""
 
     def __init__(self, path, trainer, share=0.5):
         self._path, self._trainer, self._share = path, trainer, share
         os.makedirs(path, exist_ok=True)
         self._files, self._bytes, self._size, self._latest = [], 0, 0, None
+        self._lock = lock(os.path.join(path, "lock"), trainer.run)
+        try:
+            self._check_alone()
+        except BaseException:
+            self.close()
+            raise
         self._files = sorted(_versions(path).values(), key=lambda name: _modified(os.path.join(path, name)))
         self._put_anchor()
         self._put_latest()
 
     def publish(self, tensors, step=0):
-        """As that of the trainer."""
+        """As that of the trainer. WrongRun, before anything is done, if another trainer has written here since."""
+        self._check_alone()
         base = self._trainer.have
         message = self._trainer.publish(tensors, step)
         if message is not None:
@@ -151,11 +159,22 @@ class Folder:
         self._put(f"anchor-{self._trainer.have:016x}.bsync", message)
         self._bytes, self._size = 0, len(message)
 
+    def _check_alone(self):
+        """A lock of a network file system may bind the processes of one host only. `latest` shows other trainers, too."""
+        path = os.path.join(self._path, "latest")
+        version, run = _latest(path) if os.path.exists(path) else (None, None)
+        if run not in (None, self._trainer.run):
+            raise WrongRun(f"{self._path} has versions of run {run}; this trainer is of run {self._trainer.run}: give it a folder of its own, "
+                           f"or, if it goes on with that run, Trainer(run='{run}')")
+        if self._latest is not None and version not in (None, self._latest):
+            raise WrongRun(f"{path} was written by another trainer of run {run}: end one of them")
+
+    def close(self):
+        """Another trainer may have the folder."""
+        self._lock.close()
+
     def _put_latest(self):
-        path, before = os.path.join(self._path, "latest"), self._latest
-        if before is not None and os.path.exists(path) and _latest(path) not in (before, None):
-            _say(f"{path} was written by another trainer: give each its own folder, or rollouts get the weights of both in turn")
-        put(path, b"%016x\n" % self._trainer.have)
+        put(os.path.join(self._path, "latest"), b"%016x %s\n" % (self._trainer.have, self._trainer.run.encode()))
         self._latest = self._trainer.have
         anchors = [x for x in self._files if x.startswith("anchor-")]
         while anchors[2:] and self._files[0] != anchors[-2]:
@@ -168,18 +187,21 @@ class Folder:
 
 
 def _latest(path):
-    """The version that a file names; None if it names none."""
+    """The version and the run that a file names; None if it names none."""
     with open(path, "rb") as f:
-        text = f.read(18)
-    return int(text, 16) if re.fullmatch(rb"[0-9a-f]{16}\n?", text) else None
+        text = f.read(51)
+    match = re.fullmatch(rb"([0-9a-f]{16}) ([0-9a-f]{32})\n?", text)
+    return (int(match[1], 16), match[2].decode()) if match else (None, None)
 
 
 def pull(path, rollout):
-    """Brings a rollout to the newest version of a folder; False: it had it. What is needed is merged and applied once."""
+    """Brings a rollout to the newest version of a folder; False: it had it. What is needed is merged and applied once. WrongRun if the
+    folder is of another run than the rollout."""
     for attempt in range(3):
-        latest = _latest(os.path.join(path, "latest"))
+        latest, run = _latest(os.path.join(path, "latest"))
         if latest is None:
             raise MessageError(f"{os.path.join(path, 'latest')} names no version: it is damaged, until the trainer publishes the next one")
+        rollout.check_run(run, path)
         if latest == rollout.have:
             return False
         versions = _versions(path)
@@ -187,13 +209,13 @@ def pull(path, rollout):
         ways = [(start, route(deltas, start, latest)) for base, start in versions if not base]
         ways = sorted((x for x in ways if x[1] is not None), key=lambda x: len(x[1]))
         try:
-            return _follow(path, rollout, versions, route(deltas, rollout.have, latest) if rollout.have else None, ways)
+            return _follow(path, rollout, run, versions, route(deltas, rollout.have, latest) if rollout.have else None, ways)
         except FileNotFoundError:
             if attempt == 2:
                 raise  # else the trainer has just removed what was listed
 
 
-def _follow(path, rollout, versions, way, ways):
+def _follow(path, rollout, run, versions, way, ways):
     """Applies the deltas of `way`, or, if they are damaged, the first of `ways`, each an anchor and what follows it, that is good."""
     def read(version):
         name = os.path.join(path, versions[version])
@@ -206,6 +228,8 @@ def _follow(path, rollout, versions, way, ways):
             raise MessageError(f"{name}: {damaged}") from damaged
         if (message.base, message.result) != version:
             raise MessageError(f"{name} leads from {message.base:016x} to {message.result:016x}, not where its name says")
+        if message.run != run:
+            raise WrongRun(f"{name} is of run {message.run}, not of {run} as `latest` says")
         return data
 
     def delta(way):
