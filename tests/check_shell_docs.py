@@ -81,7 +81,7 @@ start = {  # .safetensors files, and commands before the first block
 }
 start["extract"] = ("model blocks step1 step2", folder + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors")
 start["snapshot"] = ("model step1", folder)
-start["log"] = start["verify"] = start["restore"] = start["prune"] = (
+start["log"] = start["verify"] = start["restore"] = start["prune"] = start["fsck"] = (
     "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
 # programs of elsewhere: they give what is in the directory
 stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec sh -c "$*"'}
@@ -155,7 +155,7 @@ for document in documents:
         place.run("cmp as-it-was model.safetensors; cmp step2.safetensors live.safetensors", "what it restores is what was there")
 report(blocks >= 5, f"{blocks} blocks found")
 
-for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "extract", "snapshot", "log", "restore", "verify", "prune"]:
+for command in ["", "compress", "decompress", "test", "info", "benchmark", "compare", "apply", "merge", "invert", "extract", "snapshot", "log", "restore", "verify", "prune", "fsck"]:
     text = subprocess.run([tool, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
     examples = text.split("\nExamples\n", 1)[-1].split("\nA FILE of -")[0]
     lines = [re.split(r" {3,}", line[2:])[0] for line in examples.split("\n") if re.match(r"  \S", line)]
