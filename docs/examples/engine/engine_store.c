@@ -304,7 +304,8 @@ static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_
 {
     fault why;
     memset(&why, 0, sizeof why);
-    if (manifest_save(&s->m, s->path, &why)) return engine_fail(error, ENGINE_E_SYSTEM, "%.40s, step %" PRIu64 ": %.80s: %.80s", w->name, step, why.file, why.text);
+    if (manifest_save(&s->m, s->path, &why))
+        return engine_fail(error, ENGINE_E_SYSTEM, "%.40s, step %" PRIu64 ": %.80s: %.80s", w->name, step, why.file, why.text);
     sweep(s);
     return engine_good(error);
 }

@@ -697,8 +697,8 @@ static void report_fsck(const job *j, int was_lost)
     }
     if (j->o->quiet) return;
     (void)print_text(stdout, j->store.path, strlen(j->store.path));
-    (void)printf(": " MANIFEST " %s, steps: %zu, objects: %zu\n", !was_lost ? "is good" : j->o->dry_run ? "would be made anew" : "is made anew", m->step_count,
-                 m->object_count);
+    (void)printf(": " MANIFEST " %s, steps: %zu, objects: %zu\n", !was_lost ? "is good" : j->o->dry_run ? "would be made anew" : "is made anew",
+                 m->step_count, m->object_count);
 }
 
 /* A good manifest is written again, so that steps of earlier versions get their records. */
@@ -718,7 +718,8 @@ int command_fsck(const options *o, codec *c, const char *path, fault *f)
         failed = store_save(&j.store, f);
     }
     if (!failed) report_fsck(&j, was_lost);
-    if (!failed && l.count) failed = fault_set(f, "%zu records of steps cannot be used, as said above; the steps that " MANIFEST " has now can be restored if bitsnap verify says so", l.count);
+    if (!failed && l.count)
+        failed = fault_set(f, "%zu records of steps cannot be used, as said above; all other steps are in " MANIFEST "; bitsnap verify checks them", l.count);
     store_close(&j.store);
     return failed;
 }

@@ -5,10 +5,10 @@
 
 #include "store.h"
 
-/* What an object is marked as in store_object.used. An object that stands on one which is not whole keeps OBJECT_ASKED. */
+/* Marks of an object, in store_object.used. A delta to an object that is not whole keeps OBJECT_ASKED. */
 enum { OBJECT_IGNORED, OBJECT_ASKED, OBJECT_WHOLE, OBJECT_DAMAGED, OBJECT_UNREAD };
 
-/* Checks the objects that are marked OBJECT_ASKED, each chain once; with a delta, what it stands on must be marked, too. Calls `tell` for
+/* Checks the objects that are marked OBJECT_ASKED. The base of a delta must be marked, too. Each object is decoded once. Calls `tell` for
  * each that is damaged or cannot be read. */
 int store_check(store *s, codec *c, void (*tell)(void *context, store_object *o, const fault *why), void *context, fault *f);
 

@@ -566,23 +566,25 @@ static char *path_of(const char *folder, const char *name, fault *f)
 static manifest_status read_text(const char *path, char **text, size_t *size, fault *f)
 {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    manifest_status status = MANIFEST_FAILED;
     struct stat st;
     ssize_t n = 1;
+    int failed = 0;
     *text = NULL;
     *size = 0;
-    if (fd < 0) return fault_errno(f, "cannot be opened"), errno == ENOENT ? MANIFEST_NONE : MANIFEST_FAILED;
-    if (fstat(fd, &st)) (void)fault_errno(f, "cannot be examined");
-    else if (!S_ISREG(st.st_mode) || st.st_size > SIZE_MOST) (void)fault_set(f, "is no manifest of a store");
-    else if (!(*text = (char *)malloc((size_t)st.st_size + 1))) (void)fault_memory(f);
-    else status = MANIFEST_GOOD;
-    while (!status && n > 0 && *size < (size_t)st.st_size) {
-        n = read(fd, *text + *size, (size_t)st.st_size - *size);
-        if (n > 0) *size += (size_t)n;
+    if (fd < 0) {
+        (void)fault_errno(f, "cannot be opened");
+        return f->passes ? MANIFEST_FAILED : MANIFEST_NONE;
     }
-    if (n < 0) status = fault_errno(f, "cannot be read") ? MANIFEST_FAILED : status;
+    if (fstat(fd, &st)) failed = fault_errno(f, "cannot be examined");
+    else if (!S_ISREG(st.st_mode) || st.st_size > SIZE_MOST) failed = fault_set(f, "is no manifest of a store");
+    else if (!(*text = (char *)malloc((size_t)st.st_size + 1))) failed = fault_memory(f);
+    while (!failed && n && *size < (size_t)st.st_size) {
+        n = read(fd, *text + *size, (size_t)st.st_size - *size);
+        if (n < 0) failed = fault_errno(f, "cannot be read");
+        else *size += (size_t)n;
+    }
     (void)close(fd);
-    return status;
+    return failed ? MANIFEST_FAILED : MANIFEST_GOOD;
 }
 
 manifest_status manifest_read(manifest *m, const char *folder, const char *name, fault *f)
@@ -594,7 +596,8 @@ manifest_status manifest_read(manifest *m, const char *folder, const char *name,
     memset(m, 0, sizeof *m);
     if (!path) return status;
     status = read_text(path, &text, &size, f);
-    if (!status && manifest_parse(m, text, size, f)) status = f->passes || (size >= TAIL_SIZE && !check_tail(text, size, &ignored)) ? MANIFEST_FAILED : MANIFEST_DAMAGED;
+    if (!status && manifest_parse(m, text, size, f)) /* a text whose check is right is not damaged, but of a later version */
+        status = f->passes || !check_tail(text, size, &ignored) ? MANIFEST_FAILED : MANIFEST_DAMAGED;
     if (status) (void)fault_in(f, path);
     free(text);
     free(path);
@@ -613,25 +616,36 @@ static int sync_folder(const char *folder, fault *f)
     return failed;
 }
 
+static int put_text(int fd, const char *text, size_t size)
+{
+    while (size) {
+        const ssize_t n = write(fd, text, size);
+        if (n < 0) return 1;
+        text += n;
+        size -= (size_t)n;
+    }
+    return fsync(fd) != 0;
+}
+
 /* Replaces a file as a whole. It is on the disk afterwards, with its name. The permissions are those of the file before. */
 static int write_text(const char *folder, const char *name, const char *text, size_t size, fault *f)
 {
-    char temporary[64], *path = path_of(folder, name, f), *part = NULL;
+    char temporary[64], *path = path_of(folder, name, f), *part;
     struct stat st;
-    size_t done = 0;
-    ssize_t n = 1;
-    int fd = -1, failed;
+    int fd, failed;
     (void)snprintf(temporary, sizeof temporary, ".bitsnap-new~%s", name);
-    if (path) part = path_of(folder, temporary, f);
-    failed = !part;
-    if (part && (fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666)) < 0) failed = fault_errno(f, "cannot be written");
-    if (fd >= 0 && !stat(path, &st)) (void)!fchmod(fd, st.st_mode & 0777);
-    for (; fd >= 0 && n > 0 && done < size; done += n > 0 ? (size_t)n : 0) n = write(fd, text + done, size - done);
-    if (fd >= 0 && (n < 0 || fsync(fd))) failed = fault_errno(f, "cannot be written");
-    if (fd >= 0 && close(fd) && !failed) failed = fault_errno(f, "cannot be written");
-    if (fd >= 0 && !failed && rename(part, path)) failed = fault_errno(f, "cannot be given its name");
-    if (fd >= 0 && failed) (void)unlink(part);
-    failed = failed || sync_folder(folder, f);
+    part = path ? path_of(folder, temporary, f) : NULL;
+    fd = part ? open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
+    failed = fd < 0;
+    if (part && failed) (void)fault_errno(f, "cannot be written");
+    if (!failed) {
+        if (!stat(path, &st)) (void)!fchmod(fd, st.st_mode & 0777);
+        failed = put_text(fd, text, size) && fault_errno(f, "cannot be written");
+        if (close(fd) && !failed) failed = fault_errno(f, "cannot be written");
+        if (!failed && rename(part, path)) failed = fault_errno(f, "cannot be given its name");
+        if (failed) (void)unlink(part);
+        else failed = sync_folder(folder, f);
+    }
     if (path && failed) (void)fault_in(f, path);
     free(part);
     free(path);

@@ -7,7 +7,7 @@
  * A store has three kinds of files with such texts:
  *     manifest.json         all steps
  *     manifest-before.json  the manifest before the last change
- *     objects/step-N.json   the record of step N: a manifest of that step alone, from which manifest.json can be rebuilt */
+ *     objects/step-N.json   the record of step N: a manifest of that step alone. manifest.json can be rebuilt from all records */
 #ifndef TOOL_MANIFEST_H
 #define TOOL_MANIFEST_H
 
@@ -78,7 +78,7 @@ manifest_status manifest_read(manifest *m, const char *folder, const char *name,
  * manifest.json is the one that it has read, or is absent. */
 int manifest_save(const manifest *m, const char *store, fault *f);
 
-/* The name of the file that has the record of a step; and whether a name in `objects` is that of a record or an object of a manifest. */
+/* The name of a step's record in `objects`; and whether a name there is one of a record or an object of this manifest. */
 void record_name(uint64_t step, char name[OBJECT_NAME]);
 int manifest_has_file(const manifest *m, const char *name);
 

@@ -77,7 +77,8 @@ static int check_lost(const store *s, fault *f)
     if (d) (void)closedir(d);
     free(objects);
     free(before);
-    return failed || (lost && fault_set(f, "has no " MANIFEST ", but something in it that only that file explains; bitsnap fsck makes it anew; nothing is removed"));
+    return failed || (lost && fault_set(f, "has no " MANIFEST ", but something in it that only that file explains; bitsnap fsck makes it anew; "
+                                           "nothing is removed"));
 }
 
 static int make(store *s, fault *f)
@@ -151,7 +152,7 @@ static int check_objects(const store *s, fault *f)
     return failed;
 }
 
-/* Takes the manifest before, where that is right. */
+/* Reads manifest.json; to look or to read, the one before it where store_open allows that. */
 static int read_manifest(store *s, store_use how, fault *f)
 {
     const manifest_status status = manifest_read(&s->m, s->path, MANIFEST, f);
@@ -483,13 +484,15 @@ void store_undo(store *s)
     fault ignored;
     if (!s->changes || s->lost) return;
     manifest_free(&s->m);
-    s->changes = !manifest_read(&s->m, s->path, MANIFEST, &ignored) && !store_sweep(s, &ignored); /* if not, the lock keeps the names for the next run */
+    /* after a failure here the lock keeps the names for the next run */
+    s->changes = !manifest_read(&s->m, s->path, MANIFEST, &ignored) && !store_sweep(s, &ignored);
     if (!s->changes || !s->begun || s->m.step_count) return;
     objects = store_path(s, "", OBJECTS, &ignored);
     lock_path = store_path(s, "", LOCK, &ignored);
     before = store_path(s, "", MANIFEST_BEFORE, &ignored);
     listed = store_path(s, "", MANIFEST, &ignored);
-    if (objects && lock_path && before && listed && !rmdir(objects) && (!unlink(before) || errno == ENOENT) && !unlink(listed) && !unlink(lock_path) && s->made)
+    if (objects && lock_path && before && listed && !rmdir(objects) && (!unlink(before) || errno == ENOENT) && !unlink(listed) &&
+        !unlink(lock_path) && s->made)
         (void)rmdir(s->path);
     free(objects);
     free(lock_path);
@@ -588,7 +591,8 @@ static int take_steps(rebuilding *r, fault *f)
             continue;
         }
         record_name(s->number, name);
-        (void)snprintf(text, sizeof text, "step %" PRIu64 " cannot be restored: %.255s is in no object, or in a delta to what is not there", s->number, s->entries[k].path);
+        (void)snprintf(text, sizeof text, "step %" PRIu64 " cannot be restored: %.255s is in no object, or in a delta to what is not there", s->number,
+                       s->entries[k].path);
         r->lost(r->context, name, text);
     }
     return 0;
@@ -619,8 +623,9 @@ int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *pat
     manifest_free(&r.known);
     for (i = 0; i < s->m.step_count; i++) manifest_mark(&s->m, &s->m.steps[i]);
     manifest_mark_chains(&s->m);
-    manifest_remove_unmarked(&s->m); /* what is left of other steps is not listed, so nothing removes it */
+    manifest_remove_unmarked(&s->m); /* objects of other steps are not listed, so nothing removes them */
     if (!failed && !s->m.step_count)
-        failed = fault_set(f, "has no record of a step that can be restored (" OBJECTS "/step-N.json; earlier versions wrote none); put back a copy of " MANIFEST);
+        failed = fault_set(f, "has no record of a step that can be restored (" OBJECTS "/step-N.json; earlier versions wrote none); "
+                           "put back a copy of " MANIFEST);
     return failed || (!dry && (set_aside(s, f) || manifest_save(&s->m, s->path, f)));
 }
