@@ -5,7 +5,7 @@
 
 #include "store.h"
 
-/* Marks of an object, in store_object.used. A delta to an object that is not whole keeps OBJECT_ASKED. */
+/* Marks of an object, in store_object.used. OBJECT_ASKED stays on a delta if its base is damaged or unread. */
 enum { OBJECT_IGNORED, OBJECT_ASKED, OBJECT_WHOLE, OBJECT_DAMAGED, OBJECT_UNREAD };
 
 /* Checks the objects that are marked OBJECT_ASKED. The base of a delta must be marked, too. Each object is decoded once. Calls `tell` for
