@@ -5,6 +5,11 @@ CFLAGS ?= -O3
 CXX ?= c++
 DATA ?=
 
+# as many jobs as there are processors, unless a -j says otherwise
+ifeq ($(findstring -j,$(MAKEFLAGS)),)
+MAKEFLAGS += -j$(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
+endif
+
 B = build
 HEADERS = bitsnap.h bitsnap_simd.h
 WARN = -Wall -Wextra
@@ -18,7 +23,7 @@ TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
 all: $(B)/bitsnap
 
 help:
-	@sed -n 's/^#: //p' Makefile
+	@sed -n 's/^#: //p' Makefile bench/Makefile
 
 #: make             build/bitsnap, the command-line tool (main.c runs one of commands/; these use tensors/, files/, console/, system/)
 $(B)/bitsnap: $(TOOL_O)
@@ -102,14 +107,6 @@ $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)
 	OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) $(WARN) -DTRAIN_MPI -I. $^ -o $@ -lm -lpthread
 crash-demo: $(B)/train_mpi $(B)/engine
 	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS)
-
-#: make bench-engine   memory and blocking time of the engine on DATA=dir, beside memcpy of the same state; RANKS=4 [GROUP=4]: memory of
-#:                  each rank with copies of others, or parity (needs libopenmpi-dev, openmpi-bin)
-MIB ?= 256
-bench-engine: $(B)/engine.o/engine_measure.o $(B)/libbitsnap_engine.a
-	@$(if $(RANKS),OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) -DMEASURE_MPI -I. docs/examples/engine/engine_measure.c docs/examples/engine/engine_mpi.c \
-	    $(B)/libbitsnap_engine.a,$(CC) $(CFLAGS) $^) -o $(B)/engine_measure -lpthread
-	@$(if $(RANKS),OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 mpirun --oversubscribe -n $(RANKS)) $(B)/engine_measure $(DATA) $(MIB) 1 $(GROUP)
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
@@ -209,116 +206,6 @@ $(B)/fuzz/fast.built $(B)/fuzz/checked.built: $(B)/fuzz/%.built: $(wildcard fuzz
 	    WORK=$(B)/fuzz/$*.o fuzz/build.sh
 	@touch $@
 
-#: make bench       against memcpy, zstd and lz4; DATA=dir, JSON=1, BENCH='--quick' or other options (--help lists them)
-bench: bench-build
-	@$(B)/bench $(if $(JSON),--json) $(if $(DATA),--data '$(DATA)') $(BENCH)
-
-# Always built anew, so that the commit and the flags it prints are its own; results do not make a commit dirty. zstd
-# and lz4 take part where a program links with them (Debian: libzstd-dev, liblz4-dev).
-FIND_PEERS = has() { printf '\#include <%s.h>\nint main(void) { return 0; }\n' $$1 >$(B)/has.c && \
-        $(CC) $(CFLAGS) $(B)/has.c -o $(B)/has -l$$1 2>/dev/null; }; \
-    peers=; \
-    if has zstd; then peers="$$peers -DBENCH_ZSTD -lzstd"; fi; \
-    if has lz4; then peers="$$peers -DBENCH_LZ4 -llz4"; fi
-COMMIT = $$(git describe --always 2>/dev/null || echo unknown)$$(git diff --quiet HEAD -- . ':!bench/results' 2>/dev/null || echo -dirty)
-bench-build:
-	@mkdir -p $(B)
-	@$(FIND_PEERS); \
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
-	    $(wildcard bench/*.c) docs/examples/tool/system/parallel.c docs/examples/tool/system/processors.c -o $(B)/bench $$peers -lpthread
-
-#: make bench-plots DATA=dir [BENCH=--quick]   every mode of bench, into bench/results: JSON and pictures (needs gnuplot, python3)
-bench-plots: bench-build
-	@mkdir -p bench/results
-	@for mode in codecs kernels sizes threads; do \
-	    flag=--$$mode; if [ $$mode = codecs ]; then flag=; fi; \
-	    echo "bench $$flag $(BENCH)"; \
-	    $(B)/bench $$flag --json $(if $(DATA),--data '$(DATA)') $(BENCH) >$(B)/$$mode.json || exit 1; \
-	    mv $(B)/$$mode.json bench/results/; \
-	done
-	@python3 bench/plots.py bench/results $(B)/plots
-
-#: make bench-cli DATA=dir [BENCH=--quick]     the tool beside cp, zstd, lz4 and bzip2, into bench/results/cli.md; quick: in
-#:                  half a minute, into build/cli.md (needs hyperfine)
-bench-cli: $(B)/bitsnap
-	@COMMIT="$(COMMIT)" COMPILER="$$($(CC) --version | head -n 1) $(CFLAGS)" bench/cli.sh $(B)/bitsnap '$(DATA)' $(B)/cli \
-	    $(if $(findstring --quick,$(BENCH)),$(B)/cli.md quick,bench/results/cli.md)
-
-#: make bench-neon  instructions for an element on AArch64, portable code and NEON, beside AVX2, into bench/results/neon.md (needs
-#:                  gcc-aarch64-linux-gnu, qemu-user-static, valgrind)
-bench-neon:
-	@COMMIT="$(COMMIT)" bench/instructions/count.sh $(B)/instructions bench/results/neon.md
-
-#: make bench-wiredtiger DATA=dir   pages of DATA/bf16-1000.safetensors by docs/examples/wiredtiger, beside zstd -1
-bench-wiredtiger:
-	@mkdir -p $(B)
-	@$(CC) -std=c99 -O2 $(WARN) -shared -fPIC -I. docs/examples/wiredtiger/bitsnap_wiredtiger.c -o $(B)/libbitsnap_wiredtiger.so
-	@$(CC) -std=gnu99 $(CFLAGS) $(WARN) -DWITH_ZSTD tests/wiredtiger.c -o $(B)/wiredtiger -lwiredtiger -lzstd -ldl
-	@$(B)/wiredtiger $(B)/libbitsnap_wiredtiger.so measure '$(DATA)/bf16-1000.safetensors'
-
-#: make bench-peers DATA=dir [BENCH=--quick]   beside ZipNN, OpenZL and zstd in one process, into bench/results/peers.md; bench/field.sh prints
-#:                  that for any folder of .safetensors files (needs python3-venv, packages from PyPI)
-bench-peers:
-	@bench/field.sh '$(DATA)' $(if $(BENCH),$(BENCH) --out $(B)/peers.md,--out bench/results/peers.md)
-
-#: make bench-kinds DATA=dir    files as people have them (pruned, dequantized, tied ...), made from a run's checkpoints: sizes beside zstd, ZipNN and
-#:                  OpenZL, into bench/results/kinds.md (needs python3-venv, zstd, packages from PyPI)
-bench-kinds: $(B)/bitsnap
-	@bench/field.sh kinds.py $(B)/bitsnap '$(DATA)' --commit "$(COMMIT)" --out bench/results/kinds.md
-
-#: make models [MODELS=dir]   six models that packages on PyPI carry, and one of them trained on, into bench/results/models.md and finetune.md
-MODELS ?= $(B)/models
-models:
-	@bench/field.sh models.py '$(MODELS)' && bench/field.sh '$(MODELS)' --out bench/results/models.md && \
-	    bench/field.sh finetune.py '$(MODELS)' --out bench/results/finetune.md
-
-#: make bench-store    20 snapshots of a run in a store, beside zstd (needs python3-numpy, zstd)
-bench-store: $(B)/bitsnap
-	@PYTHON=$(NUMPY) bench/store.sh $(B)/bitsnap 1000000
-
-#: make huge [SIZE=1T]     a checkpoint of that size in 100,000 tensors, nearly all of it holes, through every command within
-#:                  256 MiB, into bench/results/huge.md: a nightly job (needs python3)
-SIZE ?= 1T
-huge: $(B)/bitsnap
-	@MACHINE="commit $(COMMIT), $$($(CC) --version | head -n 1) $(CFLAGS)" python3 bench/huge.py $(B)/bitsnap $(B)/huge $(SIZE) bench/results/huge.md
-
-#: make study [DATA=dir]         how checkpoints change, and what storing the change takes in every form: trains, measures,
-#:                  draws into bench/results, in five minutes (pictures need gnuplot); STUDY=quick: a glance, into build/study.quick
-study: $(B)/train_gpt study-build
-	@bench/study/study.sh $(B)/train_gpt $(B)/study $(B)/study.run$(STUDY) $(if $(STUDY),$(B)/study.quick,bench/results) '$(DATA)' '$(STUDY)'
-
-study-build:
-	@mkdir -p $(B)
-	@$(FIND_PEERS); \
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -DBENCH_FLAGS='"$(CFLAGS)"' -DBENCH_COMMIT="\"$(COMMIT)\"" \
-	    $(filter-out bench/study/stages.c,$(wildcard bench/study/*.c)) bench/lmc.c bench/machine.c bench/peers.c bench/tensors.c -o $(B)/study $$peers -lm
-
-#: make study-stages               what the checkpoint engine chooses in whole runs of three architectures, beside every fixed policy: table and picture
-#:                  into bench/results, in five minutes; STUDY=quick: a glance, into build/study.quick
-study-stages: $(B)/stages
-	@MACHINE="$$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1); $$($(CC) --version | head -n 1) $(CFLAGS); commit $(COMMIT)" \
-	    bench/study/stages.sh $(B)/stages $(B)/stages.run$(STUDY) $(if $(STUDY),$(B)/study.quick,bench/results) $(STUDY)
-
-$(B)/stages: bench/study/stages.c docs/examples/train_gpt.c $(B)/libbitsnap_engine.a
-	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. $< $(B)/libbitsnap_engine.a -o $@ -lm -lpthread
-
-#: make convergence [CONVERGENCE='--beta2 0.999']   training on from lossy optimizer states, in every form, against training
-#:                  undisturbed: table, pictures, PASS or FAIL, into bench/results; ten minutes on two cores (needs
-#:                  python3-numpy, gnuplot)
-NUMPY = $$(for p in python3 /usr/bin/python3; do if $$p -c 'import numpy' 2>/dev/null; then break; fi; done; echo $$p)
-convergence: $(B)/bitsnap $(B)/train_native
-	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS) -march=native" $(NUMPY) bench/convergence/convergence.py \
-	    $(B)/train_native $(B)/bitsnap $(B)/convergence.run bench/results $(CONVERGENCE)
-
-$(B)/train_native: docs/examples/train_gpt.c
-	@mkdir -p $(B)
-	$(CC) -std=c99 $(CFLAGS) -march=native $(WARN) $< -o $@ -lm -lpthread
-
-#: make quantizers DATA=dir      forms of optimizer states: sizes, errors, the next update's error, on DATA/adam_{m,v}-1000.safetensors
-quantizers: $(B)/bitsnap
-	@COMMIT="$(COMMIT)" COMPILER="$(CC) $(CFLAGS)" $(NUMPY) bench/convergence/quantizers.py --step 1000 $(B)/bitsnap \
-	    '$(DATA)/adam_m-1000.safetensors' '$(DATA)/adam_v-1000.safetensors' bench/results
-
 #: make mutants [COUNT=40]        are missing checks noticed? Each comparison in what reads others' bytes is changed, one at a
 #:                  time, and the tests have to fail; an hour for all (needs python3); tests/mutants*.txt have what is not noticed, and why
 mutants:
@@ -327,7 +214,7 @@ mutants:
 clean:
 	rm -rf $(B)
 
+include bench/Makefile
+
 .PHONY: all help lib install uninstall demo test check checks nightly python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast \
-        fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count device bench-engine bench \
-        bench-build bench-plots bench-cli bench-neon bench-peers bench-kinds models bench-store bench-wiredtiger huge study study-build \
-        study-stages convergence quantizers mutants clean
+        fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count device mutants clean
