@@ -133,7 +133,7 @@ $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
-CHECKS = tests/check_sanitize.sh tests/check_bytes.sh tests/check_neon.sh tests/check_strict.sh tests/check_docs.py tests/check_replay.sh \
+CHECKS = tests/check_sanitize.sh tests/check_bytes.sh tests/check_neon.sh tests/check_strict.sh tests/check_docs.py \
          tests/check_embed.sh tests/check_decoder.sh tests/check_switches.py tests/check_mutants.sh tests/check_avx512.sh tests/check_m32.sh \
          tests/check_python.sh tests/check_race.sh tests/check_offload.sh tests/check_windows.sh tests/check_layers.py tests/check_pext.sh \
          tests/check_safety.py tests/check_kill.py tests/check_store.py tests/check_stack.py tests/check_install.sh tests/check_languages.sh \
@@ -146,10 +146,10 @@ checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger
-NIGHTLY = tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_study.sh tests/check_bench.sh \
+NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_study.sh tests/check_bench.sh \
           tests/check_convergence.sh tests/check_hdf5.sh
 nightly: $(B)/bitsnap
-	@mkdir -p $(B); { DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; \
+	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
 	    exit $$status; } >$(B)/nightly.log 2>&1; status=$$?; cat $(B)/nightly.log; exit $$status
 
