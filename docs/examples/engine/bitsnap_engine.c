@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +30,8 @@
 
 enum {
     PIECE = 1 << 18,  /* elements of a tensor that become one frame */
-    PATH = 4096
+    PATH = 4096,
+    TEXT = sizeof ((engine_error *)0)->message
 };
 #define NONE UINT32_MAX /* no chunk */
 
@@ -76,6 +78,10 @@ typedef struct segment_header {
     uint64_t check;                        /* XXH3 of these */
     uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
     uint64_t disk_step, disk_made, skipped; /* by the agent, for engine_read_status */
+    uint64_t beat, disk_failed;            /* nanoseconds() when the agent last moved; 1: its last try to write failed */
+    uint64_t exposed;                      /* snapshots in a row that nothing protects */
+    char disk_wrong[TEXT], wrong[TEXT];    /* why it failed, by the agent; what is wrong with protection, by the trainer */
+    char log[1024];                        /* the file that the agent logs to */
 } segment_header;
 
 typedef struct slot_seal {
@@ -95,7 +101,8 @@ typedef struct segment_slot {
     uint64_t pin;   /* the reader wants it to stay */
     uint64_t wanted; /* it should let go: the trainer had no room */
     uint64_t counted; /* the sequence of a snapshot that all ranks have, and their partners */
-    uint8_t free_[512 - sizeof(slot_seal) - 32];
+    uint64_t alone;   /* the sequence of a snapshot that other ranks may lack, but that the agent is to write all the same */
+    uint8_t free_[512 - sizeof(slot_seal) - 40];
 } segment_slot;
 
 typedef struct map_entry {
@@ -109,11 +116,12 @@ enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
 enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* behind them those of the rank whose partner this one is */
 
 typedef struct segment {
-    int fd;
+    int fd; /* -1 also in a child of the process that opened it */
     uint8_t *base;
     uint64_t size, chunks;
     unsigned chunk_log2;
     char path[PATH];
+    struct segment *next, **link; /* in the list of open segments */
 } segment;
 
 static segment_header *header_of(const segment *s) { return (segment_header *)(void *)s->base; }
@@ -177,12 +185,67 @@ static int is_locked(const segment *s, int which)
     return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
+/* Whether the file still has its name. Only then will a later process find it. */
+static int is_named(const segment *s)
+{
+    struct stat here, there;
+    return !stat(s->path, &there) && !fstat(s->fd, &here) && here.st_ino == there.st_ino && here.st_dev == there.st_dev;
+}
+
+/* ---- open segments ----
+ * A forked child shares the open files of its parent, and with them their locks. If it kept them, a worker of a data loader that outlives its
+ * trainer would hold the segment. So a child closes all of them at once; the parent's descriptors keep the locks. */
+
+static pthread_mutex_t segments_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t segments_once = PTHREAD_ONCE_INIT;
+static segment *segments;
+
+static void before_fork(void) { pthread_mutex_lock(&segments_mutex); }
+static void after_fork(void) { pthread_mutex_unlock(&segments_mutex); }
+
+static void in_child(void)
+{
+    for (; segments; segments = segments->next) {
+        close(segments->fd);
+        segments->fd = -1;
+        segments->base = NULL; /* MADV_DONTFORK: no mapping of a child's */
+        segments->link = NULL;
+    }
+    pthread_mutex_unlock(&segments_mutex);
+}
+
+static void watch_forks(void) { (void)pthread_atfork(before_fork, after_fork, in_child); }
+
+/* Opens a file as the segment's. Returns -1 with errno, or 0. */
+static int segment_open(segment *s, const char *path, int more)
+{
+    int failed;
+    (void)pthread_once(&segments_once, watch_forks);
+    pthread_mutex_lock(&segments_mutex);
+    s->fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | more, 0600);
+    failed = errno;
+    if (s->fd >= 0) {
+        s->next = segments, s->link = &segments;
+        if (segments) segments->link = &s->next;
+        segments = s;
+    }
+    pthread_mutex_unlock(&segments_mutex);
+    errno = failed;
+    return s->fd >= 0 ? 0 : -1;
+}
+
 static void segment_close(segment *s)
 {
     if (s->base) munmap(s->base, (size_t)s->size);
-    if (s->fd >= 0) close(s->fd); /* with it go the locks */
+    pthread_mutex_lock(&segments_mutex);
+    if (s->fd >= 0) {
+        close(s->fd); /* with it go the locks */
+        *s->link = s->next;
+        if (s->next) s->next->link = s->link;
+    }
     s->base = NULL;
     s->fd = -1;
+    pthread_mutex_unlock(&segments_mutex);
 }
 
 static engine_status segment_name(segment *s, const char *directory, const char *name, engine_error *error)
@@ -197,11 +260,13 @@ static engine_status segment_name(segment *s, const char *directory, const char 
     return ENGINE_OK;
 }
 
-static engine_status segment_map(segment *s, int populate, engine_error *error)
+/* Maps the file of the descriptor, over the mapping that there is, if there is one. */
+static engine_status segment_map(segment *s, int fd, int populate, engine_error *error)
 {
-    void *p = mmap(NULL, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (populate ? MAP_POPULATE : 0), s->fd, 0);
+    void *p = mmap(s->base, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (s->base ? MAP_FIXED : 0) | (populate ? MAP_POPULATE : 0), fd, 0);
     if (p == MAP_FAILED) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
     s->base = (uint8_t *)p;
+    (void)madvise(p, (size_t)s->size, MADV_DONTFORK); /* else a child would keep its memory after it has been removed */
     return ENGINE_OK;
 }
 
@@ -213,7 +278,7 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
     if (fstat(s->fd, &st) || !S_ISREG(st.st_mode) || st.st_size < (off_t)sizeof h || (uint64_t)st.st_size > SIZE_MAX)
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: not a segment of bitsnap's engine", s->path);
     s->size = (uint64_t)st.st_size;
-    if (segment_map(s, populate, error)) return error->status;
+    if (segment_map(s, s->fd, populate, error)) return error->status;
     memcpy(&h, s->base, sizeof h);
     if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
         h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
@@ -227,20 +292,36 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
 static engine_status segment_attach(segment *s, const char *directory, const char *name, engine_error *error)
 {
     if (segment_name(s, directory, name, error)) return error->status;
-    s->fd = open(s->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (s->fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    if (segment_open(s, s->path, 0)) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
     if (!segment_check(s, 0, error)) return ENGINE_OK;
     segment_close(s);
     return error->status;
 }
 
-/* A new segment gets its name when it is whole. */
+/* A file for a segment of s->size bytes, all of them taken, with the trainer's lock, under a temporary name. */
+static engine_status segment_create(segment *s, char *temporary, size_t room_for_name, engine_error *error)
+{
+    struct statvfs room;
+    int status = 0;
+    snprintf(temporary, room_for_name, "%s.%ld.new", s->path, (long)getpid());
+    unlink(temporary);
+    if (segment_open(s, temporary, O_CREAT | O_EXCL)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    /* trying would take all room that there is from everybody else for that long */
+    if (!fstatvfs(s->fd, &room) && room.f_blocks && (uint64_t)room.f_bavail * room.f_frsize < s->size) status = ENOSPC;
+    while (!status && (status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) status = 0;
+    if (!status && lock(s, F_WRLCK, LOCK_TRAINER)) status = errno;
+    if (!status) return ENGINE_OK;
+    unlink(temporary);
+    segment_close(s);
+    return engine_fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
+                       (unsigned long long)s->size, strerror(status));
+}
+
+/* A new segment gets its name when it is whole. ENGINE_E_BUSY: another one has it. */
 static engine_status segment_make(segment *s, uint64_t budget, engine_error *error)
 {
     char temporary[PATH + 24];
     segment_header h;
-    struct statvfs room;
-    int status = 0;
     memset(&h, 0, sizeof h);
     s->chunk_log2 = MOST_LOG2;
     while (s->chunk_log2 > LEAST_LOG2 && budget >> s->chunk_log2 < 1024) s->chunk_log2--;
@@ -250,21 +331,12 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
     s->chunks = (s->size - arena_at(0) - ARENA_ALIGN) / ((UINT64_C(1) << s->chunk_log2) + ENGINE_SLOTS * sizeof(map_entry));
     if (!s->chunks || s->chunks > MOST_CHUNKS)
         return engine_fail(error, ENGINE_E_ARGUMENT, "a budget of %llu bytes is too %s", (unsigned long long)budget, s->chunks ? "large" : "small");
-    snprintf(temporary, sizeof temporary, "%s.%ld.new", s->path, (long)getpid());
-    unlink(temporary);
-    s->fd = open(temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (s->fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    /* trying would take all room that there is from everybody else for that long */
-    if (!fstatvfs(s->fd, &room) && room.f_blocks && (uint64_t)room.f_bavail * room.f_frsize < s->size) status = ENOSPC;
-    while (!status && (status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) status = 0;
-    if (status) {
-        (void)engine_fail(error, ENGINE_E_SYSTEM, "%.120s: no room for %llu bytes: %s; enlarge it, or lower the budget", s->path,
-                   (unsigned long long)s->size, strerror(status));
-    } else if (!segment_map(s, 1, error)) {
+    if (segment_create(s, temporary, sizeof temporary, error)) return error->status;
+    if (!segment_map(s, s->fd, 1, error)) {
         h.magic = SEGMENT_MAGIC, h.size = s->size, h.chunk_log2 = s->chunk_log2, h.chunks = s->chunks;
         h.check = header_check(&h);
         memcpy(s->base, &h, sizeof h);
-        if (!lock(s, F_WRLCK, LOCK_TRAINER) && !link(temporary, s->path)) {
+        if (!link(temporary, s->path)) {
             unlink(temporary);
             return ENGINE_OK;
         }
@@ -273,6 +345,106 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
     unlink(temporary);
     segment_close(s);
     return error->status;
+}
+
+/* Gives a segment whose name is gone another file, with the name and the same bytes, at the same place in memory. A file without a name
+ * cannot be linked again. Until then, and after an error, the old file is used. */
+static engine_status segment_replace(segment *s, engine_error *error)
+{
+    char temporary[PATH + 24];
+    segment n;
+    uint64_t at = 0;
+    ssize_t k = 1;
+    memset(&n, 0, sizeof n);
+    n.size = s->size;
+    memcpy(n.path, s->path, sizeof n.path);
+    if (segment_create(&n, temporary, sizeof temporary, error)) return error->status;
+    while (at < s->size && k > 0) k = pwrite(n.fd, s->base + at, (size_t)(s->size - at < (1u << 30) ? s->size - at : 1u << 30), (off_t)at), at += k > 0 ? (uint64_t)k : 0;
+    if (at < s->size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
+    else if (link(temporary, s->path)) (void)engine_fail(error, ENGINE_E_BUSY, "%.120s: %s", s->path, errno == EEXIST ? "another trainer has made one of that name" : strerror(errno));
+    else if (segment_map(s, n.fd, 1, error)) unlink(s->path);
+    else {
+        const int old = s->fd;
+        pthread_mutex_lock(&segments_mutex);
+        s->fd = n.fd, n.fd = old;
+        pthread_mutex_unlock(&segments_mutex);
+        (void)engine_good(error);
+    }
+    unlink(temporary);
+    segment_close(&n);
+    return error->status;
+}
+
+/* Says who has the trainer's lock. */
+static engine_status fail_busy(const segment *s, engine_error *error)
+{
+    segment_header h;
+    const int known = pread(s->fd, &h, sizeof h, 0) == (ssize_t)sizeof h;
+    const unsigned long long pid = known ? (unsigned long long)h.trainer_pid : 0;
+    if (pid && kill((pid_t)pid, 0) && errno == ESRCH)
+        return engine_fail(error, ENGINE_E_BUSY, "%.120s: its trainer, process %llu, is gone, but a child of it has it; end the child", s->path, pid);
+    return engine_fail(error, ENGINE_E_BUSY, "%.160s: another trainer has it, process %llu", s->path, pid);
+}
+
+/* Opens the segment with the trainer's lock, or makes it. A file that loses its name between the two is not the segment any more: then both
+ * are done again. */
+static engine_status segment_take(segment *s, uint64_t budget, int *fresh, engine_error *error)
+{
+    unsigned tries;
+    for (*fresh = 0, tries = 0; tries < 1000; tries++) {
+        if (segment_open(s, s->path, 0)) {
+            if (errno != ENOENT || !budget) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+            if (!segment_make(s, budget, error)) return *fresh = 1, ENGINE_OK;
+            if (error->status != ENGINE_E_BUSY) return error->status;
+            continue;
+        }
+        if (lock(s, F_WRLCK, LOCK_TRAINER)) {
+            if (is_named(s)) return fail_busy(s, error);
+        } else if (is_named(s)) {
+            return segment_check(s, 1, error);
+        }
+        segment_close(s);
+    }
+    return engine_fail(error, ENGINE_E_BUSY, "%.160s: is removed and made again all the time", s->path);
+}
+
+/* ---- protection ---- */
+
+/* An agent that has not moved for so many seconds hangs: it moves every 20 ms, and with every block that it writes. */
+#define HUNG 30.0
+
+/* Copies a text out of a segment, which another process may be writing. */
+static void take_text(char *to, size_t size, const char *from)
+{
+    size_t i;
+    for (i = 0; i + 1 < size && from[i]; i++) to[i] = (char)((unsigned char)from[i] < ' ' ? '?' : from[i]);
+    to[i] = 0;
+}
+
+static double age_of(uint64_t made) { return made ? seconds_since(made) : -1; }
+
+static void protection_of(const segment *s, engine_protection *p)
+{
+    const segment_header *h = header_of(s);
+    slot_seal seal;
+    uint64_t newest[2] = { 0, 0 };
+    unsigned i, k;
+    memset(p, 0, sizeof *p);
+    p->memory_age = p->partner_age = -1;
+    for (i = 0; i < OWN_SLOTS && is_named(s); i++) {
+        if (!read_seal(s, i, &seal)) continue;
+        for (k = 0; k < 2; k++) {
+            if (seal.sequence <= newest[k] || (k && (seal.ranks < 2 || __atomic_load_n(&slot_of(s, i)->counted, __ATOMIC_SEQ_CST) != seal.sequence))) continue;
+            newest[k] = seal.sequence;
+            *(k ? &p->partner_step : &p->memory_step) = seal.step;
+            *(k ? &p->partner_age : &p->memory_age) = seconds_since(seal.made);
+        }
+    }
+    p->disk_step = h->disk_step;
+    p->disk_age = age_of(h->disk_made);
+    p->agent_age = is_locked(s, LOCK_AGENT) ? age_of(h->beat) : -1;
+    p->unprotected = h->exposed;
+    take_text(p->reason, sizeof p->reason, *h->wrong || !h->disk_failed ? h->wrong : h->disk_wrong);
 }
 
 /* ================================================================================= CONTENTS
@@ -699,11 +871,28 @@ struct engine {
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
+    pthread_mutex_t room; /* for which chunks are free: whoever takes some holds it until they are sealed, or in `held` */
+    uint8_t *held;        /* messages that still read or write each chunk */
+    pthread_mutex_t telling; /* for what the header says of protection */
+    unsigned doubtful, exposed; /* snapshots in a row of which something is wrong; that nothing protects */
+    char others_wrong[TEXT], nameless[TEXT], no_agent[TEXT]; /* what is wrong with the other ranks; why the segment has no name, why there is no agent; or "" */
 };
+
+static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
+static void set_alone(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->alone, v->seal.sequence, __ATOMIC_SEQ_CST); }
+
+/* With e->room. */
+static void hold(engine *e, uint32_t chunk, int more) { e->held[chunk] = (uint8_t)(e->held[chunk] + more); }
 
 static int counts(const segment *s, unsigned slot, const slot_seal *seal)
 {
     return __atomic_load_n(&slot_of(s, slot)->counted, __ATOMIC_SEQ_CST) == seal->sequence;
+}
+
+/* Whether the agent is to write it though it does not count. */
+static int is_alone(const segment *s, unsigned slot, const slot_seal *seal)
+{
+    return __atomic_load_n(&slot_of(s, slot)->alone, __ATOMIC_SEQ_CST) == seal->sequence;
 }
 
 static void say(const engine *e, const char *format, ...)
@@ -798,9 +987,9 @@ static uint64_t new_origin(void)
 static engine_status mover_start(engine *e, engine_error *error);
 static void mover_stop(engine *e);
 
-void engine_sizes(size_t sizes[3])
+void engine_sizes(size_t sizes[4])
 {
-    sizes[0] = sizeof(engine_options), sizes[1] = sizeof(engine_tensor), sizes[2] = sizeof(engine_cost);
+    sizes[0] = sizeof(engine_options), sizes[1] = sizeof(engine_tensor), sizes[2] = sizeof(engine_cost), sizes[3] = sizeof(engine_protection);
 }
 
 engine_status engine_open(engine **made, const engine_options *o, engine_error *error)
@@ -832,20 +1021,8 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         (void)engine_fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
         goto failed;
     }
-    e->s.fd = open(e->s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (e->s.fd < 0 && (errno != ENOENT || !o->budget)) {
-        (void)engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", e->s.path, strerror(errno));
-        goto failed;
-    }
-    if (e->s.fd < 0) {
-        if (segment_make(&e->s, o->budget, error)) goto failed;
-        fresh = 1;
-    } else if (lock(&e->s, F_WRLCK, LOCK_TRAINER)) {
-        (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: another trainer has it", e->s.path);
-        goto failed;
-    } else if (segment_check(&e->s, 1, error)) {
-        goto failed;
-    } else if (o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
+    if (segment_take(&e->s, o->budget, &fresh, error)) goto failed;
+    if (!fresh && o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
         (void)engine_fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; open it with budget 0, or remove it if nobody needs its snapshots", e->s.path,
                    (unsigned long long)e->s.size, (unsigned long long)o->budget);
         goto failed;
@@ -855,12 +1032,16 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* of a trainer that was killed */
         if (read_seal(&e->s, i, &seal) && seal.sequence > e->sequence) e->sequence = seal.sequence;
     }
+    *header_of(&e->s)->wrong = 0, header_of(&e->s)->exposed = 0;
     e->w = (worker *)calloc(e->o.threads, sizeof *e->w);
-    if (!e->w || pool_start(&e->workers, e->o.threads)) {
+    e->held = (uint8_t *)calloc((size_t)e->s.chunks, 1);
+    if (!e->w || !e->held || pool_start(&e->workers, e->o.threads)) {
         (void)engine_fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
         goto failed;
     }
     e->origin = new_origin();
+    pthread_mutex_init(&e->room, NULL);
+    pthread_mutex_init(&e->telling, NULL);
     if (!start_agent(e, error) && ((!e->o.transport && !e->o.copy) || !mover_start(e, error))) {
         *made = e;
         return engine_good(error);
@@ -869,7 +1050,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
 failed:
     if (fresh) unlink(e->s.path); /* nobody has it yet, and all its memory is taken */
     segment_close(&e->s);
-    free(e->w);
+    free(e->held), free(e->w);
     free(e);
     return error->status;
 }
@@ -877,16 +1058,18 @@ failed:
 void engine_close(engine *e, int remove)
 {
     unsigned i;
-    if (!e) return;
+    if (!e || e->s.fd < 0) return; /* in a child the threads are missing, and all else is the parent's */
     mover_stop(e);
     pool_stop(&e->workers);
     for (i = 0; i < e->o.threads; i++) worker_free(&e->w[i]);
-    if (remove) unlink(e->s.path);
+    if (remove && is_named(&e->s)) unlink(e->s.path);
     snapshot_free(&e->last);
     segment_close(&e->s);
+    pthread_mutex_destroy(&e->room);
+    pthread_mutex_destroy(&e->telling);
     free(e->choices);
     free(e->paces);
-    free(e->w);
+    free(e->held), free(e->w);
     free(e);
 }
 
@@ -909,6 +1092,8 @@ typedef struct making {
     contents_piece *pieces;  /* those of d */
     const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
     int afresh;               /* no deltas */
+    const snapshot *also;     /* stays beside the last one: it is on its way to another rank */
+    int counting;             /* with the mutex: there is no room; what is left is encoded to say how much it takes */
     pthread_mutex_t mutex;    /* for what follows */
     map_entry *map;
     uint32_t chunks;
@@ -931,6 +1116,47 @@ static void making_fail(making *m, engine_status status, const char *what, uint6
     pthread_mutex_unlock(&m->mutex);
 }
 
+/* The own slot that a reader holds; ENGINE_SLOTS: none does. */
+static unsigned pinned(const segment *s)
+{
+    unsigned i;
+    for (i = 0; i < OWN_SLOTS && !__atomic_load_n(&slot_of(s, i)->pin, __ATOMIC_SEQ_CST); i++) continue;
+    return i < OWN_SLOTS && is_locked(s, LOCK_READER) ? i : ENGINE_SLOTS;
+}
+
+/* There is no room. If it is in use only for now, says by whom, and returns 1. Else the rest is encoded, so that the budget that is enough can
+ * be named. */
+static int no_room(making *m)
+{
+    const segment *s = &m->e->s;
+    const segment_header *h = header_of(s);
+    const unsigned slot = pinned(s);
+    const double quiet = is_locked(s, LOCK_AGENT) ? age_of(h->beat) : 0;
+    int counting;
+    pthread_mutex_lock(&m->mutex);
+    if (slot == ENGINE_SLOTS && !m->also && m->afresh) m->counting = 1;
+    else if (m->status) (void)0;
+    else if (slot == ENGINE_SLOTS) m->status = engine_fail(m->error, ENGINE_E_FULL, "%.120s: the snapshot does not fit the budget%s", s->path, m->also ? " beside one that is on its way to another rank" : "");
+    else if (quiet > 1) m->status = engine_fail(m->error, ENGINE_E_FULL, "the agent, process %llu, has not moved for %.0f s and holds step %llu, whose room is needed: if it hangs, kill it, and the next snapshot starts another",
+                                                (unsigned long long)h->agent_pid, quiet, (unsigned long long)slot_of(s, slot)->seal.step);
+    else m->status = engine_fail(m->error, ENGINE_E_FULL, "%.100s: step %llu is being read, and the budget has no room for a third snapshot beside it", s->path, (unsigned long long)slot_of(s, slot)->seal.step);
+    counting = m->counting;
+    pthread_mutex_unlock(&m->mutex);
+    return !counting;
+}
+
+/* The budget that is enough: own snapshots, two whole ones and a fourth, a third one where an agent reads it; as many of the partner, or
+ * parity; chunks that threads leave half full. */
+static engine_status fail_full(making *m)
+{
+    const engine_options *o = &m->e->o;
+    const double own = (double)(m->cost.written_size + m->d.size) * (o->agent ? 3.25 : 2.25);
+    const double with_others = own + (!o->transport ? 0 : o->group ? 2.25 * own / (o->group - 1) : own);
+    const double needed = with_others * (1 + (4.0 + 6.0 * o->threads) / 1000) + ((4.0 + 6.0 * o->threads) * (1 << LEAST_LOG2) + 65536);
+    return engine_fail(m->error, ENGINE_E_FULL, "%.100s: the budget of %llu bytes is too small, a snapshot takes %llu: remove the segment, and open it with a budget of %llu",
+                       m->e->s.path, (unsigned long long)m->e->s.size, (unsigned long long)(m->cost.written_size + m->d.size), (unsigned long long)needed);
+}
+
 static int failed_already(making *m)
 {
     int status;
@@ -938,6 +1164,15 @@ static int failed_already(making *m)
     status = m->status != ENGINE_OK;
     pthread_mutex_unlock(&m->mutex);
     return status;
+}
+
+static int is_counting(making *m)
+{
+    int counting;
+    pthread_mutex_lock(&m->mutex);
+    counting = m->counting;
+    pthread_mutex_unlock(&m->mutex);
+    return counting;
 }
 
 static uint64_t id_of(uint64_t origin, uint64_t sequence, uint64_t number)
@@ -965,6 +1200,7 @@ static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, ui
     uint8_t *arena = s->base + arena_at(s->chunks);
     int first = 1;
     *at = 0;
+    if (is_counting(m)) return 0;
     while (size) {
         uint64_t n;
         if (st->chunk == NONE || st->fill == whole) {
@@ -973,7 +1209,7 @@ static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, ui
             chunk = new_chunk(m);
             if (chunk != NONE && !first) m->map[st->chunk].next = chunk;
             pthread_mutex_unlock(&m->mutex);
-            if (chunk == NONE) return 1;
+            if (chunk == NONE) return no_room(m);
             st->chunk = chunk;
             st->fill = 0;
         }
@@ -1235,7 +1471,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;
         p->anchor = import(m, before->anchor.size ? &before->anchor : &before->frame);
-        if (append(m, st, w->frame, size, &p->frame.at)) goto full;
+        if (append(m, st, w->frame, size, &p->frame.at)) return;
     } else {
         memset(&w->b.base, 0, sizeof w->b.base);
         if (t->master) {
@@ -1254,7 +1490,7 @@ static void make_piece(making *m, uint64_t i, unsigned number)
         c->cycle = 1, c->cycle_size = size;
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;
-        if (append(m, p->settled ? st + 1 : st, w->frame, size, &p->frame.at)) goto full;
+        if (append(m, p->settled ? st + 1 : st, w->frame, size, &p->frame.at)) return;
     }
 done:
     pthread_mutex_lock(&m->mutex);
@@ -1268,9 +1504,6 @@ done:
     if (cells && !bitsnap_read_info(&info, w->frame, size) && info.certificate.max_relative > m->max_relative)
         m->max_relative = info.certificate.max_relative;
     pthread_mutex_unlock(&m->mutex);
-    return;
-full:
-    making_fail(m, ENGINE_E_FULL, "the snapshot does not fit the budget", p->tensor);
 }
 
 static void make_pieces(void *context, unsigned number)
@@ -1387,14 +1620,15 @@ static int unseal(const segment *s, unsigned slot)
     return 0;
 }
 
-/* A slot for the next snapshot, from `first` on. All but one go, which stays until this counts; and those that are read. */
-static int free_slot(const segment *s, unsigned first, const snapshot *stays, unsigned *slot)
+/* A slot for the next snapshot, from `first` on. All others go, but for one that stays until this counts, `also`, which may be null, and those
+ * that are read. */
+static int free_slot(const segment *s, unsigned first, const snapshot *stays, const snapshot *also, unsigned *slot)
 {
     slot_seal seal;
     unsigned i;
     int found = 0;
     for (i = first + OWN_SLOTS; i-- > first;) {
-        if (stays->map && i == stays->slot) continue;
+        if ((stays->map && i == stays->slot) || (also && i == also->slot)) continue;
         if (read_seal(s, i, &seal) && unseal(s, i)) continue;
         *slot = i;
         found = 1;
@@ -1402,9 +1636,10 @@ static int free_slot(const segment *s, unsigned first, const snapshot *stays, un
     return !found;
 }
 
-/* Chunks that no sealed slot has, the first ones last. A slot whose map is damaged has none that could still be used. */
-static engine_status find_free(const segment *s, uint32_t *chunks, uint32_t *count, engine_error *error)
+/* Chunks that no sealed slot has and no message holds, the first ones last. A slot whose map is damaged has none that could still be used. */
+static engine_status find_free(const engine *e, uint32_t *chunks, uint32_t *count, engine_error *error)
 {
+    const segment *s = &e->s;
     uint8_t *used = (uint8_t *)calloc((size_t)s->chunks, 1);
     snapshot v;
     unsigned i;
@@ -1421,7 +1656,7 @@ static engine_status find_free(const segment *s, uint32_t *chunks, uint32_t *cou
         }
     }
     for (k = s->chunks; k-- > 0;)
-        if (!used[k]) chunks[(*count)++] = (uint32_t)k;
+        if (!used[k] && !e->held[k]) chunks[(*count)++] = (uint32_t)k;
     free(used);
     return ENGINE_OK;
 }
@@ -1468,7 +1703,7 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     if (!m->map || !m->free_ || !m->import || !m->streams) return no_memory(m->error);
     for (i = 0; i < streams; i++) m->streams[i].chunk = NONE;
     memset(m->import, 0xFF, ((size_t)e->last.seal.chunks + 1) * sizeof *m->import);
-    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(&e->s, m->free_, &m->frees, m->error))
+    if (list_tensors(&m->d, step, m->tensors, m->count, m->error) || find_free(e, m->free_, &m->frees, m->error))
         return m->error->status;
     m->pieces = (contents_piece *)(void *)(m->d.bytes + ((const uint8_t *)m->d.pieces - m->d.bytes));
     if (e->last.map && same_tensors(&m->d, &e->last.d)) m->before = e->last.d.pieces;
@@ -1489,8 +1724,8 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     if (m->moments) m->cost.cells /= (double)m->moments;
     m->seal.contents_size = m->d.size;
     m->seal.contents_check = bitsnap_hash(m->d.bytes, (size_t)m->d.size);
-    if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at))
-        return engine_fail(m->error, ENGINE_E_FULL, "the list of the tensors does not fit the budget");
+    if (append(m, &m->streams[0], m->d.bytes, m->d.size, &m->seal.contents_at)) return m->status;
+    if (m->counting) return fail_full(m);
     seal_made(m, slot, step);
     return ENGINE_OK;
 }
@@ -1520,6 +1755,13 @@ static void say_choices(const making *m, uint64_t step)
     }
 }
 
+/* The snapshot that is on its way to another rank and must stay, or null; and takes it back, so that its room is free: then 1. */
+static const snapshot *mover_flying(engine *e);
+static int mover_recall(engine *e);
+
+/* What is wrong with the other ranks, or null; *away: no snapshot is on its way to them, or none that counts. */
+static const char *mover_wrong(engine *e, int *away);
+
 static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     making m;
@@ -1527,9 +1769,9 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     const uint64_t start = nanoseconds();
     if (!is_whole(&e->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     memset(&m, 0, sizeof m);
-    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh;
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh, m.also = mover_flying(e);
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
-    if (free_slot(&e->s, 0, &e->last, &slot)) return engine_fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
+    if (free_slot(&e->s, 0, &e->last, m.also, &slot)) return engine_fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
     if (!make(&m, slot, step)) {
         made->s = &e->s, made->slot = slot, made->seal = m.seal, made->map = m.map, made->d = m.d;
@@ -1549,23 +1791,31 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
     return error->status;
 }
 
-/* The same, and where a reader has the room waits for it, if the options say so. */
+/* The same. If a reader has the room, waits for it, if the options say so; if a snapshot has it that another rank does not take, that one goes. */
 static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
     unsigned i;
+    int away;
     memset(made, 0, sizeof *made);
-    while (try_snapshot(e, step, tensors, count, made, cost, error) == ENGINE_E_BUSY || error->status == ENGINE_E_FULL) {
+    for (;;) {
+        pthread_mutex_lock(&e->room);
+        (void)try_snapshot(e, step, tensors, count, made, cost, error);
+        i = error->status != ENGINE_E_BUSY && error->status != ENGINE_E_FULL ? 2 : (unsigned)mover_recall(e);
+        pthread_mutex_unlock(&e->room);
+        if (i == 2) break;
+        if (i) continue;
         if (error->status == ENGINE_E_FULL && !e->afresh) {
             e->afresh = 1;
             continue;
         }
         for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&e->s, i)->wanted, 1, __ATOMIC_SEQ_CST);
-        if (e->o.when_busy != ENGINE_WAIT || !is_locked(&e->s, LOCK_READER)) break;
+        if (e->o.when_busy != ENGINE_WAIT || pinned(&e->s) == ENGINE_SLOTS) break;
         if (seconds_since(start) > e->o.patience) break;
         nanosleep(&pause, NULL);
     }
+    if (!error->status && e->mover && (mover_wrong(e, &away), away)) set_alone(&e->s, made);
     return error->status;
 }
 
@@ -1648,24 +1898,94 @@ static void copy_parts(void *context, unsigned number)
     }
 }
 
+/* ---- what protects it ---- */
+
+static const char is_forked[] = "this process is a child of the one that opened the engine; it may open one of another name";
+
 static staging *mover_staging(engine *e);
 static void mover_give(engine *e, snapshot *made, uint64_t step);
-static int mover_end(engine *e, double patience);
+static int mover_end(engine *e, double patience, int away_ends);
 static void mover_owe(engine *e);
+
+/* Notes in the segment what is wrong with protection: engine_protected and the program `engine` read it. */
+static void tell(engine *e, const char *what)
+{
+    pthread_mutex_lock(&e->telling);
+    if (is_whole(&e->s)) {
+        segment_header *h = header_of(&e->s);
+        snprintf(h->wrong, sizeof h->wrong, "%s", what);
+        h->exposed = e->exposed;
+    }
+    pthread_mutex_unlock(&e->telling);
+}
+
+/* Gives the segment a name again if it has none, and starts an agent if there is none. No message of another rank may be under way. */
+static void mend(engine *e)
+{
+    engine_error error;
+    *e->nameless = 0;
+    if (is_whole(&e->s) && !is_named(&e->s)) {
+        if (!segment_replace(&e->s, &error)) say(e, "%.150s: somebody has removed it: it is made again", e->s.path), e->agent_started = 0;
+        else snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone, and with this process its snapshots will be: %.150s", error.message);
+    }
+    if (!e->o.agent || *e->nameless || is_locked(&e->s, LOCK_AGENT)) *e->no_agent = 0;
+    else if (nanoseconds() - e->agent_started <= 1000000000u) return;
+    else if (start_agent(e, &error)) snprintf(e->no_agent, sizeof e->no_agent, "there is no agent: %.200s", error.message);
+    else *e->no_agent = 0, say(e, "there was no agent any more: a new one is started");
+}
+
+/* What keeps snapshots from the disk, to `text`; "": nothing does. */
+static void disk_wrong(engine *e, char text[TEXT])
+{
+    const segment_header *h = header_of(&e->s);
+    const double quiet = age_of(h->beat);
+    *text = 0;
+    if (*e->no_agent) snprintf(text, TEXT, "%s", e->no_agent);
+    else if (nanoseconds() - e->agent_started <= 1000000000u) return; /* it may not have begun yet */
+    else if (!is_locked(&e->s, LOCK_AGENT)) snprintf(text, TEXT, "there is no agent");
+    else if (quiet > HUNG) snprintf(text, TEXT, "the agent, process %llu, has not moved for %.0f s: it is stopped, or its disk hangs; kill it, and the next snapshot starts another", (unsigned long long)h->agent_pid, quiet);
+    else if (h->disk_failed) take_text(text, TEXT, h->disk_wrong);
+}
+
+/* Whether something protects the snapshot that was taken, if it was: else says so, the first, second, fourth, eighth ... time in a row, and
+ * returns that. A snapshot is protected if its memory has a name, and a partner or a disk takes snapshots, where the options ask for either. */
+static engine_status judge(engine *e, uint64_t step, engine_error *error)
+{
+    char disk[TEXT] = "", why[TEXT];
+    const char *others = NULL;
+    int away = 0, exposed;
+    if (error->status == ENGINE_E_BUSY || error->status == ENGINE_E_ARGUMENT) return error->status;
+    if (e->mover) others = mover_wrong(e, &away);
+    if (e->o.agent && is_whole(&e->s)) disk_wrong(e, disk);
+    exposed = error->status || *e->nameless || (e->o.transport ? away && (!e->o.agent || *disk) : *disk || others);
+    snprintf(why, sizeof why, "%s", error->status ? error->message : *e->nameless ? e->nameless : others ? others : disk);
+    e->exposed = exposed ? e->exposed + 1 : 0;
+    e->doubtful = *why ? e->doubtful + 1 : 0;
+    tell(e, why);
+    if (*why && (e->doubtful & (e->doubtful - 1)) == 0)
+        say(e, "step %llu is %s, %u in a row: %s", (unsigned long long)step, error->status ? "left out" : exposed ? "not protected" : "protected less than it was to be", e->doubtful, why);
+    if (exposed && e->o.unprotected_steps && e->exposed >= e->o.unprotected_steps)
+        return engine_fail(error, ENGINE_E_STOP, "%u snapshots in a row are not protected, stop and mend this: %.160s", e->exposed, why);
+    return exposed && !error->status ? engine_fail(error, ENGINE_E_UNPROTECTED, "%s", why) : error->status;
+}
 
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     snapshot made;
-    if (e->o.agent && start - e->agent_started > 1000000000u && !is_locked(&e->s, LOCK_AGENT)) {
-        if (start_agent(e, error)) say(e, "%s", error->message);
-        else say(e, "there was no agent any more: a new one is started");
-    }
-    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0)) {
-        mover_owe(e);
-        return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
-    }
+    if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
     memset(&made, 0, sizeof made);
+    if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0, 1)) {
+        int away;
+        mover_owe(e);
+        (void)mover_wrong(e, &away);
+        if (!away) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
+        if (!is_named(&e->s)) snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone; it is made again when the other ranks answer");
+        (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
+        snapshot_free(&made);
+        return judge(e, step, error);
+    }
+    mend(e);
     if (!e->o.copy) {
         (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
@@ -1673,13 +1993,28 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         if (mover_staging(e)->failed) mover_staging(e)->count = 0, (void)engine_fail(error, ENGINE_E_SYSTEM, "some elements cannot be fetched");
         e->cost.seconds = seconds_since(start);
     }
+    (void)judge(e, step, error);
     if (e->mover) {
         mover_give(e, &made, step);
-    } else if (!error->status) {
+    } else if (made.map) {
         snapshot_free(&e->last);
         e->last = made;
     }
     return error->status;
+}
+
+void engine_protected(engine *e, engine_protection *p)
+{
+    memset(p, 0, sizeof *p);
+    p->memory_age = p->partner_age = p->disk_age = p->agent_age = -1;
+    if (e->s.fd < 0 || !is_whole(&e->s)) {
+        snprintf(p->reason, sizeof p->reason, "%s", e->s.fd < 0 ? is_forked : has_been_cut);
+        return;
+    }
+    pthread_mutex_lock(&e->telling);
+    protection_of(&e->s, p);
+    pthread_mutex_unlock(&e->telling);
+    if (!is_named(&e->s)) snprintf(p->reason, sizeof p->reason, "the segment's name is gone; the next snapshot makes it again");
 }
 
 /* Whether every byte that restoring would read is what it was. */
@@ -1730,7 +2065,16 @@ typedef struct mover {
     staging g;              /* what it encodes before, if it has tensors */
     snapshot kept;          /* the newest one of the rank before that counts, if kept.map is not null */
     uint64_t sent;
-    int broken;             /* somebody has not answered: nothing is sent any more, and memory that may be in use is not freed */
+    int moving;             /* it is between ranks */
+    int broken;             /* nothing is sent any more: the transport fails, or this rank; memory that may be in use is not freed */
+    /* with the mutex: */
+    int stalled;            /* nothing has come for partner_patience seconds; or broken */
+    unsigned lost;          /* snapshots in a row that did not count */
+    char wrong[TEXT];       /* what is wrong with the others, or of the copy that was not encoded, or "" */
+    /* with engine.room: */
+    int flying, recalled;   /* `made` must stay; it has been taken back */
+    int promised;           /* this rank has said that it has `made` */
+    uint8_t *nothing;       /* a chunk to send instead of one that has been taken back */
 } mover;
 
 static unsigned rank_after(const engine_transport *t, unsigned distance) { return (t->rank + distance) % t->ranks; }
@@ -1744,9 +2088,60 @@ static int is_quitting(mover *v)
     return quit;
 }
 
+/* Nothing is sent any more. Returns 1. */
+static int give_up(const engine *e, const char *why)
+{
+    mover *v = e->mover;
+    if (v->broken) return 1;
+    v->broken = 1;
+    pthread_mutex_lock(&v->mutex);
+    v->stalled = 1;
+    snprintf(v->wrong, sizeof v->wrong, "%s: from step %llu on snapshots do not count, until all ranks start again", why, (unsigned long long)v->step);
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+    return 1;
+}
+
+static const char refused[] = "snapshots do not count: a rank, or its partner, has no room for them, or cannot take them, and says why";
+static const char no_answer[] = "another rank does not answer", no_transport[] = "the transport fails", no_bytes[] = "this rank has no memory";
+
+/* Another rank stalls. It may be stopped, or its network: the exchange goes on when it answers, however long that takes, so that no message is
+ * ever lost or out of turn. Until then engine_snapshot takes snapshots alone, and the agent writes them, and the one that is on its way. */
+static void stall(engine *e)
+{
+    mover *v = e->mover;
+    char wrong[TEXT];
+    if (v->stalled) return; /* no other thread sets it */
+    snprintf(wrong, sizeof wrong, "%s: until it does, snapshots from step %llu on stay with this rank", no_answer, (unsigned long long)v->step);
+    pthread_mutex_lock(&v->mutex);
+    v->stalled = 1;
+    memcpy(v->wrong, wrong, sizeof wrong);
+    pthread_cond_broadcast(&v->changed);
+    pthread_mutex_unlock(&v->mutex);
+    pthread_mutex_lock(&e->room);
+    if (v->flying) set_alone(&e->s, &v->made);
+    pthread_mutex_unlock(&e->room);
+    tell(e, wrong);
+    say(e, "%s", wrong);
+}
+
+/* A message has come or gone. */
+static void answered(engine *e)
+{
+    mover *v = e->mover;
+    if (!v->stalled || v->broken) return;
+    pthread_mutex_lock(&v->mutex);
+    v->stalled = 0;
+    *v->wrong = 0;
+    pthread_mutex_unlock(&v->mutex);
+    tell(e, "");
+    say(e, "the other rank answers again");
+}
+
 typedef struct requests {
     engine *e;
     void *open[MOST_OPEN];
+    uint32_t chunks[MOST_OPEN]; /* that they hold, or NONE */
     unsigned count;
 } requests;
 
@@ -1758,35 +2153,74 @@ static unsigned reap(requests *r)
     unsigned i;
     for (i = 0; i < r->count;) {
         int done = 0;
-        if (t->test(t->context, &r->open[i], &done)) r->e->mover->broken = 1;
-        if (done) r->open[i] = r->open[--r->count];
-        else i++;
+        if (t->test(t->context, &r->open[i], &done)) (void)give_up(r->e, no_transport);
+        if (!done) {
+            i++;
+            continue;
+        }
+        if (r->chunks[i] != NONE) {
+            pthread_mutex_lock(&r->e->room);
+            hold(r->e, r->chunks[i], -1);
+            pthread_mutex_unlock(&r->e->room);
+        }
+        r->count--;
+        r->open[i] = r->open[r->count], r->chunks[i] = r->chunks[r->count];
     }
+    if (before != r->count) answered(r->e);
     return before - r->count;
 }
 
-/* Nothing was done: a pause, unless that has been so for too long. `since`: when something was. */
+/* Nothing was done: a pause. `since`: when something was. If that is long ago, a snapshot stalls; a recovery, which nobody can go on without, fails. */
 static void idle(engine *e, uint64_t since)
 {
-    const struct timespec pause = { 0, 200000 };
-    if (seconds_since(since) > e->o.partner_patience || is_quitting(e->mover)) e->mover->broken = 1;
-    else nanosleep(&pause, NULL);
+    const int late = seconds_since(since) > e->o.partner_patience;
+    const struct timespec pause = { 0, late ? 5000000 : 200000 };
+    if (is_quitting(e->mover) || (late && !e->mover->moving)) {
+        (void)give_up(e, no_answer);
+        return;
+    }
+    if (late) stall(e);
+    nanosleep(&pause, NULL);
 }
 
 static int post_send(requests *r, unsigned to, int tag, const void *bytes, uint64_t size)
 {
     const engine_transport *t = r->e->o.transport;
-    if (r->e->mover->broken || t->send(t->context, to, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
-    r->count++;
+    if (r->e->mover->broken || t->send(t->context, to, tag, bytes, (size_t)size, &r->open[r->count])) return give_up(r->e, no_transport);
+    r->chunks[r->count++] = NONE;
+    return 0;
+}
+
+/* Sends a chunk, which nothing else is written to meanwhile. If the snapshot has been taken back the other rank gets some bytes, which will not count. */
+static int post_chunk(requests *r, unsigned to, const snapshot *v, uint64_t i)
+{
+    engine *e = r->e;
+    const uint32_t chunk = v->map[i].chunk;
+    const uint64_t size = UINT64_C(1) << e->s.chunk_log2;
+    int gone;
+    pthread_mutex_lock(&e->room);
+    gone = e->mover->recalled;
+    if (!gone) hold(e, chunk, 1);
+    pthread_mutex_unlock(&e->room);
+    if (post_send(r, to, TAG_CHUNK, gone ? e->mover->nothing : e->s.base + arena_at(e->s.chunks) + chunk * size, size)) return 1;
+    if (!gone) r->chunks[r->count - 1] = chunk;
     return 0;
 }
 
 static int post_receive(requests *r, unsigned from, int tag, void *bytes, uint64_t size)
 {
     const engine_transport *t = r->e->o.transport;
-    if (r->e->mover->broken || t->receive(t->context, from, tag, bytes, (size_t)size, &r->open[r->count])) return r->e->mover->broken = 1;
-    r->count++;
+    if (r->e->mover->broken || t->receive(t->context, from, tag, bytes, (size_t)size, &r->open[r->count])) return give_up(r->e, no_transport);
+    r->chunks[r->count++] = NONE;
     return 0;
+}
+
+/* Chunks for what comes in: none else takes them until they are sealed. */
+static void hold_places(engine *e, const map_entry *map, const uint8_t *missing, uint64_t n, int more)
+{
+    uint64_t i;
+    for (i = 0; i < n; i++)
+        if (!missing || missing[1 + i]) hold(e, map[i].chunk, more);
 }
 
 /* One message each way; either may be of no bytes, and is then left out. */
@@ -1826,8 +2260,10 @@ static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned fi
     map_entry *known = kept->map ? (map_entry *)malloc((size_t)kept->seal.chunks * sizeof *known + 1) : NULL;
     uint64_t i, known_count = known ? kept->seal.chunks : 0;
     engine_error error;
-    int fits = chunks && x->head.seal.check == seal_check(&x->head.seal) && bitsnap_hash(x->map, (size_t)n * sizeof *x->map) == x->head.seal.map_check &&
-               n <= s->chunks && !free_slot(s, first_slot, kept, &x->slot) && !find_free(s, chunks, &frees, &error);
+    int fits;
+    pthread_mutex_lock(&e->room);
+    fits = chunks && x->head.seal.check == seal_check(&x->head.seal) && bitsnap_hash(x->map, (size_t)n * sizeof *x->map) == x->head.seal.map_check &&
+               n <= s->chunks && !free_slot(s, first_slot, kept, NULL, &x->slot) && !find_free(e, chunks, &frees, &error);
     if (known) {
         memcpy(known, kept->map, (size_t)known_count * sizeof *known);
         qsort(known, (size_t)known_count, sizeof *known, by_id);
@@ -1838,6 +2274,8 @@ static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned fi
         else if (!frees) fits = 0;
         else x->map[i].chunk = chunks[--frees], x->missing[1 + i] = 1;
     }
+    if (fits) hold_places(e, x->map, x->missing, n, 1);
+    pthread_mutex_unlock(&e->room);
     free(chunks);
     free(known);
     if (!fits) say(e, "the snapshot of rank %llu, step %llu, does not fit the budget", (unsigned long long)x->head.seal.rank, (unsigned long long)x->head.step);
@@ -1859,7 +2297,7 @@ static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8
     while ((i < sends || k < receives || to_them.count || to_us.count) && !e->mover->broken) {
         for (; i < sends && to_them.count < WINDOW; i++) {
             if (!missing[1 + i]) continue;
-            if (post_send(&to_them, to, TAG_CHUNK, arena + out->map[i].chunk * size, size)) return 1;
+            if (post_chunk(&to_them, to, out, i)) return 1;
             *sent += size;
         }
         for (; k < receives && to_us.count < WINDOW; k++)
@@ -1881,7 +2319,7 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
     const char *wrong;
     int failed = 1;
     memset(came, 0, sizeof *came);
-    if (!mine || !in || (out && !missing)) e->mover->broken = 1;
+    if (!mine || !in || (out && !missing)) (void)give_up(e, no_bytes);
     else {
         mine->step = step, mine->ok = out != NULL;
         if (out) mine->seal = out->seal;
@@ -1891,14 +2329,17 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
         const uint64_t n = in->head.seal.chunks;
         in->map = n <= MOST_CHUNKS ? (map_entry *)calloc((size_t)n + 1, sizeof *in->map) : NULL;
         in->missing = n <= MOST_CHUNKS ? (uint8_t *)calloc(1, (size_t)n + 1) : NULL;
-        if (!in->map || !in->missing) failed = e->mover->broken = 1;
+        if (!in->map || !in->missing) failed = give_up(e, no_bytes);
     }
     if (!failed) failed = trade(e, TAG_MAP, to, out ? out->map : NULL, out ? out->seal.chunks * sizeof *out->map : 0, from, in->map, in->map ? in->head.seal.chunks * sizeof *in->map : 0);
     if (!failed && in->map) in->missing[0] = (uint8_t)find_places(e, in, kept, first_slot);
     if (!failed) failed = trade(e, TAG_MISSING, from, in->missing, in->map ? in->head.seal.chunks + 1 : 0, to, missing, out ? out->seal.chunks + 1 : 0);
     if (!failed) failed = trade_chunks(e, to, out, missing, from, in->map ? in : NULL, sent);
     if (!failed && in->map && in->missing[0]) {
+        pthread_mutex_lock(&e->room);
         seal_slot(&e->s, in->slot, &in->head.seal, in->map);
+        hold_places(e, in->map, in->missing, in->head.seal.chunks, -1);
+        pthread_mutex_unlock(&e->room);
         wrong = snapshot_open(came, &e->s, in->slot);
         if (wrong) {
             say(e, "the snapshot of rank %llu, step %llu, came in damaged: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
@@ -1910,21 +2351,24 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
     return 0;
 }
 
-/* Of the same step: ENGINE_OK if all ranks say that, else what one of them says that does not; -1 if nothing more will come. */
+/* Of the same step: ENGINE_OK if all ranks say that; ENGINE_E_BUSY if one does, that is late; else what one of them says; -1 if nothing more will come. */
 static int all_agree(engine *e, uint64_t step, engine_status status)
 {
     const engine_transport *t = e->o.transport;
     uint64_t *said = (uint64_t *)calloc(2 * (size_t)t->ranks, sizeof *said), *verdict = said;
     unsigned i;
     int agreed;
-    if (!said) return e->mover->broken = 1, -1;
+    if (!said) return give_up(e, no_bytes), -1;
     said[0] = step, said[1] = (uint64_t)status;
     if (t->rank) {
         if (trade(e, TAG_ASK, 0, said, 16, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, verdict, 8)) return -1;
     } else {
         for (i = 1; i < t->ranks; i++)
             if (trade(e, TAG_ASK, 0, NULL, 0, i, said + 2 * i, 16)) return -1;
-        for (i = 1; i < t->ranks && !status; i++) status = said[2 * i] == step ? (engine_status)said[2 * i + 1] : ENGINE_E_MISMATCH;
+        for (i = 1; i < t->ranks; i++) {
+            if (said[2 * i + 1] == ENGINE_E_BUSY) status = ENGINE_E_BUSY;
+            else if (!status) status = said[2 * i] == step ? (engine_status)said[2 * i + 1] : ENGINE_E_MISMATCH;
+        }
         verdict[0] = (uint64_t)status;
         for (i = 1; i < t->ranks; i++)
             if (trade(e, TAG_VERDICT, i, verdict, 8, 0, NULL, 0)) return -1;
@@ -1970,11 +2414,11 @@ static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned 
     memset(&to_them, 0, sizeof to_them);
     to_them.e = e;
     to_us = to_them;
-    if (!bytes) return e->mover->broken = 1;
+    if (!bytes) return give_up(e, no_bytes);
     while ((i < out->seal.chunks || k < from_chunks || to_them.count) && !e->mover->broken) {
         unsigned done;
         for (; i < out->seal.chunks && to_them.count < WINDOW; i += others, *sent += size)
-            if (post_send(&to_them, rank_of(e, holder), TAG_CHUNK, chunk_at(s, out->map, i), size)) return 1;
+            if (post_chunk(&to_them, rank_of(e, holder), out, i)) return 1;
         if (k < from_chunks && !to_us.count && post_receive(&to_us, rank_of(e, from), TAG_CHUNK, bytes, size)) return 1;
         done = reap(&to_them);
         if (to_us.count && reap(&to_us)) add_chunk(chunk_at(s, rows, k / others), bytes, size), k += others, done++;
@@ -1996,6 +2440,7 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     engine_error error;
     unsigned m;
     int fits = chunks != NULL;
+    pthread_mutex_lock(&e->room);
     for (m = 0; m < group; m++) {
         fits = fits && heads[m].seal.check == seal_check(&heads[m].seal) && bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
         if (heads[m].seal.chunks > most) most = heads[m].seal.chunks;
@@ -2008,13 +2453,15 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     seal->parity = group, seal->rank = e->o.transport->rank, seal->ranks = e->o.transport->ranks;
     seal->step = heads[member_of(e)].step, seal->sequence = heads[member_of(e)].seal.sequence;
     seal->chunks = *rows + more, seal->contents_at = *rows << log2, seal->contents_size = size;
-    fits = fits && !free_slot(s, OWN_SLOTS, &e->mover->kept, slot) && !find_free(s, chunks, &frees, &error) && seal->chunks <= frees;
+    fits = fits && !free_slot(s, OWN_SLOTS, &e->mover->kept, NULL, slot) && !find_free(e, chunks, &frees, &error) && seal->chunks <= frees;
     *map = fits ? (map_entry *)calloc((size_t)seal->chunks, sizeof **map) : NULL;
     for (i = 0; *map && i < seal->chunks; i++) {
         (*map)[i].chunk = chunks[--frees];
         (*map)[i].next = i >= *rows && i + 1 < seal->chunks ? i + 1 : NONE;
         if (i < *rows) memset(chunk_at(s, *map, i), 0, (size_t)1 << log2);
     }
+    if (*map) hold_places(e, *map, NULL, seal->chunks, 1);
+    pthread_mutex_unlock(&e->room);
     free(chunks);
     return *map != NULL;
 }
@@ -2039,7 +2486,9 @@ static const char *seal_parity(engine *e, const message_head *heads, map_entry *
         memcpy(chunk_at(s, map, i), bytes + at, (size_t)(seal->contents_size - at < chunk ? seal->contents_size - at : chunk));
     seal->contents_check = bitsnap_hash(bytes, (size_t)seal->contents_size);
     free(bytes);
+    pthread_mutex_lock(&e->room);
     seal_slot(s, slot, seal, map);
+    pthread_mutex_unlock(&e->room);
     return snapshot_open(made, s, slot);
 }
 
@@ -2069,7 +2518,7 @@ static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot 
     int ok = 1;
     const char *wrong;
     memset(made, 0, sizeof *made);
-    if (!heads || !said) return e->mover->broken = 1;
+    if (!heads || !said) return give_up(e, no_bytes);
     heads[me].step = step, heads[me].ok = out != NULL;
     if (out) heads[me].seal = out->seal;
     for (m = 0; m < group; m++) to[m] = &heads[m], sizes[m] = sizeof *heads;
@@ -2078,7 +2527,7 @@ static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot 
     for (m = 0; m < group && ok; m++) {
         sizes[m] = heads[m].seal.chunks * sizeof **maps;
         to[m] = maps[m] = (map_entry *)calloc((size_t)heads[m].seal.chunks + 1, sizeof **maps);
-        if (!maps[m]) return e->mover->broken = 1;
+        if (!maps[m]) return give_up(e, no_bytes);
     }
     if (ok) memcpy(maps[me], out->map, (size_t)sizes[me]);
     if (ok && trade_with_group(e, TAG_MAP, maps[me], sizes[me], to, sizes)) return 1;
@@ -2097,6 +2546,9 @@ static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot 
         say(e, "the parity of step %llu: %s", (unsigned long long)step, wrong);
         snapshot_free(made);
     }
+    pthread_mutex_lock(&e->room);
+    if (map) hold_places(e, map, NULL, seal.chunks, -1);
+    pthread_mutex_unlock(&e->room);
     for (m = 0; m < group; m++) free(maps[m]);
     free(heads), free(said), free(map);
     return 0;
@@ -2120,7 +2572,7 @@ static int send_shares(engine *e, const snapshot *own, const snapshot *parity, u
     requests r;
     memset(&r, 0, sizeof r);
     r.e = e;
-    if (!wanted || !head) return e->mover->broken = 1;
+    if (!wanted || !head) return give_up(e, no_bytes);
     head->ok = 1, head->step = parity->seal.step, head->seal = parity->d.seals[lost];
     if (member_of(e) == (lost + 1) % e->o.group &&
         (trade(e, TAG_HEAD, rank_of(e, lost), head, sizeof *head, 0, NULL, 0) ||
@@ -2156,10 +2608,10 @@ static int take_shares(engine *e, snapshot *came)
     snapshot none;
     unsigned m;
     memset(&none, 0, sizeof none);
-    if (!in || !heads || !bytes || !wanted || trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, (me + 1) % group), &in->head, sizeof in->head)) return e->mover->broken = 1;
+    if (!in || !heads || !bytes || !wanted || trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, (me + 1) % group), &in->head, sizeof in->head)) return give_up(e, no_bytes);
     in->map = in->head.seal.chunks <= MOST_CHUNKS ? (map_entry *)calloc((size_t)in->head.seal.chunks + 1, sizeof *in->map) : NULL;
     in->missing = in->map ? (uint8_t *)calloc(1, (size_t)in->head.seal.chunks + 1) : NULL;
-    if (!in->missing || trade(e, TAG_MAP, 0, NULL, 0, rank_of(e, (me + 1) % group), in->map, in->head.seal.chunks * sizeof *in->map)) return e->mover->broken = 1;
+    if (!in->missing || trade(e, TAG_MAP, 0, NULL, 0, rank_of(e, (me + 1) % group), in->map, in->head.seal.chunks * sizeof *in->map)) return give_up(e, no_bytes);
     *wanted = (uint64_t)find_places(e, in, &none, 0);
     for (m = 0; m < group; m++)
         if (m != me && (trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, m), &heads[m], sizeof *heads) || trade(e, TAG_MISSING, rank_of(e, m), wanted, sizeof *wanted, 0, NULL, 0))) return 1;
@@ -2183,7 +2635,10 @@ static int take_shares(engine *e, snapshot *came)
     }
     if (*wanted) {
         const char *wrong;
+        pthread_mutex_lock(&e->room);
         seal_slot(s, in->slot, &in->head.seal, in->map);
+        hold_places(e, in->map, in->missing, in->head.seal.chunks, -1);
+        pthread_mutex_unlock(&e->room);
         wrong = snapshot_open(came, s, in->slot);
         if (!wrong) wrong = verify(came);
         if (wrong) say(e, "step %llu did not come back by parity: %s", (unsigned long long)in->head.step, wrong), snapshot_free(came);
@@ -2192,41 +2647,89 @@ static int take_shares(engine *e, snapshot *came)
     return 0;
 }
 
-static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
+/* What has come of it: whether it counts. */
+static void settle_move(engine *e, snapshot *made, snapshot *came, int counted)
+{
+    mover *v = e->mover;
+    pthread_mutex_lock(&e->room);
+    if (counted) {
+        set_counted(&e->s, came);
+        if (!v->recalled) set_counted(&e->s, made);
+        snapshot_free(&v->kept);
+        v->kept = *came;
+        memset(came, 0, sizeof *came);
+    } else {
+        v->flying = 0;
+    }
+    pthread_mutex_unlock(&e->room);
+    snapshot_free(came);
+}
 
-/* Of one snapshot, or of none; returns whether it counts. */
-static int move(engine *e, snapshot *made)
+/* Of one snapshot, or of none, and why there is none; returns whether it counts. */
+static int move(engine *e, snapshot *made, engine_status none)
 {
     mover *v = e->mover;
     const engine_transport *t = e->o.transport;
     snapshot came;
     uint64_t sent = 0;
-    int counted = 0;
+    engine_status agreed = ENGINE_E_SYSTEM;
+    int has;
     if (v->broken) return 0;
     if (!is_whole(&e->s)) {
-        v->broken = 1;
         say(e, "%.150s: %s", e->s.path, has_been_cut);
-        return 0;
+        return (void)give_up(e, has_been_cut), 0;
     }
+    pthread_mutex_lock(&e->room);
+    v->flying = made != NULL, v->promised = v->recalled = 0;
+    pthread_mutex_unlock(&e->room);
+    v->moving = 1;
     if (!(e->o.group ? trade_parity(e, made, v->step, &came, &sent)
                      : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
-        counted = all_agree(e, v->step, made && came.map ? ENGINE_OK : ENGINE_E_NONE) == ENGINE_OK;
-        if (counted) {
-            set_counted(&e->s, &came);
-            set_counted(&e->s, made);
-            snapshot_free(&v->kept);
-            v->kept = came;
-            memset(&came, 0, sizeof came);
-            v->sent = sent;
-        }
-        snapshot_free(&came);
+        pthread_mutex_lock(&e->room);
+        v->promised = has = made && came.map && !v->recalled;
+        pthread_mutex_unlock(&e->room);
+        agreed = (engine_status)all_agree(e, v->step, has ? ENGINE_OK : none);
+        if (!agreed) v->sent = sent;
+        settle_move(e, made, &came, !agreed);
     } else if (made) {
+        pthread_mutex_lock(&e->room);
+        v->flying = 0;
         memset(made, 0, sizeof *made); /* it may still be sent */
+        pthread_mutex_unlock(&e->room);
     }
-    if (v->broken) say(e, "another rank does not answer: from step %llu on snapshots do not count", (unsigned long long)v->step);
-    else if (!counted) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
-    return counted;
+    v->moving = 0;
+    if (is_quitting(v)) return !agreed;
+    pthread_mutex_lock(&v->mutex);
+    v->lost = !agreed ? 0 : v->lost + (agreed != ENGINE_E_BUSY); /* who is late takes the next one */
+    if (!agreed) *v->wrong = 0;
+    else if (v->lost > 1 && !*v->wrong) snprintf(v->wrong, sizeof v->wrong, "%s", refused);
+    pthread_mutex_unlock(&v->mutex);
+    if (v->broken) say(e, "%s", v->wrong);
+    else if (agreed) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
+    return !agreed;
+}
+
+static const snapshot *mover_flying(engine *e) { return e->mover && e->mover->flying ? &e->mover->made : NULL; }
+
+/* If it counts after all, other ranks have it: its partner has been sent it before that was said. The members of a group cannot rebuild two. */
+static int mover_recall(engine *e)
+{
+    mover *v = e->mover;
+    if (!v || !v->flying || e->o.group) return 0;
+    v->flying = 0;
+    v->recalled = 1;
+    return 1;
+}
+
+static const char *mover_wrong(engine *e, int *away)
+{
+    mover *v = e->mover;
+    pthread_mutex_lock(&v->mutex);
+    *away = v->stalled || v->lost > 1;
+    memcpy(e->others_wrong, v->wrong, sizeof e->others_wrong);
+    pthread_mutex_unlock(&v->mutex);
+    return *e->others_wrong ? e->others_wrong : NULL;
 }
 
 /* Encodes the copy, if there is one, and moves what was made. Returns whether it counts. */
@@ -2234,10 +2737,16 @@ static int finish(engine *e)
 {
     mover *v = e->mover;
     engine_error error;
-    if (v->g.count && make_snapshot(e, v->step, v->g.tensors, v->g.count, &v->made, &v->cost, &error))
-        say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message);
+    if (v->g.count) {
+        const int failed = make_snapshot(e, v->step, v->g.tensors, v->g.count, &v->made, &v->cost, &error) != ENGINE_OK;
+        if (failed && !*v->wrong) say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message); /* later ones engine_snapshot tells of */
+        pthread_mutex_lock(&v->mutex);
+        if (failed) snprintf(v->wrong, sizeof v->wrong, "step %llu was left out: %.190s", (unsigned long long)v->step, error.message);
+        else if (!e->o.transport) *v->wrong = 0;
+        pthread_mutex_unlock(&v->mutex);
+    }
     v->g.count = 0;
-    return e->o.transport ? move(e, v->made.map ? &v->made : NULL) : v->made.map != NULL;
+    return e->o.transport ? move(e, v->made.map ? &v->made : NULL, ENGINE_E_NONE) : v->made.map != NULL;
 }
 
 static void *mover_thread(void *argument)
@@ -2256,7 +2765,7 @@ static void *mover_thread(void *argument)
             pthread_cond_broadcast(&v->changed);
         } else if (v->owed) {
             pthread_mutex_unlock(&v->mutex);
-            (void)move(e, NULL);
+            (void)move(e, NULL, ENGINE_E_BUSY);
             pthread_mutex_lock(&v->mutex);
             v->owed--;
             pthread_cond_broadcast(&v->changed);
@@ -2279,8 +2788,9 @@ static engine_status mover_start(engine *e, engine_error *error)
     pthread_cond_init(&v->changed, &clock);
     pthread_condattr_destroy(&clock);
     e->mover = v;
-    if (!pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
-    free(v);
+    v->nothing = (uint8_t *)calloc(1, (size_t)1 << e->s.chunk_log2);
+    if (v->nothing && !pthread_create(&v->thread, NULL, mover_thread, e)) return ENGINE_OK;
+    free(v->nothing), free(v);
     e->mover = NULL;
     return engine_fail(error, ENGINE_E_SYSTEM, "cannot start a thread");
 }
@@ -2308,8 +2818,8 @@ static void mover_give(engine *e, snapshot *made, uint64_t step)
     pthread_mutex_unlock(&v->mutex);
 }
 
-/* Waits for the end of what it does; 1: it goes on. Afterwards last is what counts. */
-static int mover_end(engine *e, double patience)
+/* Waits for the end of what it does; 1: it goes on. Afterwards last is what counts. `away_ends`: does not wait for ranks that stall. */
+static int mover_end(engine *e, double patience, int away_ends)
 {
     mover *v = e->mover;
     struct timespec until;
@@ -2319,7 +2829,7 @@ static int mover_end(engine *e, double patience)
     until.tv_nsec += (long)(1e9 * (patience - (double)(time_t)patience));
     if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
     pthread_mutex_lock(&v->mutex);
-    while ((v->busy || v->owed) && patience > 0 && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
+    while ((v->busy || v->owed) && patience > 0 && !(away_ends && v->stalled) && !pthread_cond_timedwait(&v->changed, &v->mutex, &until)) continue;
     busy = v->busy || v->owed;
     pthread_mutex_unlock(&v->mutex);
     if (busy) return 1;
@@ -2327,7 +2837,8 @@ static int mover_end(engine *e, double patience)
         v->cost.seconds = e->cost.seconds;
         e->cost = v->cost;
     }
-    if (v->counted && v->made.map) {
+    v->flying = 0;
+    if (v->counted && v->made.map && !v->recalled) {
         snapshot_free(&e->last);
         e->last = v->made;
         e->cost.sent_size = v->sent;
@@ -2349,6 +2860,7 @@ static void mover_stop(engine *e)
     snapshot_free(&v->made);
     snapshot_free(&v->kept);
     staging_free(&v->g);
+    if (!v->broken) free(v->nothing); /* else it may still be sent */
     pthread_mutex_destroy(&v->mutex);
     pthread_cond_destroy(&v->changed);
     free(v);
@@ -2357,8 +2869,9 @@ static void mover_stop(engine *e)
 
 engine_status engine_wait(engine *e, double patience, engine_error *error)
 {
+    if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
     if (!e->mover) return engine_good(error);
-    if (mover_end(e, patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
+    if (mover_end(e, patience, 0)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
     return e->mover->counted || !e->mover->step ? engine_good(error) : engine_fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
                                                                           e->o.transport ? "does not count" : "could not be taken");
 }
@@ -2632,7 +3145,7 @@ static int agree_on_plan(engine *e, uint64_t *plan)
     offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
     unsigned i;
     int failed = !all;
-    if (failed) e->mover->broken = 1;
+    if (failed) (void)give_up(e, no_bytes);
     else make_offer(e, all);
     if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
@@ -2649,7 +3162,7 @@ static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v
     for (i = first; i < first + OWN_SLOTS; i++) {
         const char *wrong = snapshot_open(v, &e->s, i);
         if (!wrong && v->seal.step == step && is_ours(e, &v->seal, i)) return 1;
-        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) e->mover->broken = 1;
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) (void)give_up(e, no_bytes);
         snapshot_free(v);
     }
     return 0;
@@ -2675,7 +3188,7 @@ static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapsho
         if (plan[2 + rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
     if (lost == e->o.group) return 0;
     if (lost == member_of(e)) return take_shares(e, came);
-    if (!parity->map || !find_step(e, 0, step, &own)) return e->mover->broken = 1;
+    if (!parity->map || !find_step(e, 0, step, &own)) return give_up(e, no_bytes);
     failed = send_shares(e, &own, parity, lost, sent);
     if (!failed) snapshot_free(&own);
     return failed;
@@ -2750,7 +3263,8 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     int elsewhere;
     size_t i;
     *step = 0;
-    if (e->mover && mover_end(e, e->o.partner_patience)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
+    if (e->mover && mover_end(e, e->o.partner_patience, 0)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
     memset(&e->cost, 0, sizeof e->cost);
     snapshot_free(&e->last);
     for (i = 0; i < count; i++) {
@@ -2760,7 +3274,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     }
     if (refuse_twins(tensors, count, error)) return error->status;
     if (!is_whole(&e->s)) {
-        if (e->mover) e->mover->broken = 1; /* the other ranks are not to wait for this one */
+        if (e->mover) (void)give_up(e, has_been_cut); /* the other ranks are not to wait for this one */
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     }
     if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
@@ -2788,6 +3302,8 @@ engine_status engine_read_status(const char *directory, const char *name, engine
     r->trainer = is_locked(&s, LOCK_TRAINER), r->agent = is_locked(&s, LOCK_AGENT);
     r->trainer_pid = header_of(&s)->trainer_pid, r->agent_pid = header_of(&s)->agent_pid;
     r->disk_step = header_of(&s)->disk_step, r->skipped = header_of(&s)->skipped;
+    take_text(r->log, sizeof r->log, header_of(&s)->log);
+    protection_of(&s, &r->protection);
     if (header_of(&s)->disk_made) r->disk_age = 1e-9 * (double)(nanoseconds() - header_of(&s)->disk_made);
     for (i = 0; used && i < ENGINE_SLOTS; i++) {
         engine_slot *x = &r->slots[i];
@@ -2822,9 +3338,9 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
 {
     segment s;
     if (segment_name(&s, directory, name, error)) return error->status;
-    s.fd = open(s.path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (s.fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    if (segment_open(&s, s.path, 0)) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
     if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
+    else if (!is_named(&s)) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody else has removed it", s.path); /* the name may be another segment's by now */
     else if (unlink(s.path)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
     else (void)engine_good(error);
     segment_close(&s);
@@ -2858,8 +3374,13 @@ engine_status engine_reader_open(engine_reader **made, const char *directory, co
         engine_reader_close(r);
         return error->status;
     }
+    if (!is_named(&r->s)) {
+        (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody has removed it", r->s.path);
+        engine_reader_close(r);
+        return error->status;
+    }
     for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
-    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid();
+    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid(), engine_reader_note(r, NULL);
     *made = r;
     return engine_good(error);
 }
@@ -2922,7 +3443,7 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     engine_reader_release(r);
     if (!is_whole(&r->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", r->s.path, has_been_cut);
     for (i = 0; i < OWN_SLOTS; i++)
-        if (read_seal(&r->s, i, &seal) && counts(&r->s, i, &seal) && (!every || seal.step % every == 0) && seal.sequence > newest_one)
+        if (read_seal(&r->s, i, &seal) && (counts(&r->s, i, &seal) || is_alone(&r->s, i, &seal)) && (!every || seal.step % every == 0) && seal.sequence > newest_one)
             newest_one = seal.sequence, best = i;
     if (best == ENGINE_SLOTS) return engine_fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
     x = slot_of(&r->s, best);
@@ -2951,19 +3472,20 @@ int engine_reader_is_wanted(const engine_reader *r)
 
 int engine_reader_is_alone(const engine_reader *r) { return !is_locked(&r->s, LOCK_TRAINER); }
 
-int engine_reader_is_removed(const engine_reader *r)
-{
-    struct stat here, there;
-    return stat(r->s.path, &there) || fstat(r->s.fd, &here) || here.st_ino != there.st_ino || here.st_dev != there.st_dev;
-}
+int engine_reader_is_removed(const engine_reader *r) { return !is_named(&r->s); }
 
-void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped)
+void engine_reader_note(engine_reader *r, const engine_note *n)
 {
     segment_header *h = header_of(&r->s);
     if (!is_whole(&r->s)) return;
-    h->disk_step = disk_step;
-    h->disk_made = nanoseconds();
-    h->skipped = skipped;
+    h->beat = nanoseconds();
+    if (!n) return;
+    snprintf(h->log, sizeof h->log, "%s", n->log ? n->log : "");
+    if (!n->disk_step && !n->wrong) return;
+    h->skipped = n->skipped;
+    if (!n->wrong) h->disk_step = n->disk_step, h->disk_made = nanoseconds();
+    snprintf(h->disk_wrong, sizeof h->disk_wrong, "%s", n->wrong ? n->wrong : "");
+    h->disk_failed = n->wrong != NULL;
 }
 
 const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count)

@@ -45,7 +45,9 @@ typedef enum engine_status {
     ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay */
     ENGINE_E_NONE = 5,     /* there is no snapshot */
     ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
-    ENGINE_E_MISMATCH = 7  /* a snapshot of other tensors */
+    ENGINE_E_MISMATCH = 7, /* a snapshot of other tensors */
+    ENGINE_E_UNPROTECTED = 8, /* the snapshot is in memory, but nothing that the options ask for protects it now: go on, and mend what the message names */
+    ENGINE_E_STOP = 9      /* so it has been for options.unprotected_steps snapshots: training is meant to stop, see there */
 } engine_status;
 
 typedef struct engine_error {
@@ -117,7 +119,9 @@ typedef struct engine_options {
     unsigned distance;     /* the partner of rank r, which keeps its snapshots, too, is r + distance; 0: 1. Take the ranks of a node */
     unsigned group;        /* 0: partners keep copies. 3 to 64: ranks r, r + distance, ... of so many keep the parity of each other's, by which one that
                               is lost comes back from all others, in 1 / (group - 1) of the bytes; ranks must make up whole groups */
-    double partner_patience; /* seconds without a byte from others, until they are given up; 0: 60 */
+    double partner_patience; /* seconds without a byte from others, until snapshots go on without them, see engine_snapshot; 0: 60 */
+    unsigned unprotected_steps; /* 0: no limit. engine_snapshot returns ENGINE_E_STOP when so many snapshots in a row were left out (but for ENGINE_E_BUSY),
+                              or are protected by nothing: ENGINE_E_UNPROTECTED tells that one is not, ENGINE_E_STOP that this is no passing fault */
     const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
     const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
     void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
@@ -151,6 +155,16 @@ typedef struct engine_cost {
     double cells;           /* of first moments, the mean over their elements; 0: they are lossless */
 } engine_cost;
 
+/* What is protected, and where. Ages are seconds, and below 0 where there is none, the step then 0. */
+typedef struct engine_protection {
+    uint64_t memory_step, partner_step, disk_step; /* the newest one in this rank's segment; that all ranks and their partners have, with a
+                              transport; in files, or in the store */
+    double memory_age, partner_age, disk_age;
+    double agent_age;      /* since the agent moved; above a few seconds it hangs */
+    uint64_t unprotected;  /* snapshots in a row that nothing protects */
+    char reason[232];      /* what is wrong, if something is, and what to do about it; else "" */
+} engine_protection;
+
 typedef struct engine engine;
 
 /* ================================================================================= TRAINER */
@@ -159,8 +173,8 @@ typedef struct engine engine;
  * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
 engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
 
-/* Bytes of engine_options, engine_tensor and engine_cost, for callers in other languages, whose declarations must have the same. */
-void engine_sizes(size_t sizes[3]);
+/* Bytes of engine_options, engine_tensor, engine_cost and engine_protection, for callers in other languages, whose declarations must have the same. */
+void engine_sizes(size_t sizes[4]);
 
 /* Ends the use of an engine (null: nothing); the segment stays, or goes. */
 void engine_close(engine *e, int remove);
@@ -172,6 +186,9 @@ void engine_close(engine *e, int remove);
  * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return. The next call waits
  * for the end of that, or leaves its own out (ENGINE_E_BUSY, see when_busy), which then counts for none. */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
+
+/* What protects this run now. From any thread. */
+void engine_protected(engine *e, engine_protection *p);
 
 /* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
 engine_status engine_wait(engine *e, double patience, engine_error *error);
@@ -214,6 +231,8 @@ typedef struct engine_report {
     uint64_t trainer_pid, agent_pid; /* the last ones */
     uint64_t disk_step, skipped;     /* the newest step on disk; snapshots that did not get there */
     double disk_age;                 /* seconds since; 0: there is none */
+    char log[1024];                  /* the file that the agent logs to, or "" */
+    engine_protection protection;
     engine_slot slots[ENGINE_SLOTS];
 } engine_report;
 
@@ -246,8 +265,14 @@ int engine_reader_is_removed(const engine_reader *r);
 uint64_t engine_reader_rank(const engine_reader *r);
 uint64_t engine_reader_ranks(const engine_reader *r);
 
-/* For engine_read_status. */
-void engine_reader_note(engine_reader *r, uint64_t disk_step, uint64_t skipped);
+/* What the agent tells the trainer and engine_read_status. Null: only that it moves, which it has to say every few seconds. */
+typedef struct engine_note {
+    uint64_t disk_step, skipped; /* step 0, and nothing wrong: it has not tried yet */
+    const char *wrong; /* why its last try to write failed, or null */
+    const char *log;   /* the file that it logs to, or null */
+} engine_note;
+
+void engine_reader_note(engine_reader *r, const engine_note *note);
 
 /* The tensors of the snapshot that is held, without data; good until the release. */
 const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count);

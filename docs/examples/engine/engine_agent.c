@@ -31,8 +31,9 @@ static const char help[] =
     "  --every N        agent: only of steps that are a multiple of N [1]\n"
     "  --rate MB        agent: megabytes a second at most             [as fast as the disk is]\n"
     "  --keep N         agent: files or steps that stay, 1 to 63      [2]\n"
-    "  --linger S       agent: seconds without a trainer after which it removes the segment, and others that nobody has  [3600]\n"
-    "  --log FILE       agent: what it does, a line each, appended    [nowhere]\n"
+    "  --linger S       agent: seconds without a trainer after which it removes the segment, and those of other ranks\n"
+    "                   of the run that nobody has: RUN.0, RUN.1, ...  [3600]\n"
+    "  --log FILE       agent: what it does, a line each, appended    [DIR/NAME.log with --disk, else nowhere]\n"
     "  --foreground     agent: does not go to the background\n"
     "  --help           print this\n"
     "\n"
@@ -106,6 +107,11 @@ typedef struct showing {
     int failed, shown;
 } showing;
 
+static void show_step(const char *where, uint64_t step, double age)
+{
+    if (age >= 0) printf("  protected by %s: step %" PRIu64 ", %.1f s old\n", where, step, age);
+}
+
 static void show(void *context, const char *name)
 {
     showing *s = (showing *)context;
@@ -137,6 +143,13 @@ static void show(void *context, const char *name)
         printf("%s%s\n", x->counts ? "" : ", does not count", x->pinned ? ", being read" : "");
     }
     if (r.disk_age > 0) printf("  disk: step %" PRIu64 ", %.1f s ago, %" PRIu64 " left out\n", r.disk_step, r.disk_age, r.skipped);
+    if (r.agent && r.protection.agent_age > 5) printf("  the agent has not moved for %.0f s\n", r.protection.agent_age);
+    if (*r.log) printf("  log: %s\n", r.log);
+    show_step("memory", r.protection.memory_step, r.protection.memory_age);
+    show_step("partner", r.protection.partner_step, r.protection.partner_age);
+    show_step("disk", r.protection.disk_step, r.protection.disk_age);
+    if (r.protection.unprotected) printf("  NOT PROTECTED for %" PRIu64 " snapshots\n", r.protection.unprotected);
+    if (*r.protection.reason) printf("  wrong: %s\n", r.protection.reason);
     s->shown = 1;
 }
 
@@ -149,6 +162,10 @@ typedef struct agent {
     disk_manifest m;
     uint64_t sequence, skipped, disk_step;
     char told[sizeof ((engine_error *)0)->message]; /* why the newest cannot be read */
+    char wrong[sizeof ((engine_error *)0)->message]; /* why the last try to write failed, or "" */
+    char log[DISK_PATH];
+    int has_manifest;
+    const char *run; /* of this segment, up to the dot before the rank; "" if there is none */
 } agent;
 
 static volatile sig_atomic_t stopped;
@@ -160,7 +177,7 @@ static void say(void *context, const char *message)
     const time_t t = time(NULL);
     struct tm local;
     char when[32] = "";
-    FILE *f = a->o.log ? fopen(a->o.log, "a") : a->o.foreground ? stderr : NULL;
+    FILE *f = *a->log ? fopen(a->log, "a") : a->o.foreground ? stderr : NULL;
     if (!f) return;
     if (localtime_r(&t, &local)) strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", &local);
     fprintf(f, "%s engine %s: %s\n", when, a->name, message);
@@ -181,7 +198,31 @@ static void tell(const agent *a, const char *format, ...)
 static int let_go(void *context)
 {
     const agent *a = (const agent *)context;
+    engine_reader_note(a->r, NULL);
     return stopped || engine_reader_is_wanted(a->r) || engine_reader_is_removed(a->r);
+}
+
+/* Tells the trainer, and "engine status", what is on disk, and why the last try to write failed, unless `wrong` is null. */
+static void note(agent *a, const char *wrong)
+{
+    engine_note n;
+    if (wrong != a->wrong) snprintf(a->wrong, sizeof a->wrong, "%s", wrong ? wrong : "");
+    n.disk_step = a->disk_step, n.skipped = a->skipped, n.wrong = wrong, n.log = *a->log ? a->log : NULL;
+    engine_reader_note(a->r, &n);
+}
+
+/* Makes the directory, if it is not there, and reads its manifest, once. Returns an error as it is for the trainer. */
+static engine_status begin_disk(agent *a, engine_error *error)
+{
+    struct stat st;
+    const int failed = mkdir(a->o.disk, 0777) && errno != EEXIST;
+    if (failed || stat(a->o.disk, &st) || !S_ISDIR(st.st_mode))
+        return engine_fail(error, ENGINE_E_NONE, "nothing is on disk: %.120s: %s", a->o.disk, failed ? strerror(errno) : "is no directory");
+    if (a->has_manifest) return engine_good(error);
+    if (disk_read_manifest(&a->m, a->o.disk, a->name, error) && error->status != ENGINE_E_NONE) return error->status;
+    if (a->m.count) a->disk_step = a->m.entries[a->m.count - 1].step;
+    a->has_manifest = 1;
+    return engine_good(error);
 }
 
 /* The newest snapshot, to disk. Returns whether there was one. */
@@ -191,8 +232,13 @@ static int write_newest(agent *a)
     const uint64_t before = a->sequence;
     const double start = now();
     engine_error error;
+    engine_status status;
     uint64_t step;
-    const engine_status status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
+    if (begin_disk(a, &error)) { /* trainers have their memory still; it is tried again */
+        if (strcmp(error.message, a->wrong)) note(a, error.message), tell(a, "%s", error.message);
+        return 0;
+    }
+    status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
     if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message)) tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
     if (status) return 0;
     *a->told = 0;
@@ -201,16 +247,19 @@ static int write_newest(agent *a)
         tell(a, "%" PRIu64 " snapshots before step %" PRIu64 " are not on disk: it is slower than the trainer", a->sequence - before - 1, step);
     }
     if (a->o.store ? disk_store_write(&w, a->r, step, &error) : disk_write(&w, &a->m, a->r, step, &error)) {
+        char wrong[sizeof a->wrong];
         a->skipped++;
-        tell(a, "step %" PRIu64 " is not on disk: %s", step,
-             error.status != ENGINE_E_BUSY ? error.message
-             : stopped ? "the agent was told to stop"
-                       : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
+        snprintf(wrong, sizeof wrong, "step %" PRIu64 " is not on disk: %.200s", step,
+                 error.status != ENGINE_E_BUSY ? error.message
+                 : stopped ? "the agent was told to stop"
+                           : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
+        tell(a, "%s", wrong);
+        note(a, wrong);
     } else {
         a->disk_step = step;
         tell(a, "step %" PRIu64 " is on disk, in %.2f s", step, now() - start);
+        note(a, NULL);
     }
-    engine_reader_note(a->r, a->disk_step, a->skipped);
     engine_reader_release(a->r);
     return 1;
 }
@@ -220,15 +269,25 @@ typedef struct cleaning {
     double linger;
 } cleaning;
 
-/* A segment that nobody has, and from which no step has come for long. */
+/* "run7." of "run7.3", to `run`; "" if the name does not end with a rank. */
+static void run_of_name(char run[256], const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const size_t size = dot && dot[1] && !dot[1 + strspn(dot + 1, "0123456789")] ? (size_t)(dot - name) + 1 : 0;
+    snprintf(run, 256, "%.*s", (int)size, name);
+}
+
+/* A segment of this run that nobody has, and from which no step has come for long. */
 static void clean(void *context, const char *name)
 {
     const cleaning *c = (const cleaning *)context;
     engine_report r;
     engine_error error;
     double youngest = -1;
+    char run[256];
     unsigned i;
-    if (!strcmp(name, c->a->name) || engine_read_status(c->a->o.directory, name, &r, &error) || r.trainer || r.agent) return;
+    run_of_name(run, name);
+    if (!*run || strcmp(run, c->a->run) || !strcmp(name, c->a->name) || engine_read_status(c->a->o.directory, name, &r, &error) || r.trainer || r.agent) return;
     for (i = 0; i < ENGINE_SLOTS; i++)
         if (r.slots[i].whole && (youngest < 0 || r.slots[i].age < youngest)) youngest = r.slots[i].age;
     if (youngest < c->linger) return;
@@ -244,6 +303,7 @@ static int look_after(agent *a)
     while (!stopped && !engine_reader_is_removed(a->r)) {
         const int busy = a->o.disk && write_newest(a);
         const cleaning c = { a, a->o.linger };
+        engine_reader_note(a->r, NULL);
         if (!engine_reader_is_alone(a->r)) seen = now();
         if (now() - seen > a->o.linger) {
             removed = 1;
@@ -278,21 +338,26 @@ static int go_to_background(void)
 static int run_agent(const options *o, const char *name)
 {
     static agent a;
+    static char run[256];
+    engine_note first = { 0, 0, NULL, NULL };
     engine_error error;
     struct sigaction action;
     a.o = *o;
     a.name = name;
-    if (o->disk && mkdir(o->disk, 0777) && errno != EEXIST) {
-        fprintf(stderr, "engine: %s: %s\n", o->disk, strerror(errno));
-        return 1;
+    run_of_name(run, name);
+    a.run = run;
+    if (o->log || (o->disk && !o->foreground)) {
+        char here[DISK_PATH] = "";
+        const char *const file = o->log ? o->log : o->disk;
+        if (*file != '/' && !getcwd(here, sizeof here)) *here = 0;
+        if (snprintf(a.log, sizeof a.log, o->log ? "%s%s%s" : "%s%s%s/%s.log", here, *here ? "/" : "", file, name) >= (int)sizeof a.log) *a.log = 0;
     }
     if (o->store) engine_use_stores();
-    if (o->disk && disk_read_manifest(&a.m, o->disk, name, &error) && error.status != ENGINE_E_NONE) {
+    if (o->disk && begin_disk(&a, &error) && error.status != ENGINE_E_NONE) {
         fprintf(stderr, error.status == ENGINE_E_DAMAGED ? "engine: %s; move %s away, so that a new one can be begun\n" : "engine: %s\n", error.message,
                 o->store ? "the whole store" : "it");
         return 1;
     }
-    if (a.m.count) a.disk_step = a.m.entries[a.m.count - 1].step;
     if (!o->foreground && go_to_background()) {
         fprintf(stderr, "engine: cannot go to the background: %s\n", strerror(errno));
         return 1;
@@ -308,6 +373,8 @@ static int run_agent(const options *o, const char *name)
         tell(&a, "%s", error.message);
         return error.status != ENGINE_E_BUSY;
     }
+    first.log = *a.log ? a.log : NULL;
+    engine_reader_note(a.r, &first);
     tell(&a, "begins");
     return look_after(&a);
 }

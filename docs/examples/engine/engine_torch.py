@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 
 # As in bitsnap_engine.h, and the same order. DTYPES: the codec's number, and the name that .safetensors has.
-STATUS = ("", "argument", "system", "busy", "full", "none", "damaged", "mismatch")
-BUSY, FULL, NONE = 3, 4, 5
+STATUS = ("", "argument", "system", "busy", "full", "none", "damaged", "mismatch", "unprotected", "stop")
+BUSY, FULL, NONE, UNPROTECTED = 3, 4, 5, 8
 DTYPES = {torch.bool: (1, "BOOL"), torch.int8: (2, "I8"), torch.uint8: (2, "U8"), torch.int16: (3, "I16"), torch.int32: (4, "I32"), torch.int64: (5, "I64"),
           torch.float8_e4m3fn: (6, "F8_E4M3"), torch.float8_e5m2: (7, "F8_E5M2"), torch.float16: (8, "F16"), torch.bfloat16: (9, "BF16"),
           torch.float32: (10, "F32"), torch.float64: (11, "F64")}
@@ -47,13 +47,18 @@ class _Transport(ctypes.Structure):
 class _Options(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("directory", c_char_p), ("budget", c_u64), ("threads", c_uint), ("level", c_int),
                 ("level_most", c_int), ("m_cells", c_uint), ("v_cells", c_uint), ("stage", c_int), ("deltas", c_int), ("delta_percent", c_uint), ("copy", c_int), ("when_busy", c_int), ("patience", c_double),
-                ("transport", ctypes.POINTER(_Transport)), ("distance", c_uint), ("group", c_uint), ("partner_patience", c_double),
+                ("transport", ctypes.POINTER(_Transport)), ("distance", c_uint), ("group", c_uint), ("partner_patience", c_double), ("unprotected_steps", c_uint),
                 ("agent", ctypes.POINTER(c_char_p)), ("disk", c_char_p), ("say", SAY), ("say_context", c_void_p)]
 
 
 class _Cost(ctypes.Structure):
     _fields_ = [("seconds", c_double), ("encode_seconds", c_double), ("source", c_int), ("agree_seconds", c_double), ("fetch_seconds", c_double),
                 ("decode_seconds", c_double)] + [(name, c_u64) for name in ("elements_size", "frames_size", "written_size", "sent_size", "whole", "cast", "delta")] + [("cells", c_double)]
+
+
+class _Protection(ctypes.Structure):
+    _fields_ = [(name, c_u64) for name in ("memory_step", "partner_step", "disk_step")] + \
+        [(name, c_double) for name in ("memory_age", "partner_age", "disk_age", "agent_age")] + [("unprotected", c_u64), ("reason", ctypes.c_char * 232)]
 
 
 class Error(RuntimeError):
@@ -108,9 +113,9 @@ class Engine:
     def __init__(self, name, budget, *, group=None, policy="lossless", moments=("exp_avg", "exp_avg_sq"), library=None, say=None, **options):
         self._library = ctypes.CDLL(library or os.environ.get("BITSNAP_ENGINE", "build/libbitsnap_engine.so"))
         self._library.engine_last_cost.restype = ctypes.POINTER(_Cost)
-        sizes = (ctypes.c_size_t * 3)()
+        sizes = (ctypes.c_size_t * 4)()
         self._library.engine_sizes(sizes)
-        if list(sizes) != [ctypes.sizeof(x) for x in (_Options, _Tensor, _Cost)]:
+        if list(sizes) != [ctypes.sizeof(x) for x in (_Options, _Tensor, _Cost, _Protection)]:
             raise ImportError("bitsnap's engine is of another version than engine_torch.py")
         self._gloo = Gloo(group) if group is not None else None
         self._moments = moments
@@ -149,7 +154,7 @@ class Engine:
     def snapshot(self, step, tensors):
         """Whether it was taken; all ranks call, with the same step. False: it does not fit, or the one before is still on its way."""
         table, count = self._table(tensors, {})
-        return not self._call("engine_snapshot", self._engine, c_u64(step), table, ctypes.c_size_t(count), expected=(FULL, BUSY))
+        return self._call("engine_snapshot", self._engine, c_u64(step), table, ctypes.c_size_t(count), expected=(FULL, BUSY, UNPROTECTED)) in (0, UNPROTECTED)
 
     def wait(self, seconds):
         """Whether the last snapshot counts: all ranks have it, and their partners. False: not yet, or it never will."""
@@ -163,6 +168,12 @@ class Engine:
         step = c_u64()
         found = self._call("engine_recover", self._engine, ctypes.byref(step), table, ctypes.c_size_t(count), expected=(NONE,))
         return None if found else step.value
+
+    def protection(self):
+        """What is protected where, and what is wrong: as engine_protection in bitsnap_engine.h."""
+        p = _Protection()
+        self._library.engine_protected(self._engine, ctypes.byref(p))
+        return {**{name: getattr(p, name) for name, _ in _Protection._fields_}, "reason": p.reason.decode(errors="replace")}
 
     def cost(self):
         """What the last call took: as engine_cost in bitsnap_engine.h, the source by its name."""
