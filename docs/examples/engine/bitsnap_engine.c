@@ -1922,16 +1922,22 @@ static void tell(engine *e, const char *what)
 /* Gives the segment a name again if it has none, and starts an agent if there is none. No message of another rank may be under way. */
 static void mend(engine *e)
 {
+    const uint64_t started = e->agent_started;
     engine_error error;
     *e->nameless = 0;
-    if (is_whole(&e->s) && !is_named(&e->s)) {
+    if (!is_whole(&e->s)) return;
+    if (!is_named(&e->s)) {
         if (!segment_replace(&e->s, &error)) say(e, "%.150s: somebody has removed it: it is made again", e->s.path), e->agent_started = 0;
         else snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone, and with this process its snapshots will be: %.150s", error.message);
     }
     if (!e->o.agent || *e->nameless || is_locked(&e->s, LOCK_AGENT)) *e->no_agent = 0;
     else if (nanoseconds() - e->agent_started <= 1000000000u) return;
     else if (start_agent(e, &error)) snprintf(e->no_agent, sizeof e->no_agent, "there is no agent: %.200s", error.message);
-    else *e->no_agent = 0, say(e, "there was no agent any more: a new one is started");
+    else {
+        say(e, "there was no agent any more: a new one is started");
+        *e->no_agent = 0;
+        if (started && header_of(&e->s)->beat < started) snprintf(e->no_agent, sizeof e->no_agent, "the agent ends as soon as it is started; see its log, or run it with --foreground");
+    }
 }
 
 /* What keeps snapshots from the disk, to `text`; "": nothing does. */
@@ -2342,7 +2348,7 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
         pthread_mutex_unlock(&e->room);
         wrong = snapshot_open(came, &e->s, in->slot);
         if (wrong) {
-            say(e, "the snapshot of rank %llu, step %llu, came in damaged: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
+            say(e, "the snapshot of rank %llu, step %llu, came in damaged, or has been taken back: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
             snapshot_free(came);
         }
     }
@@ -2706,7 +2712,7 @@ static int move(engine *e, snapshot *made, engine_status none)
     else if (v->lost > 1 && !*v->wrong) snprintf(v->wrong, sizeof v->wrong, "%s", refused);
     pthread_mutex_unlock(&v->mutex);
     if (v->broken) say(e, "%s", v->wrong);
-    else if (agreed) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
+    else if (agreed && none != ENGINE_E_BUSY) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
     return !agreed;
 }
 
