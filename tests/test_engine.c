@@ -960,6 +960,14 @@ static void burn_letters(void)
     memset(post.wanted_numbers, 0, sizeof post.wanted_numbers);
 }
 
+/* From now on nothing comes from this rank; -1: all does. */
+static void cut_off(int rank)
+{
+    pthread_mutex_lock(&post.mutex);
+    post.cut = rank;
+    pthread_mutex_unlock(&post.mutex);
+}
+
 typedef struct member {
     unsigned rank;
     char name[16];
@@ -1402,7 +1410,7 @@ static void hang(void)
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP);
     all_members(3, 0, 0);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = 0.3, members[i].patience = 0.3;
-    post.cut = 1;
+    cut_off(1);
     all_members(3, 3, 4);
     for (i = 0; i < 3; i++) CHECK(members[i].failed == 1 && members[i].error.status == ENGINE_E_BUSY, "rank %u: %s", i, members[i].error.message);
     CHECK(strstr(heard, "another rank does not answer: until it does, snapshots from step 3 on"), "%s", heard);
@@ -1412,7 +1420,7 @@ static void hang(void)
               (unsigned)p.memory_step, (unsigned)p.partner_step, p.reason);
     }
     all_refuse(3, ENGINE_E_BUSY);
-    post.cut = -1;
+    cut_off(-1);
     for (i = 0; i < 3; i++) members[i].patience = PATIENCE;
     all_members(3, 5, 5);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = PATIENCE; /* on a busy machine a rank is slow */
@@ -1422,7 +1430,7 @@ static void hang(void)
     all_members(3, 0, 0);
     check_members(3, 6, NULL);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = 0.3, members[i].patience = 0.3;
-    post.cut = 1;
+    cut_off(1);
     all_members(3, 7, 8);
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP), members[i].patience = PATIENCE;
     burn_letters();

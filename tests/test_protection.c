@@ -77,7 +77,7 @@ static void enough(void)
     uint64_t step, budget;
     engine *e;
     begin_members(3, 0);
-    budget = o.budget = enough_for(1 << 20, 1, 0);
+    budget = o.budget = enough_for(4 * N, 1, 0);
     o.threads = 1;
     e = open_engine(&o);
     for (step = 1; step < 8; step++) {
@@ -85,15 +85,15 @@ static void enough(void)
         CHECK(!engine_snapshot(e, step, members[0].s.tensors, TENSORS, &error), "step %u: %s", (unsigned)step, error.message);
     }
     engine_close(e, ENGINE_REMOVE);
-    o.budget = budget * 4 / 5; /* not much more than is needed */
+    o.budget = budget / 2;
     e = open_engine(&o);
     for (step = 1; step < 8 && !engine_snapshot(e, step, members[0].s.tensors, TENSORS, &error); step++) fill_member(&members[0], step + 1);
-    CHECK(step < 8, "four fifths of it are enough");
+    CHECK(step < 8, "half of it is enough");
     engine_close(e, ENGINE_REMOVE);
     end_members(3);
     for (group = 0; group <= 3; group += 3) {
         begin_members(3, 0);
-        budget = enough_for(1 << 20, 3, group);
+        budget = enough_for(4 * N, 3, group);
         for (i = 0; i < 3; i++) members[i].o.budget = budget, members[i].o.group = group;
         all_members(3, 1, 5);
         for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
@@ -113,16 +113,16 @@ static void stalls(unsigned cut_rank, unsigned group)
     unsigned i, recalled = 0;
     uint64_t budget, sequence = 0, step;
     begin_members(3, 0);
-    budget = enough_for(1 << 20, 3, group);
+    budget = enough_for(4 * N, 3, group);
     for (i = 0; i < 3; i++) members[i].o.budget = budget, members[i].o.group = group, members[i].o.deltas = ENGINE_WHOLE;
     all_members(3, 1, 2);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = members[i].patience = 0.1;
-    post.cut = (int)cut_rank;
+    cut_off((int)cut_rank);
     all_members(3, 3, 7);
     for (i = 0; i < 3; i++) {
         const member *m = &members[i];
         engine_protected(m->e, &p);
-        CHECK(p.memory_step >= (group ? 2 : 7) && p.partner_step == 2 && p.unprotected == 4, "rank %u: step %u, %u counts, %u in a row", i,
+        CHECK(p.memory_step >= (group ? 2 : 7) && p.partner_step == 2 && p.unprotected > 0, "rank %u: step %u, %u counts, %u in a row", i,
               (unsigned)p.memory_step, (unsigned)p.partner_step, (unsigned)p.unprotected);
         recalled += (unsigned)m->e->mover->recalled;
         CHECK(!engine_reader_open(&r, place, m->name, 1, &error) && !engine_reader_next(r, 1, &sequence, &step, &error) && step >= (group ? 3 : 7), "rank %u: %s", i, error.message);
@@ -130,16 +130,17 @@ static void stalls(unsigned cut_rank, unsigned group)
         sequence = 0;
     }
     CHECK(group ? !recalled : recalled > 0, "%u snapshots were taken back", recalled);
-    post.cut = -1;
-    for (i = 0; i < 3; i++) members[i].patience = members[i].e->o.partner_patience = PATIENCE;
+    cut_off(-1);
+    for (i = 0; i < 3; i++) members[i].patience = PATIENCE;
     all_members(3, 8, 8); /* a rank may not have noticed yet */
+    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = PATIENCE; /* a busy machine is slow */
     all_members(3, 9, 9);
     for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
     for (i = 0; i < 3; i++) end_member(&members[i], i == 1 ? ENGINE_REMOVE : ENGINE_KEEP);
     all_members(3, 0, 0);
     check_members(3, 9, NULL);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = members[i].patience = 0.1;
-    post.cut = (int)cut_rank;
+    cut_off((int)cut_rank);
     all_members(3, 10, 12); /* and is ended while a rank stalls, without the memory of one */
     for (i = 0; i < 3; i++) end_member(&members[i], i == 1 ? ENGINE_REMOVE : ENGINE_KEEP), members[i].patience = PATIENCE;
     burn_letters();
@@ -166,8 +167,8 @@ static void no_room_for_the_partner(void)
     uint64_t sequence = 0, step;
     engine_reader *r;
     engine_error error;
-    begin_members(3, 24 << 20);
-    members[1].o.budget = 11 << 20;
+    begin_members(3, 84 * N);
+    members[1].o.budget = 38 * N;
     for (i = 0; i < 3; i++) members[i].o.unprotected_steps = 3;
     all_members(3, 1, 5);
     for (i = 0; i < 3; i++) CHECK(members[i].failed == 2 && members[i].e->exposed == 2, "rank %u: %u", i, members[i].failed);
@@ -183,7 +184,7 @@ static void no_room_for_the_partner(void)
 static void agent_that_fails(void)
 {
     static const char *const agent[] = { "/bin/true", NULL };
-    engine_options o = options_of("agent", 8 << 20);
+    engine_options o = options_of("agent", 28 * N);
     engine_note n = { 0, 0, NULL, "/the/log" };
     engine_protection p;
     engine_report report;
@@ -240,7 +241,7 @@ static void agent_that_fails(void)
 /* In copy mode a snapshot that was left out behind the call is told with the next one. */
 static void left_out_behind_the_call(void)
 {
-    engine_options o = options_of("behind", 2 << 20);
+    engine_options o = options_of("behind", 7 * N);
     engine_error error;
     uint64_t step;
     engine *e;
@@ -303,7 +304,7 @@ static void name_is_removed(void)
 static void names_of_ranks_are_removed(void)
 {
     unsigned i;
-    begin_members(3, 24 << 20);
+    begin_members(3, 84 * N);
     all_members(3, 1, 2);
     for (i = 0; i < 3; i++) CHECK(!unlink(path_of_segment(members[i].name)), "%s", members[i].name);
     all_members(3, 3, 3);

@@ -1907,14 +1907,14 @@ static void mover_give(engine *e, snapshot *made, uint64_t step);
 static int mover_end(engine *e, double patience, int away_ends);
 static void mover_owe(engine *e);
 
-/* Notes in the segment what is wrong with protection: engine_protected and the program `engine` read it. */
-static void tell(engine *e, const char *what)
+/* Notes in the segment what is wrong with protection, and for how many snapshots, unless that is null: for engine_protected and the program `engine`. */
+static void tell(engine *e, const char *what, const unsigned *exposed)
 {
     pthread_mutex_lock(&e->telling);
     if (is_whole(&e->s)) {
         segment_header *h = header_of(&e->s);
         snprintf(h->wrong, sizeof h->wrong, "%s", what);
-        h->exposed = e->exposed;
+        if (exposed) h->exposed = *exposed;
     }
     pthread_mutex_unlock(&e->telling);
 }
@@ -1967,7 +1967,7 @@ static engine_status judge(engine *e, uint64_t step, engine_error *error)
     snprintf(why, sizeof why, "%s", error->status ? error->message : *e->nameless ? e->nameless : others ? others : disk);
     e->exposed = exposed ? e->exposed + 1 : 0;
     e->doubtful = *why ? e->doubtful + 1 : 0;
-    tell(e, why);
+    tell(e, why, &e->exposed);
     if (*why && (e->doubtful & (e->doubtful - 1)) == 0)
         say(e, "step %llu is %s, %u in a row: %s", (unsigned long long)step, error->status ? "left out" : exposed ? "not protected" : "protected less than it was to be", e->doubtful, why);
     if (exposed && e->o.unprotected_steps && e->exposed >= e->o.unprotected_steps)
@@ -2127,7 +2127,7 @@ static void stall(engine *e)
     pthread_mutex_lock(&e->room);
     if (v->flying) set_alone(&e->s, &v->made);
     pthread_mutex_unlock(&e->room);
-    tell(e, wrong);
+    tell(e, wrong, NULL);
     say(e, "%s", wrong);
 }
 
@@ -2140,7 +2140,7 @@ static void answered(engine *e)
     v->stalled = 0;
     *v->wrong = 0;
     pthread_mutex_unlock(&v->mutex);
-    tell(e, "");
+    tell(e, "", NULL);
     say(e, "the other rank answers again");
 }
 
