@@ -1967,7 +1967,7 @@ static engine_status judge(engine *e, uint64_t step, engine_error *error)
     snprintf(why, sizeof why, "%s", error->status ? error->message : *e->nameless ? e->nameless : others ? others : disk);
     e->exposed = exposed ? e->exposed + 1 : 0;
     e->doubtful = *why ? e->doubtful + 1 : 0;
-    tell(e, why, &e->exposed);
+    tell(e, strcmp(why, disk) || *e->no_agent || !is_whole(&e->s) || !header_of(&e->s)->disk_failed ? why : "", &e->exposed); /* the agent has noted its own */
     if (*why && (e->doubtful & (e->doubtful - 1)) == 0)
         say(e, "step %llu is %s, %u in a row: %s", (unsigned long long)step, error->status ? "left out" : exposed ? "not protected" : "protected less than it was to be", e->doubtful, why);
     if (exposed && e->o.unprotected_steps && e->exposed >= e->o.unprotected_steps)

@@ -312,6 +312,7 @@ static int look_after(agent *a)
         if (now() - cleaned > 600) for_each(a->o.directory, clean, (void *)(uintptr_t)&c), cleaned = now();
         if (!busy) nanosleep(&pause, NULL);
     }
+    if (!removed) tell(a, stopped ? "ends: it was told to stop" : "ends: somebody has removed the segment");
     engine_reader_close(a->r);
     if (!removed) return 0;
     if (engine_remove(a->o.directory, a->name, &error)) tell(a, "%s", error.message);
