@@ -391,7 +391,7 @@ static void who_is_busy(void)
     snprintf(words, sizeof words, "another trainer has it, process %d", (int)getpid());
     CHECK(engine_open(&other, &o, &error) == ENGINE_E_BUSY && strstr(error.message, words), "%s", error.message);
     header_of(&e->s)->trainer_pid = (uint64_t)gone;
-    CHECK(engine_open(&other, &o, &error) == ENGINE_E_BUSY && strstr(error.message, "is gone, but a child of it has it"), "%s", error.message);
+    CHECK(engine_open(&other, &o, &error) == ENGINE_E_BUSY && strstr(error.message, "is gone: a child of it has it"), "%s", error.message);
     engine_close(e, ENGINE_REMOVE);
 }
 

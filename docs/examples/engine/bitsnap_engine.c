@@ -382,7 +382,7 @@ static engine_status fail_busy(const segment *s, engine_error *error)
     const int known = pread(s->fd, &h, sizeof h, 0) == (ssize_t)sizeof h;
     const unsigned long long pid = known ? (unsigned long long)h.trainer_pid : 0;
     if (pid && kill((pid_t)pid, 0) && errno == ESRCH)
-        return engine_fail(error, ENGINE_E_BUSY, "%.120s: its trainer, process %llu, is gone, but a child of it has it; end the child", s->path, pid);
+        return engine_fail(error, ENGINE_E_BUSY, "%.100s: in use, though its trainer, process %llu, is gone: a child of it has it, or a trainer in another container", s->path, pid);
     return engine_fail(error, ENGINE_E_BUSY, "%.160s: another trainer has it, process %llu", s->path, pid);
 }
 

@@ -42,7 +42,7 @@ typedef enum engine_status {
     ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
     ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
     ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
-    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay */
+    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay. The message has the budget that is enough, or who has the room */
     ENGINE_E_NONE = 5,     /* there is no snapshot */
     ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
     ENGINE_E_MISMATCH = 7, /* a snapshot of other tensors */
@@ -169,7 +169,8 @@ typedef struct engine engine;
 
 /* ================================================================================= TRAINER */
 
-/* Opens the segment of this name, or makes it, in which case `budget` must be given. What a killed trainer has left is taken over.
+/* Opens the segment of this name, or makes it, in which case `budget` must be given. What a killed trainer has left is taken over. A child that the
+ * trainer forks has no part in the engine: its calls are ENGINE_E_ARGUMENT, and it does not hold the segment when the trainer is gone.
  * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
 engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
 
@@ -181,13 +182,19 @@ void engine_close(engine *e, int remove);
 
 /* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend; with a transport, no two
  * that follow each other may have the same number, as ranks could recover different ones.
- * Any error leaves the snapshots that there were, but for the older one where there were two.
+ * Any error leaves the snapshots that there were, but for the older one where there were two. ENGINE_E_UNPROTECTED means that this one is in memory,
+ * ENGINE_E_STOP that it may be, any other error that it is not.
+ * A snapshot is protected if its segment has a name, by which a successor finds it, and if a partner or the agent's disk takes snapshots, where the
+ * options have a transport or an agent. If one of several fails that is said, and engine_protected has it, but it is no error. If a partner does
+ * not answer for partner_patience seconds, snapshots are taken by each rank alone, in copy mode too within the call, and are written by its
+ * agent; when it answers they count again. With little room the one that was on its way is then given up. With parity it is kept, so that newer ones
+ * may be ENGINE_E_FULL.
  * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
  * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return. The next call waits
  * for the end of that, or leaves its own out (ENGINE_E_BUSY, see when_busy), which then counts for none. */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
 
-/* What protects this run now. From any thread. */
+/* What protects this run now. */
 void engine_protected(engine *e, engine_protection *p);
 
 /* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
