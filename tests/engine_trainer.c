@@ -1,5 +1,5 @@
 /* engine_trainer.c - a trainer for tests/engine.test, whose state is a function of the step: goes on from what it finds, checks that, says
- * where from, and takes a snapshot at the end of each step.
+ * where from, and takes a snapshot at the end of each step. In the environment: ANEW=1, ADOPT=id: the options of these names.
  *   engine_trainer NAME DIRECTORY DISK AGENT-LOG BUDGET STEPS MILLISECONDS POLICY [AGENT [OPTION...]] */
 #define _GNU_SOURCE
 #include "docs/examples/engine/engine_store.h"
@@ -45,6 +45,7 @@ int main(int argc, char **argv)
     o.name = argv[1], o.directory = argv[2], o.disk = strcmp(argv[3], "-") ? argv[3] : NULL;
     o.budget = strtoull(argv[5], NULL, 10), o.threads = 2, o.say = say, o.agent = argc > 9 ? (const char *const *)argv + 9 : NULL;
     if (engine_policy(&o, argv[8])) return 2;
+    o.anew = getenv("ANEW") != NULL, o.adopt = getenv("ADOPT");
     t[0].name = "weights", t[0].dtype = BITSNAP_BF16, t[0].data = weights, t[0].master = &t[1];
     t[1].name = "master", t[1].dtype = BITSNAP_F32, t[1].data = master;
     t[2].name = "exp_avg", t[2].dtype = BITSNAP_F32, t[2].data = m, t[2].kind = ENGINE_MOMENT1, t[2].columns = 400;

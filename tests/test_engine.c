@@ -40,6 +40,7 @@ static int take_room(int fd, off_t at, off_t size)
 #undef malloc
 #undef posix_fallocate
 #undef pread
+#include <glob.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -476,7 +477,7 @@ static void killed(void)
         child = fork();
         if (!child) {
             engine_error error;
-            if (engine_open(&e, &o, &error)) _exit(3);
+            if (engine_open(&e, &o, &error) || (engine_recover(e, &step, then.tensors, TENSORS, &error) && error.status != ENGINE_E_NONE)) _exit(3);
             for (step = least + 1;; step++) {
                 state_at(&now, step);
                 if (engine_snapshot(e, step, now.tensors, TENSORS, &error) || write(pipes[1], &step, 8) != 8) _exit(4);
@@ -1117,7 +1118,7 @@ static void partners(void)
     check_members(RANKS, 8, NULL);
     for (i = 0; i < RANKS; i++) end_member(&members[i], i < 2 ? ENGINE_REMOVE : ENGINE_KEEP);
     all_members(RANKS, 0, 0);
-    for (i = 0; i < RANKS; i++) CHECK(members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    for (i = 0; i < RANKS; i++) CHECK(members[i].error.status == ENGINE_E_SCATTERED, "rank %u: %s", i, members[i].error.message);
     end_members(RANKS);
 }
 
@@ -1176,13 +1177,24 @@ static void write_member(const member *m, disk_manifest *files, uint64_t step)
     engine_reader_close(reader);
 }
 
+/* The path of the one file of that name, in which * stands for the attempt. */
+static const char *path_like(char path[512], const char *name, const char *end)
+{
+    glob_t found;
+    snprintf(path, 512, "%s/%s%s", place, name, end);
+    CHECK(!glob(path, 0, NULL, &found) && found.gl_pathc == 1, "%s", path);
+    snprintf(path, 512, "%s", found.gl_pathc ? found.gl_pathv[0] : "");
+    globfree(&found);
+    return path;
+}
+
 static void remove_files(const char *end) /* of three ranks */
 {
-    char path[512];
+    char path[512], name[16];
     unsigned i;
     for (i = 0; i < 3; i++) {
-        snprintf(path, sizeof path, "%s/rank.%u%s", place, i, end);
-        CHECK(!unlink(path), "%s", path);
+        snprintf(name, sizeof name, "rank.%u", i);
+        CHECK(!unlink(path_like(path, name, end)), "%s", path);
     }
 }
 
@@ -1222,8 +1234,10 @@ static void fewer_ranks(void)
     for (i = 0; i < TENSORS; i++) members[0].s.tensors[i].file = 3, members[1].s.tensors[i].file = 1, then.tensors[i].file = 2;
     for (i = 0; i < 2; i++) {
         put_aside(path, aside, "df"[i]);
-        all_refuse(2, ENGINE_E_SYSTEM);
-        CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == (i ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM), "%u: %s", i, error.message);
+        if (!i) all_refuse(2, ENGINE_E_SYSTEM);
+        else all_members(2, 0, 0); /* a manifest that is cut: the files say by themselves what they are */
+        CHECK(members[0].error.status == (i ? ENGINE_OK : ENGINE_E_SYSTEM), "%s", members[0].error.message);
+        CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == (i ? ENGINE_OK : ENGINE_E_SYSTEM), "%u: %s", i, error.message);
         put_back(path, aside);
     }
     members[1].e->o.disk = "/nowhere";
@@ -1256,22 +1270,22 @@ static void damaged_file(void)
     }
     for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_REMOVE);
     burn_letters();
-    snprintf(path, sizeof path, "%s/rank.1-0000000002.bsnap", place);
+    path_like(path, "rank.1", "-0000000002-*.bsnap");
     snprintf(aside, sizeof aside, "%s/aside", place);
     put_aside(path, aside, 'l');
     all_refuse(3, ENGINE_E_SYSTEM);
     put_back(path, aside);
-    snprintf(path, sizeof path, "%s/rank.0-0000000002.bsnap", place);
+    path_like(path, "rank.0", "-0000000002-*.bsnap");
     fd = open(path, O_RDWR);
     CHECK(fd >= 0 && pread(fd, &byte, 1, 5000) == 1 && (byte = (char)~byte, pwrite(fd, &byte, 1, 5000) == 1), "%s", path);
     close(fd);
     all_refuse(3, ENGINE_E_DAMAGED);
-    CHECK(strstr(heard, "rank.0-0000000002.bsnap"), "%s", heard);
-    remove_files("-0000000002.bsnap");
+    CHECK(strstr(members[0].error.message, "rank.0-0000000002-"), "%s", members[0].error.message);
+    remove_files("-0000000002-*.bsnap");
     all_members(3, 0, 0);
     check_members(3, 1, disk);
     fewer_ranks();
-    remove_files("-0000000001.bsnap");
+    remove_files("-0000000001-*.bsnap");
     remove_files(".manifest");
     end_members(3);
 }
@@ -1279,7 +1293,7 @@ static void damaged_file(void)
 /* What may pass is no damage: nothing is passed over, and nothing is lost by it. */
 static void passing_faults(void)
 {
-    static const char *const made[] = { "-0000000001.bsnap", "-0000000002.bsnap", ".manifest" };
+    static const char *const made[] = { "-0000000001-*.bsnap", "-0000000002-*.bsnap", ".manifest" };
     engine_options o = options_of("passing", BUDGET);
     member m;
     disk_manifest files;
@@ -1315,7 +1329,7 @@ static void passing_faults(void)
     REFUSES(engine_recover(e, &step, then.tensors, TENSORS, &error), "cannot be read: Input/output error");
     disk_fails = 0;
     for (i = 1; i < 3; i++) { /* a loop of links, a directory */
-        snprintf(path, sizeof path, "%s/passing%s", place, made[i]);
+        path_like(path, "passing", made[i]);
         snprintf(aside, sizeof aside, "%s/aside", place);
         put_aside(path, aside, "ld"[i - 1]);
         REFUSES(engine_recover(e, &step, then.tensors, TENSORS, &error), "passing");
@@ -1323,7 +1337,7 @@ static void passing_faults(void)
     }
     CHECK(recovered(e) == 2 && engine_last_cost(e)->source == ENGINE_FROM_DISK, "not the newest");
     engine_close(e, ENGINE_REMOVE);
-    for (i = 0; i < 3; i++) snprintf(path, sizeof path, "%s/passing%s", place, made[i]), unlink(path);
+    for (i = 0; i < 3; i++) unlink(path_like(path, "passing", made[i]));
     free(chunks);
 }
 
@@ -1359,7 +1373,7 @@ static void parity(void)
     }
     for (i = 0; i < GROUPED; i++) end_member(&members[i], i == 0 || i == 4 ? ENGINE_REMOVE : ENGINE_KEEP);
     all_members(GROUPED, 0, 0);
-    for (i = 0; i < GROUPED; i++) CHECK(members[i].error.status == ENGINE_E_NONE, "rank %u: %s", i, members[i].error.message);
+    for (i = 0; i < GROUPED; i++) CHECK(members[i].error.status == ENGINE_E_SCATTERED, "rank %u: %s", i, members[i].error.message);
     end_members(GROUPED);
     begin_members(RANKS, 24 << 20);
     members[0].o.group = 3;
@@ -1580,18 +1594,22 @@ static void from_devices(void)
 
 /* ---- types and shapes ---- */
 
-/* DIRECTORY/NAME-0000000001.bsnap, a .safetensors file, and the manifest of a run of so many ranks. */
+#define OF_FIRST "-0000000001-0a000000" /* step 1 of the attempt below */
+static const engine_lineage first_line = { { { 7, 8 } }, 0, 1, { { { { UINT64_C(0x0A00000000000000), 9 } }, UINT64_MAX } } };
+
+/* DIRECTORY/NAME-0000000001-0a000000.bsnap, a .safetensors file, and the manifest of a run of so many ranks. */
 static void put_file(const char *name, uint64_t ranks, const engine_tensor *tensors, size_t count)
 {
-    char path[512], text[256];
+    char path[512], text[512], metadata[METADATA], run[ID_TEXT], attempt[ID_TEXT];
     size_t size = 0, i;
     uint64_t bytes = 8;
     FILE *f;
-    char *header = disk_text(tensors, count, NULL, &size);
+    const char *dot = strrchr(name, '.');
+    char *header = (disk_metadata(metadata, &first_line, 1, dot ? strtoull(dot + 1, NULL, 10) : 0, ranks), disk_text(tensors, count, metadata, &size));
     uint8_t head[8];
     CHECK(header, "no header");
     for (i = 0; i < 8; i++) head[i] = (uint8_t)((uint64_t)size >> 8 * i);
-    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    snprintf(path, sizeof path, "%s/%s" OF_FIRST ".bsnap", place, name);
     f = fopen(path, "wb");
     CHECK(f && fwrite(head, 1, 8, f) == 8 && fwrite(header, 1, size, f) == size, "%s", path);
     bytes += size;
@@ -1604,7 +1622,8 @@ static void put_file(const char *name, uint64_t ranks, const engine_tensor *tens
     free(header);
     snprintf(path, sizeof path, "%s/%s.manifest", place, name);
     f = fopen(path, "wb");
-    size = (size_t)snprintf(text, sizeof text, "%s1 %" PRIu64 " %" PRIu64 " x\n", MANIFEST_START, bytes, ranks);
+    engine_id_text(run, &first_line.run), engine_id_text(attempt, &first_line.links[0].attempt);
+    size = (size_t)snprintf(text, sizeof text, "%srun %s 0\nattempt %s 999999999999999999\n1 %" PRIu64 " %" PRIu64 " %s x\n", MANIFEST_START, run, attempt, bytes, ranks, attempt);
     fprintf(f, "%scheck %016" PRIx64 "\n", text, bitsnap_hash(text, size));
     fclose(f);
 }
@@ -1612,7 +1631,7 @@ static void put_file(const char *name, uint64_t ranks, const engine_tensor *tens
 static void remove_file(const char *name)
 {
     char path[512];
-    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    snprintf(path, sizeof path, "%s/%s" OF_FIRST ".bsnap", place, name);
     CHECK(!unlink(path), "%s", path);
     snprintf(path, sizeof path, "%s/%s.manifest", place, name);
     CHECK(!unlink(path), "%s", path);
@@ -1624,7 +1643,7 @@ static void change_file(const char *name, const char *from, const char *to)
     char path[512], text[1024];
     size_t size, i;
     FILE *f;
-    snprintf(path, sizeof path, "%s/%s-0000000001.bsnap", place, name);
+    snprintf(path, sizeof path, "%s/%s" OF_FIRST ".bsnap", place, name);
     f = fopen(path, "r+b");
     size = f ? fread(text, 1, sizeof text, f) : 0;
     for (i = 0; i + strlen(from) < size && memcmp(text + i, from, strlen(from)); i++) continue;
@@ -1655,7 +1674,7 @@ static void types_of_files(void)
     static uint8_t in[1024], out[2048], before[2048];
     engine_error error;
     engine_tensor t, x;
-    uint64_t step;
+    const disk_entry of_types = { 1, 0, 1, first_line.links[0].attempt };
     unsigned i, stored;
     for (i = 0; i < sizeof files / sizeof *files; i++) {
         memset(in, 0x41, sizeof in), memset(out, 0x77, sizeof out), memset(before, 0x77, sizeof before);
@@ -1665,7 +1684,7 @@ static void types_of_files(void)
         change_file("types", files[i].from, files[i].to);
         for (stored = 0; stored < 2; stored++) {
             x.store = stored ? store_nothing : NULL;
-            CHECK(disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w is "),
+            CHECK(disk_recover(place, "types", &of_types, &x, 1, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w is "),
                   "%s: %d, %s", files[i].to, (int)error.status, error.message);
         }
         CHECK(!memcmp(out, before, sizeof out), "%s was stored", files[i].to);
@@ -1673,14 +1692,14 @@ static void types_of_files(void)
     t = tensor_of("w", BITSNAP_F32, in, 64, ENGINE_EXACT, NULL);
     t.type = "F32[4,16]", x = t, x.data = out;
     put_file("types", 1, &t, 1);
-    CHECK(!disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) && !memcmp(in, out, 256), "%s", error.message);
+    CHECK(!disk_recover(place, "types", &of_types, &x, 1, &error) && !memcmp(in, out, 256), "%s", error.message);
     for (i = 0; i < 4; i++) {
         x.type = i == 0 ? "F32[16,4]" : i == 1 ? "F32[4,16,1]" : i == 2 ? NULL : "F32[4,17]";
-        CHECK(disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error) == (i < 3 ? ENGINE_E_MISMATCH : ENGINE_E_ARGUMENT), "%u: %s", i, error.message);
+        CHECK(disk_recover(place, "types", &of_types, &x, 1, &error) == (i < 3 ? ENGINE_E_MISMATCH : ENGINE_E_ARGUMENT), "%u: %s", i, error.message);
     }
     x.columns = 16; /* the same shape, told otherwise */
     x.type = NULL;
-    CHECK(!disk_recover(place, "types", UINT64_MAX, 1, &step, &x, 1, NULL, NULL, &error), "%s", error.message);
+    CHECK(!disk_recover(place, "types", &of_types, &x, 1, &error), "%s", error.message);
     remove_file("types");
 }
 
@@ -1955,7 +1974,7 @@ static void refusals(void)
 /* Parses a manifest of these lines, whose check matches. */
 static void check_manifest(const char *lines, unsigned count, const char *wrong)
 {
-    char text[256];
+    char text[1024];
     const size_t n = (size_t)snprintf(text, sizeof text, "%s%s", MANIFEST_START, lines);
     const size_t size = n + (size_t)snprintf(text + n, sizeof text - n, "check %016" PRIx64 "\n", bitsnap_hash(text, n));
     guarded g = guarded_alloc(size, 0);
@@ -1965,13 +1984,23 @@ static void check_manifest(const char *lines, unsigned count, const char *wrong)
     guarded_free(g);
 }
 
+#define ATTEMPT_A "0a000000000000000000000000000009"
+#define ATTEMPT_B "0b000000000000000000000000000009"
+#define OF_RUN "run 00000000000000070000000000000008 1\nattempt " ATTEMPT_B " 999999999999999999\nattempt " ATTEMPT_A " 3\n"
+
 static void manifests(void)
 {
-    check_manifest("1 10 4 a\n2 20 3 b\n", 2, NULL);
-    check_manifest("1 10 4 a", 0, "a line that does not end");
-    check_manifest("1 10 4 ", 0, "a line that does not end");
-    check_manifest("1 10 ", 0, "a line without step, size and ranks");
-    check_manifest("2 10 4 a\n2 10 4 b\n", 1, "steps that do not ascend");
+    check_manifest(OF_RUN "1 10 4 " ATTEMPT_A " a\n2 20 3 " ATTEMPT_A " b\n2 20 3 " ATTEMPT_B " b\n", 3, NULL);
+    check_manifest(OF_RUN, 0, NULL);
+    check_manifest(OF_RUN "1 10 4 " ATTEMPT_A " a", 0, "a line that does not end");
+    check_manifest(OF_RUN "1 10 4 " ATTEMPT_A " ", 0, "a line that does not end");
+    check_manifest(OF_RUN "1 10 ", 0, "a line without step, size, ranks and attempt");
+    check_manifest(OF_RUN "1 10 4 a\n", 0, "a line without step, size, ranks and attempt");
+    check_manifest(OF_RUN "2 10 4 " ATTEMPT_A " a\n2 10 4 " ATTEMPT_A " b\n", 1, "steps that do not ascend");
+    check_manifest(OF_RUN "3 10 4 " ATTEMPT_A " a\n", 0, "a step that is dead");
+    check_manifest("1 10 4 " ATTEMPT_A " a\n", 0, "it does not say of which run and attempt it is");
+    check_manifest("run 00000000000000070000000000000008 1\n", 0, "it does not say of which run and attempt it is");
+    check_manifest("run 00000000000000070000000000000008 1\nattempt " ATTEMPT_B " 5\n", 0, "it does not say of which run and attempt it is"); /* the first has no end */
 }
 
 /* What NOT lists is whole names: tests/check_race.sh has most of them. */

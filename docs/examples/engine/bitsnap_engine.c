@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -71,13 +72,17 @@ static double seconds_since(uint64_t start) { return 1e-9 * (double)(nanoseconds
  * Two phases: all chunks and the map are written while the slot has no seal; then the seal, its check last. Before a slot is
  * used again its seal goes first. */
 
-#define SEGMENT_MAGIC UINT64_C(0x314E474E45534EB5) /* also tells the byte order */
+#define SEGMENT_MAGIC UINT64_C(0x324E474E45534EB5) /* also tells the byte order; the first digit is the version */
 
 typedef struct segment_header {
     uint64_t magic, size, chunk_log2, chunks;
     uint64_t check;                        /* XXH3 of these */
     uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
     uint64_t disk_step, disk_made, skipped; /* by the agent, for engine_read_status */
+    disk_entry target, common;             /* see DISK; by the trainer, */
+    uint64_t target_number, begun;         /* which counts targets; 1: the trainer has recovered, and the agent may write again */
+    uint64_t agent_every, target_done, target_whole; /* and by the agent: option --every, 0 if it writes nothing; the last target it is done
+                                              with, and whether that is on disk */
     uint64_t beat, disk_failed;            /* nanoseconds() when the agent last moved; 1: its last try to write failed */
     uint64_t exposed;                      /* snapshots in a row that nothing protects */
     char disk_wrong[TEXT], wrong[TEXT];    /* why it failed, by the agent; what is wrong with protection, by the trainer */
@@ -93,6 +98,7 @@ typedef struct slot_seal {
     uint64_t rank, ranks;                  /* whose state it is */
     uint64_t parity;                       /* 0; or it is the parity of a group of so many */
     double max_relative;
+    engine_lineage line;                   /* of the attempt that took it */
 } slot_seal;
 
 typedef struct segment_slot {
@@ -150,7 +156,7 @@ static uint64_t seal_check(const slot_seal *s)
 static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
 {
     memcpy(seal, &slot_of(s, slot)->seal, sizeof *seal);
-    return seal->check && seal->check == seal_check(seal);
+    return seal->check && seal->check == seal_check(seal) && engine_lineage_good(&seal->line);
 }
 
 static const char has_been_cut[] = "the segment has been cut; remove it";
@@ -280,6 +286,8 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
     s->size = (uint64_t)st.st_size;
     if (segment_map(s, s->fd, populate, error)) return error->status;
     memcpy(&h, s->base, sizeof h);
+    if (h.magic != SEGMENT_MAGIC && (h.magic ^ SEGMENT_MAGIC) << 8 == 0)
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: a segment of another version of the engine; end its agent, and remove it if nobody needs it", s->path);
     if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
         h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
         h.chunks > (s->size - arena_at(h.chunks)) >> h.chunk_log2)
@@ -868,6 +876,8 @@ struct engine {
     choice *choices; /* of its pieces */
     pace *paces;     /* of its tensors */
     int afresh;      /* the next snapshot is to be made without deltas */
+    engine_lineage line; /* of this attempt; no links: it has not begun */
+    uint64_t least;  /* a step below it begins another attempt */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
@@ -969,19 +979,24 @@ static engine_status start_agent(engine *e, engine_error *error)
     return engine_fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
 }
 
-/* Of this trainer: so that what it writes is not taken for what another one has written. */
-static uint64_t new_origin(void)
+/* Draws an id that no other one has. */
+static engine_id new_id(void)
 {
-    uint64_t x[3] = { 0, 0, 0 };
+    static uint64_t drawn;
+    uint64_t x[5] = { 0, 0, 0, 0, 0 };
     struct timespec t;
+    engine_id id;
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
     clock_gettime(CLOCK_REALTIME, &t);
-    x[0] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, x[1] = (uint64_t)getpid();
+    x[0] = (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec, x[1] = (uint64_t)getpid(), x[2] = __atomic_fetch_add(&drawn, 1, __ATOMIC_RELAXED);
     if (fd >= 0) {
-        if (read(fd, &x[2], sizeof x[2]) < 0) x[2] = 0;
+        if (read(fd, &x[3], 2 * sizeof *x) < 0) x[3] = 0;
         close(fd);
     }
-    return bitsnap_hash(x, sizeof x);
+    id.x[0] = bitsnap_hash(x, sizeof x);
+    x[0] = ~x[0];
+    id.x[1] = bitsnap_hash(x, sizeof x);
+    return id;
 }
 
 static engine_status mover_start(engine *e, engine_error *error);
@@ -1028,6 +1043,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         goto failed;
     }
     header_of(&e->s)->trainer_pid = (uint64_t)getpid();
+    __atomic_store_n(&header_of(&e->s)->begun, 0, __ATOMIC_SEQ_CST);
     for (i = 0; i < ENGINE_SLOTS; i++) {
         __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* of a trainer that was killed */
         if (read_seal(&e->s, i, &seal) && seal.sequence > e->sequence) e->sequence = seal.sequence;
@@ -1039,7 +1055,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
         (void)engine_fail(error, ENGINE_E_SYSTEM, "cannot start %u threads", e->o.threads);
         goto failed;
     }
-    e->origin = new_origin();
+    e->origin = new_id().x[0];
     pthread_mutex_init(&e->room, NULL);
     pthread_mutex_init(&e->telling, NULL);
     if (!start_agent(e, error) && ((!e->o.transport && !e->o.copy) || !mover_start(e, error))) {
@@ -1075,6 +1091,12 @@ void engine_close(engine *e, int remove)
 
 const engine_cost *engine_last_cost(const engine *e) { return &e->cost; }
 
+void engine_ids(const engine *e, char run[33], char attempt[33])
+{
+    *run = *attempt = 0;
+    if (e->line.count) (void)engine_id_text(run, &e->line.run), (void)engine_id_text(attempt, &e->line.links[0].attempt);
+}
+
 /* ================================================================================= SNAPSHOT */
 
 /* Frames one behind the other, over chunks. */
@@ -1106,7 +1128,7 @@ typedef struct making {
     engine_cost cost;
     uint64_t next;            /* piece; without the mutex */
     stream *streams;          /* two for each worker: frames, anchors */
-    slot_seal seal;
+    slot_seal seal;           /* its lineage is filled in at the beginning */
 } making;
 
 static void making_fail(making *m, engine_status status, const char *what, uint64_t tensor)
@@ -1762,14 +1784,15 @@ static int mover_recall(engine *e);
 /* What is wrong with the other ranks, or null; *away: no snapshot is on its way to them, or none that counts. */
 static const char *mover_wrong(engine *e, int *away);
 
-static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost,
+                                  engine_error *error)
 {
     making m;
     unsigned slot = 0;
     const uint64_t start = nanoseconds();
     if (!is_whole(&e->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     memset(&m, 0, sizeof m);
-    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh, m.also = mover_flying(e);
+    m.e = e, m.tensors = tensors, m.count = count, m.error = error, m.afresh = e->afresh, m.also = mover_flying(e), m.seal.line = *line;
     if (!e->last.map && newest(e, UINT64_MAX, &e->last, error) == ENGINE_E_SYSTEM) return error->status;
     if (free_slot(&e->s, 0, &e->last, m.also, &slot)) return engine_fail(error, ENGINE_E_BUSY, "all slots but the newest are being read");
     pthread_mutex_init(&m.mutex, NULL);
@@ -1792,7 +1815,8 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_tensor 
 }
 
 /* The same. If a reader has the room, waits for it, if the options say so; if a snapshot has it that another rank does not take, that one goes. */
-static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost, engine_error *error)
+static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost,
+                                   engine_error *error)
 {
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
@@ -1801,7 +1825,7 @@ static engine_status make_snapshot(engine *e, uint64_t step, const engine_tensor
     memset(made, 0, sizeof *made);
     for (;;) {
         pthread_mutex_lock(&e->room);
-        (void)try_snapshot(e, step, tensors, count, made, cost, error);
+        (void)try_snapshot(e, step, line, tensors, count, made, cost, error);
         i = error->status != ENGINE_E_BUSY && error->status != ENGINE_E_FULL ? 2 : (unsigned)mover_recall(e);
         pthread_mutex_unlock(&e->room);
         if (i == 2) break;
@@ -1906,6 +1930,17 @@ static staging *mover_staging(engine *e);
 static void mover_give(engine *e, snapshot *made, uint64_t step);
 static int mover_end(engine *e, double patience, int away_ends);
 static void mover_owe(engine *e);
+static engine_status begin(engine *e, engine_error *error);
+
+/* A step that is not above the one before: training went back. The id of the new attempt follows from what all ranks know. */
+static void turn_back(engine *e, uint64_t step)
+{
+    const engine_id *old = &e->line.links[0].attempt;
+    const uint64_t x[4] = { old->x[0], old->x[1], step, e->least }, y[4] = { e->least, step, old->x[1], old->x[0] };
+    engine_id id;
+    id.x[0] = bitsnap_hash(x, sizeof x), id.x[1] = bitsnap_hash(y, sizeof y);
+    engine_lineage_child(&e->line, &e->line, &id, step);
+}
 
 /* Notes in the segment what is wrong with protection, and for how many snapshots, unless that is null: for engine_protected and the program `engine`. */
 static void tell(engine *e, const char *what, const unsigned *exposed)
@@ -1980,6 +2015,9 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
     const uint64_t start = nanoseconds();
     snapshot made;
     if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
+    if (!e->line.count && begin(e, error)) return error->status;
+    if (step < e->least) turn_back(e, step);
+    e->least = step + 1;
     memset(&made, 0, sizeof made);
     if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0, 1)) {
         int away;
@@ -1987,13 +2025,13 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         (void)mover_wrong(e, &away);
         if (!away) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
         if (!is_named(&e->s)) snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone; it is made again when the other ranks answer");
-        (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
+        (void)make_snapshot(e, step, &e->line, tensors, count, &made, &e->cost, error);
         snapshot_free(&made);
         return judge(e, step, error);
     }
     mend(e);
     if (!e->o.copy) {
-        (void)make_snapshot(e, step, tensors, count, &made, &e->cost, error);
+        (void)make_snapshot(e, step, &e->line, tensors, count, &made, &e->cost, error);
     } else if (!staging_list(mover_staging(e), tensors, count, error)) {
         pool_run(&e->workers, copy_parts, mover_staging(e));
         if (mover_staging(e)->failed) mover_staging(e)->count = 0, (void)engine_fail(error, ENGINE_E_SYSTEM, "some elements cannot be fetched");
@@ -2066,6 +2104,7 @@ typedef struct mover {
     unsigned owed;          /* snapshots that were left out: the other ranks have to be told */
     snapshot made;          /* what it moves, if made.map is not null */
     uint64_t step;
+    engine_lineage line;    /* of the attempt that it is of */
     engine_cost cost;       /* of encoding the copy */
     /* of the thread alone, while it is busy */
     staging g;              /* what it encodes before, if it has tensors */
@@ -2357,31 +2396,85 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
     return 0;
 }
 
-/* Of the same step: ENGINE_OK if all ranks say that; ENGINE_E_BUSY if one does, that is late; else what one of them says; -1 if nothing more will come. */
-static int all_agree(engine *e, uint64_t step, engine_status status)
+/* ---- DISK ----
+ * Agents of several ranks write the same steps, so that after a loss of all memory there is one that all have. A target is a step that counts; it
+ * is told in the verdict on that step, and only when no agent is at work any more, so every agent that can has the one before on disk. If all have,
+ * that one is common: agents keep it until a later one is. They learn both in the segment's header. */
+
+typedef struct ask {
+    uint64_t step, status, every; /* agent_every */
+    uint64_t pending, whole;      /* the agent is not done with the target; the target is on disk */
+} ask;
+
+typedef struct verdict {
+    uint64_t status, aim, common; /* this step is a target; the target before it is common */
+} verdict;
+
+static int is_pending(const segment *s)
+{
+    const segment_header *h = header_of(s);
+    return h->agent_every && __atomic_load_n(&h->target_number, __ATOMIC_SEQ_CST) != __atomic_load_n(&h->target_done, __ATOMIC_SEQ_CST) && is_locked(s, LOCK_AGENT);
+}
+
+static void fill_ask(const engine *e, ask *x, uint64_t step, engine_status status)
+{
+    const segment_header *h = header_of(&e->s);
+    memset(x, 0, sizeof *x);
+    x->step = step, x->status = (uint64_t)status;
+    if (!is_whole(&e->s)) return;
+    x->every = is_locked(&e->s, LOCK_AGENT) ? h->agent_every : 0;
+    x->pending = (uint64_t)is_pending(&e->s);
+    x->whole = h->target_number && h->target_done == h->target_number && h->target_whole;
+}
+
+static void decide(const ask *all, unsigned ranks, verdict *x)
+{
+    uint64_t every = 0, pending = 0, whole = 1;
+    unsigned i;
+    memset(x, 0, sizeof *x);
+    x->status = all[0].status;
+    for (i = 0; i < ranks; i++) {
+        if (all[i].status == ENGINE_E_BUSY) x->status = ENGINE_E_BUSY; /* a rank that is late takes the next one */
+        else if (!x->status) x->status = all[i].step == all[0].step ? all[i].status : (uint64_t)ENGINE_E_MISMATCH;
+        if (all[i].every > every) every = all[i].every;
+        pending |= all[i].pending, whole &= all[i].whole;
+    }
+    x->aim = every && !pending && !x->status && all[0].step % every == 0;
+    x->common = !pending && whole;
+}
+
+/* `made`: what counts now. `here`: it has its room still. */
+static void aim_at(const segment *s, const verdict *x, const snapshot *made, int here)
+{
+    segment_header *h = header_of(s);
+    if (x->common) h->common = h->target;
+    if (!x->aim) return;
+    h->target.step = made->seal.step, h->target.ranks = made->seal.ranks, h->target.attempt = made->seal.line.links[0].attempt;
+    if (here && h->agent_every && is_locked(s, LOCK_AGENT)) __atomic_store_n(&slot_of(s, made->slot)->pin, 1, __ATOMIC_SEQ_CST); /* until the agent has it, who takes that away */
+    __atomic_store_n(&h->target_number, h->target_number + 1, __ATOMIC_SEQ_CST);
+}
+
+/* Of the same step: ENGINE_OK if all ranks say that, else what one of them says that does not; -1 if nothing more will come. */
+static int all_agree(engine *e, uint64_t step, engine_status status, verdict *decided)
 {
     const engine_transport *t = e->o.transport;
-    uint64_t *said = (uint64_t *)calloc(2 * (size_t)t->ranks, sizeof *said), *verdict = said;
+    ask *said = (ask *)calloc(t->rank ? 1 : t->ranks, sizeof *said);
+    verdict *x = (verdict *)calloc(1, sizeof *x);
     unsigned i;
-    int agreed;
-    if (!said) return give_up(e, no_bytes), -1;
-    said[0] = step, said[1] = (uint64_t)status;
+    if (!said || !x) return give_up(e, no_bytes), -1;
+    fill_ask(e, said, step, status);
     if (t->rank) {
-        if (trade(e, TAG_ASK, 0, said, 16, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, verdict, 8)) return -1;
+        if (trade(e, TAG_ASK, 0, said, sizeof *said, 0, NULL, 0) || trade(e, TAG_VERDICT, 0, NULL, 0, 0, x, sizeof *x)) return -1;
     } else {
         for (i = 1; i < t->ranks; i++)
-            if (trade(e, TAG_ASK, 0, NULL, 0, i, said + 2 * i, 16)) return -1;
-        for (i = 1; i < t->ranks; i++) {
-            if (said[2 * i + 1] == ENGINE_E_BUSY) status = ENGINE_E_BUSY;
-            else if (!status) status = said[2 * i] == step ? (engine_status)said[2 * i + 1] : ENGINE_E_MISMATCH;
-        }
-        verdict[0] = (uint64_t)status;
+            if (trade(e, TAG_ASK, 0, NULL, 0, i, said + i, sizeof *said)) return -1;
+        decide(said, t->ranks, x);
         for (i = 1; i < t->ranks; i++)
-            if (trade(e, TAG_VERDICT, i, verdict, 8, 0, NULL, 0)) return -1;
+            if (trade(e, TAG_VERDICT, i, x, sizeof *x, 0, NULL, 0)) return -1;
     }
-    agreed = (int)verdict[0];
-    free(said);
-    return agreed;
+    *decided = *x;
+    free(said), free(x);
+    return (int)decided->status;
 }
 
 /* ---- parity ----
@@ -2448,7 +2541,8 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     int fits = chunks != NULL;
     pthread_mutex_lock(&e->room);
     for (m = 0; m < group; m++) {
-        fits = fits && heads[m].seal.check == seal_check(&heads[m].seal) && bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
+        fits = fits && heads[m].seal.check == seal_check(&heads[m].seal) &&
+               engine_same_id(&heads[m].seal.line.links[0].attempt, &heads[member_of(e)].seal.line.links[0].attempt) && bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
         if (heads[m].seal.chunks > most) most = heads[m].seal.chunks;
         size += heads[m].seal.chunks * sizeof **maps;
     }
@@ -2457,7 +2551,7 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     size += *rows * sizeof(uint64_t);
     more = (size >> log2) + 1;
     seal->parity = group, seal->rank = e->o.transport->rank, seal->ranks = e->o.transport->ranks;
-    seal->step = heads[member_of(e)].step, seal->sequence = heads[member_of(e)].seal.sequence;
+    seal->step = heads[member_of(e)].step, seal->sequence = heads[member_of(e)].seal.sequence, seal->line = heads[member_of(e)].seal.line;
     seal->chunks = *rows + more, seal->contents_at = *rows << log2, seal->contents_size = size;
     fits = fits && !free_slot(s, OWN_SLOTS, &e->mover->kept, NULL, slot) && !find_free(e, chunks, &frees, &error) && seal->chunks <= frees;
     *map = fits ? (map_entry *)calloc((size_t)seal->chunks, sizeof **map) : NULL;
@@ -2654,13 +2748,14 @@ static int take_shares(engine *e, snapshot *came)
 }
 
 /* What has come of it: whether it counts. */
-static void settle_move(engine *e, snapshot *made, snapshot *came, int counted)
+static void settle_move(engine *e, snapshot *made, snapshot *came, int counted, const verdict *decided)
 {
     mover *v = e->mover;
     pthread_mutex_lock(&e->room);
     if (counted) {
         set_counted(&e->s, came);
         if (!v->recalled) set_counted(&e->s, made);
+        aim_at(&e->s, decided, made, !v->recalled);
         snapshot_free(&v->kept);
         v->kept = *came;
         memset(came, 0, sizeof *came);
@@ -2678,6 +2773,7 @@ static int move(engine *e, snapshot *made, engine_status none)
     const engine_transport *t = e->o.transport;
     snapshot came;
     uint64_t sent = 0;
+    verdict decided;
     engine_status agreed = ENGINE_E_SYSTEM;
     int has;
     if (v->broken) return 0;
@@ -2692,12 +2788,16 @@ static int move(engine *e, snapshot *made, engine_status none)
     if (!(e->o.group ? trade_parity(e, made, v->step, &came, &sent)
                      : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
+        if (made && came.map && !engine_same_id(&came.seal.line.links[0].attempt, &made->seal.line.links[0].attempt)) {
+            say(e, "the snapshot of rank %llu, step %llu, is of another attempt", (unsigned long long)came.seal.rank, (unsigned long long)came.seal.step);
+            snapshot_free(&came);
+        }
         pthread_mutex_lock(&e->room);
         v->promised = has = made && came.map && !v->recalled;
         pthread_mutex_unlock(&e->room);
-        agreed = (engine_status)all_agree(e, v->step, has ? ENGINE_OK : none);
+        agreed = (engine_status)all_agree(e, v->step, has ? ENGINE_OK : none, &decided);
         if (!agreed) v->sent = sent;
-        settle_move(e, made, &came, !agreed);
+        settle_move(e, made, &came, !agreed, &decided);
     } else if (made) {
         pthread_mutex_lock(&e->room);
         v->flying = 0;
@@ -2744,7 +2844,7 @@ static int finish(engine *e)
     mover *v = e->mover;
     engine_error error;
     if (v->g.count) {
-        const int failed = make_snapshot(e, v->step, v->g.tensors, v->g.count, &v->made, &v->cost, &error) != ENGINE_OK;
+        const int failed = make_snapshot(e, v->step, &v->line, v->g.tensors, v->g.count, &v->made, &v->cost, &error) != ENGINE_OK;
         if (failed && !*v->wrong) say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message); /* later ones engine_snapshot tells of */
         pthread_mutex_lock(&v->mutex);
         if (failed) snprintf(v->wrong, sizeof v->wrong, "step %llu was left out: %.190s", (unsigned long long)v->step, error.message);
@@ -2818,6 +2918,7 @@ static void mover_give(engine *e, snapshot *made, uint64_t step)
     pthread_mutex_lock(&v->mutex);
     v->made = *made;
     v->step = step;
+    v->line = e->line;
     v->counted = 0;
     v->busy = 1;
     pthread_cond_broadcast(&v->changed);
@@ -2979,39 +3080,6 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
-/* Restores the newest snapshot of a rank alone. Sets *elsewhere to 1 if it fails and files may have a snapshot instead. */
-static engine_status recover_from_memory(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, int *elsewhere, engine_error *error)
-{
-    uint64_t below = UINT64_MAX;
-    snapshot v;
-    for (;;) {
-        *elsewhere = 0;
-        if (newest(e, below, &v, error)) {
-            *elsewhere = error->status != ENGINE_E_SYSTEM;
-            return error->status;
-        }
-        if (v.seal.ranks != 1) {
-            *elsewhere = 1;
-            (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not 1", (unsigned long long)v.seal.ranks);
-            snapshot_free(&v);
-            return error->status;
-        }
-        if (!restore(e, &v, tensors, count, error)) break;
-        if (error->status != ENGINE_E_DAMAGED) {
-            snapshot_free(&v);
-            return error->status;
-        }
-        say(e, "%s", error->message);
-        below = v.seal.sequence;
-        snapshot_free(&v);
-    }
-    e->last = v;
-    *step = v.seal.step;
-    e->cost.elements_size = v.seal.elements_size;
-    e->cost.frames_size = v.seal.frames_size;
-    return engine_good(error);
-}
-
 /* "run7" of "run7.3" */
 static void run_of(const engine *e, char run[256])
 {
@@ -3019,254 +3087,647 @@ static void run_of(const engine *e, char run[256])
     snprintf(run, 256, "%.*s", (int)(dot ? dot - e->o.name : 0), e->o.name);
 }
 
-/* A rank alone: from its files, or those of all ranks of a run that had several. */
-static engine_status recover_from_disk(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
-{
-    engine_error other;
-    char run[256];
-    uint64_t ranks;
-    if (error->status != ENGINE_E_NONE) say(e, "%s", error->message);
-    e->cost.source = ENGINE_FROM_DISK;
-    if (disk_recover(e->o.disk, e->o.name, UINT64_MAX, 1, step, tensors, count, e->o.say, e->o.say_context, &other) == ENGINE_E_NONE) {
-        run_of(e, run);
-        if (!disk_find_all(e->o.disk, run, step, &ranks, &other) && ranks > 1) (void)disk_recover_all(e->o.disk, run, *step, ranks, tensors, count, &other);
-        else if (!other.status) other.status = ENGINE_E_NONE;
-    }
-    if (other.status != ENGINE_E_NONE || error->status == ENGINE_E_NONE) *error = other;
-    return error->status;
-}
+/* ---- which step ----
+ * Each rank offers what it has: steps of attempts, and how these descend. Rank 0 finds the attempt that descends from all others which have a
+ * snapshot that counted, and of its lineage the newest living step that all ranks can have. A rank alone does the same with its own offer. */
 
-/* ---- with others: from the newest step that all ranks can have ---- */
+enum { NOT_THERE = 3, OFFERS = ENGINE_SLOTS + DISK_ENTRIES, OFFERED_LINES = ENGINE_SLOTS + 1 };
+enum { FROM_OWN = 1, FROM_KEPT = 2, FROM_FILE = 4, OF_OTHERS = 8 /* of another number of ranks */, IS_DAMAGED = 16 };
 
-enum { NOT_THERE = 3, OFFERS = 2 * OWN_SLOTS + DISK_ENTRIES };
+typedef struct offered {
+    engine_id attempt;
+    uint64_t step, from; /* FROM_... */
+} offered;
 
-#define UNREAD UINT64_MAX /* of ranks: something cannot be read now, so that it is not known what there is */
-
-/* The steps that a rank has, each plus 1: its own, those of the rank before, those of its files. */
 typedef struct offer {
-    uint64_t steps[OFFERS], other_ranks; /* a snapshot is of so many ranks, not of as many as there are now */
+    uint64_t unread, damaged, scattered, anew; /* something cannot be read now; files or seals of which nothing is known; see disk_list_files */
+    char why[160];                             /* it cannot be read */
+    uint64_t other_ranks;                      /* a snapshot is of so many ranks, not of as many as there are now */
+    uint64_t count, lines_count, counted;      /* bit i: a snapshot of lines[i] counted */
+    offered items[OFFERS];
+    engine_lineage lines[OFFERED_LINES];
 } offer;
+
+static unsigned ranks_of(const engine *e) { return e->o.transport ? e->o.transport->ranks : 1; }
 
 /* Whether this rank is to have such a snapshot in this slot: its own, or the copy or parity of others that its options ask for. */
 static int is_ours(const engine *e, const slot_seal *seal, unsigned slot)
 {
     const engine_transport *t = e->o.transport;
     const int own = slot < OWN_SLOTS;
-    const unsigned rank = own || e->o.group ? t->rank : rank_after(t, t->ranks - e->o.distance % t->ranks);
-    return seal->ranks == t->ranks && seal->rank == rank && seal->parity == (own ? 0 : e->o.group);
+    const unsigned rank = own || e->o.group ? (t ? t->rank : 0) : t ? rank_after(t, t->ranks - e->o.distance % t->ranks) : 0;
+    return seal->ranks == ranks_of(e) && seal->rank == rank && seal->parity == (own ? 0 : e->o.group) && (t || own);
 }
 
-static void make_offer(engine *e, offer *x)
+static void offer_line(offer *x, const engine_lineage *line, int counted)
 {
-    const engine_transport *t = e->o.transport;
+    uint64_t i;
+    for (i = 0; i < x->lines_count && engine_lineage_order(&x->lines[i], line) != EQUAL; i++) continue;
+    if (i == OFFERED_LINES) return;
+    x->lines[i] = *line;
+    if (i == x->lines_count) x->lines_count++;
+    if (counted) x->counted |= UINT64_C(1) << i;
+}
+
+static void offer_step(offer *x, const engine_id *attempt, uint64_t step, uint64_t from)
+{
+    offered *o = &x->items[x->count++];
+    o->attempt = *attempt, o->step = step, o->from = from;
+}
+
+/* `check`: reads every byte of memory, so that no rank is promised what it cannot have. */
+static void make_offer(const engine *e, offer *x, int check)
+{
     disk_manifest m;
     engine_error error;
     unsigned i;
-    int unread = 0;
     memset(x, 0, sizeof *x);
+    x->anew = (uint64_t)(e->o.anew != 0);
     for (i = 0; i < ENGINE_SLOTS; i++) {
         snapshot v;
         const char *wrong = snapshot_open(&v, &e->s, i);
-        if (!wrong) wrong = verify(&v);
-        if (!wrong && v.seal.ranks != t->ranks) x->other_ranks = v.seal.ranks;
-        else if (!wrong && is_ours(e, &v.seal, i)) x->steps[i] = v.seal.step + 1;
+        const uint64_t from = i < OWN_SLOTS ? FROM_OWN : FROM_KEPT;
+        if (!wrong && check) wrong = verify(&v);
+        if (!wrong || *wrong) offer_line(x, &v.seal.line, counts(&e->s, i, &v.seal));
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
-        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) unread = 1;
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) x->unread = 1, snprintf(x->why, sizeof x->why, "step %llu: %s", (unsigned long long)v.seal.step, wrong);
+        if (wrong && *wrong) offer_step(x, &v.seal.line.links[0].attempt, v.seal.step, from | IS_DAMAGED);
+        else if (!wrong && v.seal.ranks != ranks_of(e)) {
+            x->other_ranks = v.seal.ranks;
+            offer_step(x, &v.seal.line.links[0].attempt, v.seal.step, from | OF_OTHERS);
+        } else if (!wrong && is_ours(e, &v.seal, i)) offer_step(x, &v.seal.line.links[0].attempt, v.seal.step, from);
         snapshot_free(&v);
     }
-    m.count = 0;
+    m.count = 0, m.line.count = 0;
     if (e->o.disk && disk_read_manifest(&m, e->o.disk, e->o.name, &error) && error.status != ENGINE_E_NONE) {
         say(e, "%s", error.message);
-        if (error.status == ENGINE_E_SYSTEM) unread = 1;
+        if (error.status == ENGINE_E_SYSTEM) x->unread = 1, snprintf(x->why, sizeof x->why, "%.159s", error.message);
+        else if (error.status == ENGINE_E_SCATTERED) x->scattered = 1;
+        else x->damaged = 1;
+        m.count = 0, m.line.count = 0;
     }
+    if (m.line.count) offer_line(x, &m.line, 1);
     for (i = 0; i < m.count; i++)
-        if (m.entries[i].ranks == t->ranks) x->steps[2 * OWN_SLOTS + i] = m.entries[i].step + 1;
-    if (unread) x->other_ranks = UNREAD;
+        offer_step(x, &m.entries[i].attempt, m.entries[i].step, FROM_FILE | (m.entries[i].ranks == ranks_of(e) ? 0 : (uint64_t)OF_OTHERS));
 }
 
-static int offers(const offer *x, unsigned first, unsigned count, uint64_t step)
+static int offers(const offer *x, const engine_id *attempt, uint64_t step, uint64_t from)
 {
-    unsigned i;
-    for (i = first; i < first + count; i++)
-        if (x->steps[i] == step + 1) return 1;
+    uint64_t i;
+    for (i = 0; i < x->count; i++)
+        if (x->items[i].from == from && x->items[i].step == step && engine_same_id(&x->items[i].attempt, attempt)) return 1;
     return 0;
 }
 
 /* From where a rank can have this step. */
-static int source_of(const offer *all, unsigned rank, const engine *e, uint64_t step)
+static int source_of(const offer *all, unsigned rank, const engine *e, const engine_id *attempt, uint64_t step)
 {
-    const unsigned ranks = e->o.transport->ranks, group = e->o.group, first = group ? rank - rank / e->o.distance % group * e->o.distance : 0;
+    const unsigned ranks = ranks_of(e), group = e->o.transport ? e->o.group : 0, first = group ? rank - rank / e->o.distance % group * e->o.distance : 0;
     unsigned m, there = 0;
-    if (offers(&all[rank], 0, OWN_SLOTS, step)) return ENGINE_FROM_MEMORY;
-    if (!group && offers(&all[(rank + e->o.distance) % ranks], OWN_SLOTS, OWN_SLOTS, step)) return ENGINE_FROM_PARTNER;
+    if (offers(&all[rank], attempt, step, FROM_OWN)) return ENGINE_FROM_MEMORY;
+    if (!group && ranks > 1 && offers(&all[(rank + e->o.distance) % ranks], attempt, step, FROM_KEPT)) return ENGINE_FROM_PARTNER;
     for (m = 0; m < group; m++) {
         const offer *x = &all[first + m * e->o.distance];
-        there += offers(x, 0, OWN_SLOTS, step) && offers(x, OWN_SLOTS, OWN_SLOTS, step);
+        there += offers(x, attempt, step, FROM_OWN) && offers(x, attempt, step, FROM_KEPT);
     }
     if (group && there >= group - 1) return ENGINE_FROM_PARTNER; /* all but this one */
-    return offers(&all[rank], 2 * OWN_SLOTS, DISK_ENTRIES, step) ? ENGINE_FROM_DISK : NOT_THERE;
+    return offers(&all[rank], attempt, step, FROM_FILE) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* plan: the step plus 1, 0 for none; the number of ranks that snapshots, or the files of the step, are of instead, or UNREAD; then where each
- * rank has it from. */
-static void make_plan(const offer *all, const engine *e, uint64_t *plan)
+/* What all ranks agree on. */
+typedef struct plan {
+    uint64_t status;      /* an engine_status; ENGINE_E_NONE: begin a run; and its message */
+    char message[sizeof ((engine_error *)0)->message];
+    uint64_t others;      /* 1: the files of another number of ranks, chosen.ranks */
+    disk_entry chosen, common; /* what is restored; what all ranks have on disk. ranks 0: nothing */
+    engine_lineage line;  /* of this attempt */
+    uint64_t from[];      /* of each rank: ENGINE_FROM_... */
+} plan;
+
+static uint64_t plan_size(const engine *e) { return sizeof(plan) + ranks_of(e) * sizeof(uint64_t); }
+
+static void plan_fail(plan *p, const engine_error *error) { p->status = (uint64_t)error->status, memcpy(p->message, error->message, sizeof p->message); }
+
+/* Steps that ranks have, each once, and lineages. */
+typedef struct view {
+    offered *steps; /* from: all of them; IS_DAMAGED is gone where it is whole elsewhere */
+    engine_lineage *lines;
+    uint8_t *counted; /* of each lineage */
+    size_t count, lines_count;
+    int failed;
+} view;
+
+static void view_line(view *x, const engine_lineage *line, int counted)
 {
-    const unsigned ranks = e->o.transport->ranks;
-    unsigned r, i, k;
-    memset(plan, 0, (2 + (size_t)ranks) * sizeof *plan);
-    for (r = 0; r < ranks; r++) {
-        if (all[r].other_ranks > plan[1]) plan[1] = all[r].other_ranks;
-        for (i = 0; i < OFFERS; i++) {
-            if (all[r].steps[i] <= plan[0]) continue;
-            for (k = 0; k < ranks && source_of(all, k, e, all[r].steps[i] - 1) != NOT_THERE; k++) continue;
-            if (k == ranks) plan[0] = all[r].steps[i];
-        }
-    }
-    if (plan[1] == UNREAD) plan[0] = 0;
-    for (r = 0; r < ranks && plan[0]; r++) plan[2 + r] = (uint64_t)source_of(all, r, e, plan[0] - 1);
-    if (!plan[0] && plan[1] != UNREAD && e->o.disk) {
-        char run[256];
-        uint64_t step, others;
-        engine_error error;
-        run_of(e, run);
-        if (disk_find_all(e->o.disk, run, &step, &others, &error)) {
-            if (error.status == ENGINE_E_NONE) return;
-            say(e, "%s", error.message);
-            plan[1] = UNREAD;
+    size_t i;
+    for (i = 0; i < x->lines_count && (!engine_same_id(&x->lines[i].run, &line->run) || !engine_same_id(&x->lines[i].links[0].attempt, &line->links[0].attempt)); i++) continue;
+    if (i == x->lines_count) {
+        engine_lineage *lines = (engine_lineage *)realloc(x->lines, (i + 1) * sizeof *lines);
+        uint8_t *flags = (uint8_t *)realloc(x->counted, i + 1);
+        if (lines) x->lines = lines;
+        if (flags) x->counted = flags;
+        if (!lines || !flags) {
+            x->failed = 1;
             return;
         }
-        plan[0] = step + 1;
-        plan[1] = others;
-        for (r = 0; r < ranks; r++) plan[2 + r] = ENGINE_FROM_DISK;
-    } else if (plan[0]) {
-        plan[1] = 0;
+        lines[i] = *line, flags[i] = 0, x->lines_count++;
     }
+    x->counted[i] = (uint8_t)(x->counted[i] | counted);
+}
+
+static void view_step(view *x, const offered *o)
+{
+    size_t i;
+    offered *steps;
+    for (i = 0; i < x->count; i++)
+        if (x->steps[i].step == o->step && engine_same_id(&x->steps[i].attempt, &o->attempt)) {
+            x->steps[i].from |= o->from;
+            return;
+        }
+    steps = (offered *)realloc(x->steps, (i + 1) * sizeof *steps);
+    if (!steps) {
+        x->failed = 1;
+        return;
+    }
+    x->steps = steps;
+    steps[x->count++] = *o;
+}
+
+static int all_have(const offer *all, const engine *e, const offered *o)
+{
+    unsigned r;
+    for (r = 0; r < ranks_of(e); r++)
+        if (source_of(all, r, e, &o->attempt, o->step) == NOT_THERE) return 0;
+    return 1;
+}
+
+static void view_free(view *x)
+{
+    free(x->steps), free(x->lines), free(x->counted);
+}
+
+/* Also lineages of the files of ranks that there are no more. */
+static engine_status make_view(view *x, const offer *all, const engine *e, engine_error *error)
+{
+    char run[256], name[300];
+    disk_manifest m;
+    uint64_t i, k, ranks = 1;
+    unsigned r;
+    memset(x, 0, sizeof *x);
+    for (r = 0; r < ranks_of(e); r++) {
+        for (i = 0; i < all[r].lines_count; i++) view_line(x, &all[r].lines[i], (int)(all[r].counted >> i & 1));
+        for (i = 0; i < all[r].count; i++) view_step(x, &all[r].items[i]);
+    }
+    run_of(e, run);
+    for (i = 0; e->o.disk && *run && i < ranks; i++) {
+        if (i && i < ranks_of(e) && e->o.transport) continue;
+        snprintf(name, sizeof name, "%s.%" PRIu64, run, i);
+        if (disk_read_manifest(&m, e->o.disk, name, error)) {
+            if (error->status != ENGINE_E_NONE) return error->status;
+            continue;
+        }
+        view_line(x, &m.line, 1);
+        for (k = 0; k < m.count; k++)
+            if (m.entries[k].ranks > ranks) ranks = m.entries[k].ranks;
+    }
+    for (i = 0; i < x->count; i++) /* an attempt of which all have a snapshot need not have one that counted */
+        if (all_have(all, e, &x->steps[i]))
+            for (k = 0; k < x->lines_count; k++)
+                if (engine_same_id(&x->lines[k].links[0].attempt, &x->steps[i].attempt)) x->counted[k] = 1;
+    return x->failed ? no_memory(error) : engine_good(error);
+}
+
+static int is_adopted(const engine *e, const engine_lineage *line)
+{
+    engine_id id;
+    if (!e->o.adopt) return 1;
+    return !engine_parse_id(&id, e->o.adopt) && (engine_same_id(&line->run, &id) || engine_lineage_place(line, &id) >= 0);
+}
+
+/* The lineage that descends from all others, or of those that are adopted. Those of which nothing counted have a say only where there are no others. */
+static engine_status find_head(const view *x, const engine *e, const engine_lineage **head, engine_error *error)
+{
+    char a[ID_TEXT], b[ID_TEXT];
+    size_t i, k;
+    int counted = 0;
+    const engine_lineage *other = NULL;
+    *head = NULL;
+    for (i = 0; i < x->lines_count; i++) counted |= x->counted[i] && is_adopted(e, &x->lines[i]);
+    for (i = 0; i < x->lines_count; i++) {
+        if (!is_adopted(e, &x->lines[i]) || (counted && !x->counted[i])) continue;
+        if (!*head) *head = &x->lines[i];
+        for (k = 0; k < x->lines_count; k++)
+            if (is_adopted(e, &x->lines[k]) && (!counted || x->counted[k]) && (engine_lineage_order(&x->lines[i], &x->lines[k]) & ~NEWER) != EQUAL) break;
+        if (k == x->lines_count) {
+            *head = &x->lines[i];
+            return engine_good(error);
+        }
+        if (engine_lineage_order(&x->lines[i], &x->lines[k]) == UNRELATED) *head = &x->lines[i], other = &x->lines[k];
+    }
+    if (!*head && x->lines_count) return engine_fail(error, ENGINE_E_SCATTERED, "nothing of %.60s, which is to be adopted, is there", e->o.adopt);
+    if (!*head) return engine_good(error);
+    if (!other) other = *head;
+    i = !engine_same_id(&(*head)->run, &other->run);
+    return engine_fail(error, ENGINE_E_SCATTERED, "there are snapshots of %s %s and %s, of which none goes on from the other; say which by options.adopt", i ? "runs" : "attempts",
+                       engine_id_text(a, i ? &(*head)->run : &(*head)->links[0].attempt), engine_id_text(b, i ? &other->run : &other->links[0].attempt));
+}
+
+/* Appends to a message, as far as it goes. */
+static void append_text(char *text, size_t size, const char *format, ...)
+{
+    const size_t n = strlen(text);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text + n, size - n, format, arguments);
+    va_end(arguments);
+}
+
+/* The steps that a rank has from one source, by attempts; steps that follow each other as 3-7. */
+static void list_steps(char *text, size_t size, const offer *x, uint64_t from, const char *where)
+{
+    uint8_t told[OFFERS] = { 0 };
+    uint64_t i, k;
+    for (i = 0; i < x->count; i++) {
+        const engine_id *attempt = &x->items[i].attempt;
+        if (told[i] || (x->items[i].from & 7) != from) continue;
+        append_text(text, size, " %s:%08x", where, (unsigned)(attempt->x[0] >> 32));
+        for (;;) {
+            uint64_t first = UINT64_MAX, last, other = 0;
+            for (k = i; k < x->count; k++)
+                if (!told[k] && (x->items[k].from & 7) == from && engine_same_id(&x->items[k].attempt, attempt) && x->items[k].step <= first) first = x->items[k].step, other = x->items[k].from;
+            for (last = first, k = i; k < x->count; k++)
+                if (!told[k] && x->items[k].from == other && engine_same_id(&x->items[k].attempt, attempt) && (x->items[k].step == first || x->items[k].step == last + 1))
+                    told[k] = 1, last = x->items[k].step, k = x->items[k].step == first ? k : i;
+            if (first == UINT64_MAX) break;
+            append_text(text, size, first == last ? " %llu" : " %llu-%llu", (unsigned long long)first, (unsigned long long)last);
+            if (other & IS_DAMAGED) append_text(text, size, " damaged");
+            if (other & OF_OTHERS) append_text(text, size, " of other ranks");
+        }
+    }
+}
+
+static engine_status say_what_is_there(const offer *all, const engine *e, engine_error *error)
+{
+    unsigned r;
+    char *text = error->message;
+    const size_t size = sizeof error->message;
+    (void)engine_fail(error, ENGINE_E_SCATTERED, "there are snapshots of %.60s, but no step that all ranks can have: bring a rank's memory or files back, or begin anew by "
+                                                 "options.anew (attempt and steps)", e->o.name);
+    for (r = 0; r < ranks_of(e) && strlen(text) + 80 < size; r++) {
+        size_t before;
+        append_text(text, size, "; rank %u", r);
+        before = strlen(text);
+        list_steps(text, size, &all[r], FROM_OWN, "memory");
+        list_steps(text, size, &all[r], FROM_KEPT, "kept");
+        list_steps(text, size, &all[r], FROM_FILE, "disk");
+        if (all[r].damaged) append_text(text, size, " damaged files");
+        if (strlen(text) == before) append_text(text, size, all[r].lines_count ? " an empty manifest" : " nothing");
+    }
+    if (r < ranks_of(e)) append_text(text, size, "; ...");
+    return error->status;
+}
+
+/* Whether step a of a lineage is newer than b. */
+static int is_newer(const engine_lineage *line, const disk_entry *a, const disk_entry *b)
+{
+    const int x = engine_lineage_place(line, &a->attempt), y = engine_lineage_place(line, &b->attempt);
+    return !b->ranks || x < y || (x == y && a->step > b->step);
+}
+
+/* The newest living steps that all ranks can have, and that all have on disk. */
+static engine_status choose(plan *p, const view *x, const offer *all, const engine *e, const engine_lineage *head, engine_error *error)
+{
+    char run[256];
+    disk_entry s;
+    unsigned r;
+    size_t i;
+    for (i = 0; i < x->count; i++) {
+        if (engine_lineage_alive(head, &x->steps[i].attempt, x->steps[i].step) < 0) continue;
+        s.step = x->steps[i].step, s.attempt = x->steps[i].attempt, s.ranks = ranks_of(e), s.size = 0;
+        if (is_newer(head, &s, &p->chosen) && all_have(all, e, &x->steps[i])) p->chosen = s;
+        for (r = 0; r < ranks_of(e) && offers(&all[r], &s.attempt, s.step, FROM_FILE); r++) continue;
+        if (r == ranks_of(e) && is_newer(head, &s, &p->common)) p->common = s;
+    }
+    run_of(e, run);
+    if (e->o.disk && !disk_find_all(e->o.disk, run, head, ranks_of(e), &s, error)) {
+        if (is_newer(head, &s, &p->chosen)) p->chosen = s, p->others = 1;
+    } else if (e->o.disk && error->status != ENGINE_E_NONE) {
+        return error->status;
+    }
+    for (r = 0; r < ranks_of(e) && p->chosen.ranks; r++)
+        p->from[r] = p->others ? ENGINE_FROM_DISK : (uint64_t)source_of(all, r, e, &p->chosen.attempt, p->chosen.step);
+    if (p->common.ranks && is_newer(head, &p->common, &p->chosen)) p->common.ranks = 0; /* it is dead from now on */
+    return engine_good(error);
+}
+
+/* The lineage of the attempt that begins: a child of the head. A full one first loses an ancestor of which no step is left. Attempts of this run that
+ * are passed over are listed as ancestors without a living step, so that their disks can be taken over. */
+static void descend(plan *p, const view *x, const engine_lineage *head, const engine_id *id)
+{
+    engine_lineage line = *head;
+    size_t i, k;
+    for (i = 0; i < x->lines_count && line.count < LINEAGE - 1; i++)
+        if (x->counted[i] && engine_same_id(&x->lines[i].run, &line.run) && engine_lineage_order(head, &x->lines[i]) == UNRELATED)
+            line.links[line.count].attempt = x->lines[i].links[0].attempt, line.links[line.count++].end = 0;
+    for (i = line.count; i-- > 1 && line.count == LINEAGE;) {
+        for (k = 0; k < x->count && (!engine_same_id(&x->steps[k].attempt, &line.links[i].attempt) || x->steps[k].step >= line.links[i].end); k++) continue;
+        if (k < x->count) continue;
+        memmove(line.links + i, line.links + i + 1, (size_t)(--line.count - i) * sizeof *line.links);
+    }
+    if (line.generation + 1 < line.count) line.generation = line.count - 1;
+    engine_lineage_child(&p->line, &line, id, p->chosen.step + 1);
+}
+
+static engine_status plan_steps(plan *p, const view *x, const offer *all, const engine *e, engine_error *error)
+{
+    const engine_lineage *head;
+    const engine_id id = new_id();
+    uint64_t other = 0, something = x->lines_count;
+    unsigned r;
+    p->line.run = new_id(), p->line.generation = 0, p->line.count = 1, p->line.links[0].attempt = id, p->line.links[0].end = UINT64_MAX;
+    for (r = 0; r < ranks_of(e); r++) {
+        if (all[r].anew != all[0].anew) return engine_fail(error, ENGINE_E_ARGUMENT, "options.anew is not the same on all ranks");
+        something |= all[r].damaged;
+        if (all[r].other_ranks) other = all[r].other_ranks;
+    }
+    if (all[0].anew) return engine_fail(error, ENGINE_E_NONE, "a new run begins, as options.anew asks for");
+    if (find_head(x, e, &head, error)) return error->status;
+    if (!something) return engine_fail(error, ENGINE_E_NONE, "there is no snapshot of %.150s anywhere", e->o.name);
+    if (head && choose(p, x, all, e, head, error)) return error->status;
+    if (!p->chosen.ranks && other)
+        return engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)other, ranks_of(e));
+    if (!p->chosen.ranks) return say_what_is_there(all, e, error);
+    descend(p, x, head, &id);
+    if (other && p->others) say(e, "memory has snapshots of %llu ranks, which are not restored: step %llu of %llu ranks is on disk", (unsigned long long)other,
+                                (unsigned long long)p->chosen.step, (unsigned long long)p->chosen.ranks);
+    return engine_good(error);
+}
+
+static void make_plan(const offer *all, const engine *e, plan *p)
+{
+    engine_error error;
+    view x;
+    unsigned r;
+    memset(p, 0, (size_t)plan_size(e));
+    (void)engine_good(&error);
+    memset(&x, 0, sizeof x);
+    for (r = 0; r < ranks_of(e) && !error.status; r++) {
+        if (all[r].unread) (void)engine_fail(&error, ENGINE_E_SYSTEM, "rank %u cannot read what there is: %.*s", r, (int)sizeof all[r].why - 1, all[r].why);
+        else if (all[r].scattered) (void)engine_fail(&error, ENGINE_E_SCATTERED, "the files of rank %u are of several runs or attempts, as it has said", r);
+    }
+    if (!error.status && !make_view(&x, all, e, &error)) (void)plan_steps(p, &x, all, e, &error);
+    else if (error.status == ENGINE_E_SYSTEM || error.status == ENGINE_E_DAMAGED) say(e, "%s", error.message);
+    view_free(&x);
+    plan_fail(p, &error);
 }
 
 /* The plan, the same on all ranks. 1: somebody does not answer. */
-static int agree_on_plan(engine *e, uint64_t *plan)
+static int agree_on_plan(engine *e, plan *p)
 {
     const engine_transport *t = e->o.transport;
-    const uint64_t size = (2 + (uint64_t)t->ranks) * sizeof *plan;
     offer *all = (offer *)calloc(t->rank ? 1 : t->ranks, sizeof *all);
     unsigned i;
     int failed = !all;
     if (failed) (void)give_up(e, no_bytes);
-    else make_offer(e, all);
-    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, plan, size);
+    else make_offer(e, all, 1);
+    if (t->rank && !failed) failed = trade(e, TAG_OFFER, 0, all, sizeof *all, 0, NULL, 0) || trade(e, TAG_PLAN, 0, NULL, 0, 0, p, plan_size(e));
     for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_OFFER, 0, NULL, 0, i, &all[i], sizeof *all);
-    if (!t->rank && !failed) make_plan(all, e, plan);
-    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, plan, size, 0, NULL, 0);
+    if (!t->rank && !failed) make_plan(all, e, p);
+    for (i = 1; i < t->ranks && !t->rank && !failed; i++) failed = trade(e, TAG_PLAN, i, p, plan_size(e), 0, NULL, 0);
     if (!failed) free(all);
     return failed;
 }
 
+/* This run is to have its place on disk, if another one has it; on all ranks, or it is an error of all. */
+static engine_status make_room(engine *e, engine_error *error)
+{
+    char to[DISK_PATH] = "";
+    verdict decided;
+    int agreed = 0;
+    (void)engine_good(error);
+    if (e->o.disk && !disk_put_aside(e->o.disk, e->o.name, &e->line, to, error) && *to) say(e, "what another run has on disk is called %.180s now", to);
+    if (e->o.transport) agreed = all_agree(e, 0, error->status, &decided);
+    if (agreed < 0) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
+    return agreed && !error->status ? engine_fail(error, (engine_status)agreed, "another rank could not make room on disk") : error->status;
+}
+
+/* Seals go of steps that are dead for the attempt that begins. With several ranks all go but `only`: else a later recovery would find more of them at
+ * some ranks than at others. */
+static void forget(const engine *e, const disk_entry *only)
+{
+    slot_seal seal;
+    unsigned i;
+    for (i = 0; i < ENGINE_SLOTS; i++) {
+        if (!read_seal(&e->s, i, &seal)) continue;
+        if (e->o.transport ? seal.step != only->step || seal.ranks != only->ranks || !engine_same_id(&seal.line.links[0].attempt, &only->attempt)
+                           : engine_lineage_alive(&e->line, &seal.line.links[0].attempt, seal.step) < 0 || seal.ranks != 1)
+            (void)unseal(&e->s, i);
+    }
+}
+
+/* From here on this attempt takes snapshots. */
+static void take_up(engine *e, const plan *p)
+{
+    segment_header *h = header_of(&e->s);
+    e->line = p->line;
+    e->least = p->chosen.ranks ? p->chosen.step : 0;
+    h->common = p->common;
+    h->target_done = h->target_number;
+    forget(e, &p->chosen);
+    __atomic_store_n(&h->begun, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Nothing is there, or is to be there: a run begins. */
+static engine_status begin_run(engine *e, const plan *p, engine_error *error)
+{
+    take_up(e, p);
+    if (e->o.anew && make_room(e, error)) e->line.count = 0;
+    else (void)engine_fail(error, ENGINE_E_NONE, "%s", p->message);
+    return error->status;
+}
+
+/* A first snapshot without recovery: agrees on the ids of a new run. */
+static engine_status begin(engine *e, engine_error *error)
+{
+    plan *p = (plan *)calloc(1, (size_t)plan_size(e));
+    offer *own;
+    if (!p) return no_memory(error);
+    if (!is_whole(&e->s)) {
+        free(p);
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
+    }
+    if (e->o.transport) {
+        if (agree_on_plan(e, p)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* p may still be written to */
+    } else if ((own = (offer *)calloc(1, sizeof *own)) != NULL) {
+        make_offer(e, own, 0);
+        make_plan(own, e, p);
+        free(own);
+    } else {
+        free(p);
+        return no_memory(error);
+    }
+    if (p->status == ENGINE_E_NONE && begin_run(e, p, error) == ENGINE_E_NONE) (void)engine_good(error);
+    else if (p->status && p->status != ENGINE_E_NONE) (void)engine_fail(error, (engine_status)p->status, "%s", p->message);
+    else if (!p->status)
+        (void)engine_fail(error, ENGINE_E_SCATTERED, "there is a snapshot of step %llu: call engine_recover before the first one, or begin anew by options.anew",
+                          (unsigned long long)p->chosen.step);
+    free(p);
+    return error->status;
+}
+
 /* The snapshot of a step in slots from `first` on. Without memory it is not known whether it is there: then this rank does not answer any more. */
-static int find_step(const engine *e, unsigned first, uint64_t step, snapshot *v)
+static int find_step(const engine *e, unsigned first, const disk_entry *wanted, snapshot *v)
 {
     unsigned i;
     for (i = first; i < first + OWN_SLOTS; i++) {
         const char *wrong = snapshot_open(v, &e->s, i);
-        if (!wrong && v->seal.step == step && is_ours(e, &v->seal, i)) return 1;
-        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) (void)give_up(e, no_bytes);
+        if (!wrong && v->seal.step == wanted->step && engine_same_id(&v->seal.line.links[0].attempt, &wanted->attempt) && is_ours(e, &v->seal, i)) return 1;
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM && e->mover) (void)give_up(e, no_bytes);
         snapshot_free(v);
     }
     return 0;
 }
 
-/* Other steps are of a future that does not come any more: if they stayed, a later recovery could mix the two. */
-static void forget_others(engine *e, uint64_t step)
-{
-    slot_seal seal;
-    unsigned i;
-    for (i = 0; i < ENGINE_SLOTS; i++)
-        if (read_seal(&e->s, i, &seal) && (seal.step != step || seal.ranks != e->o.transport->ranks)) (void)unseal(&e->s, i);
-}
-
 /* What one of the group has lost, if one has. */
-static int rebuild(engine *e, const uint64_t *plan, uint64_t step, const snapshot *parity, snapshot *came, uint64_t *sent)
+static int rebuild(engine *e, const plan *p, const snapshot *parity, snapshot *came, uint64_t *sent)
 {
     snapshot own;
     unsigned m, lost = e->o.group;
     int failed;
     memset(came, 0, sizeof *came);
     for (m = 0; m < e->o.group; m++)
-        if (plan[2 + rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
+        if (p->from[rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
     if (lost == e->o.group) return 0;
     if (lost == member_of(e)) return take_shares(e, came);
-    if (!parity->map || !find_step(e, 0, step, &own)) return give_up(e, no_bytes);
+    if (!parity->map || !find_step(e, 0, &p->chosen, &own)) return give_up(e, no_bytes);
     failed = send_shares(e, &own, parity, lost, sent);
     if (!failed) snapshot_free(&own);
     return failed;
 }
 
-static engine_status recover_together(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+/* The chosen step from files, or from the snapshot in *own if it is there, which else is looked for. */
+static engine_status restore_chosen(engine *e, const plan *p, snapshot *own, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    char run[256];
+    run_of(e, run);
+    (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)p->chosen.step); /* who has it whole */
+    if (p->others) (void)disk_recover_all(e->o.disk, run, &p->chosen, tensors, count, error);
+    else if (e->cost.source == ENGINE_FROM_DISK) (void)disk_recover(e->o.disk, e->o.name, &p->chosen, tensors, count, error);
+    else if (own->map || find_step(e, 0, &p->chosen, own)) (void)restore(e, own, tensors, count, error);
+    else if (!e->o.transport) (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu cannot be read any more", (unsigned long long)p->chosen.step);
+    return error->status;
+}
+
+static void recovered_from(engine *e, snapshot *own, uint64_t sent)
+{
+    if (own->seal.sequence > e->sequence) e->sequence = own->seal.sequence;
+    e->cost.elements_size = own->seal.elements_size;
+    e->cost.frames_size = own->seal.frames_size;
+    e->cost.sent_size = sent;
+    e->last = *own;
+}
+
+static engine_status recover_together(engine *e, plan *p, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const engine_transport *t = e->o.transport;
     const unsigned before = rank_after(t, t->ranks - e->o.distance % t->ranks), after = rank_after(t, e->o.distance);
-    uint64_t *plan = (uint64_t *)calloc(2 + (size_t)t->ranks, sizeof *plan), sent = 0;
-    uint64_t start = nanoseconds();
+    uint64_t start = nanoseconds(), sent = 0;
     snapshot own, theirs, came;
+    verdict decided;
     int agreed = -1;
     memset(&own, 0, sizeof own);
     memset(&theirs, 0, sizeof theirs);
-    snapshot_free(&e->mover->kept);
-    if (!plan) return no_memory(error);
-    if (agree_on_plan(e, plan)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* plan may still be written to */
-    if (!plan[0]) {
-        if (plan[1] == UNREAD) (void)engine_fail(error, ENGINE_E_SYSTEM, "a rank cannot read what there is");
-        else if (plan[1]) (void)engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)plan[1], t->ranks);
-        else (void)engine_fail(error, ENGINE_E_NONE, "there is no step that all ranks have");
-        free(plan);
-        return error->status;
-    }
-    e->cost.agree_seconds = seconds_since(start);
-    start = nanoseconds();
-    *step = plan[0] - 1;
-    e->cost.source = (int)plan[2 + t->rank];
-    (void)find_step(e, OWN_SLOTS, *step, &theirs);
-    if (!(e->o.group ? rebuild(e, plan, *step, &theirs, &came, &sent)
-                     : trade_snapshots(e, before, plan[2 + before] == ENGINE_FROM_PARTNER ? &theirs : NULL, *step, after, &own, 0, &came, &sent))) {
-        (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)*step); /* who has it whole */
+    e->cost.source = (int)p->from[t->rank];
+    if (!p->others) (void)find_step(e, OWN_SLOTS, &p->chosen, &theirs);
+    if (!(e->o.group ? rebuild(e, p, &theirs, &came, &sent)
+                     : trade_snapshots(e, before, p->from[before] == ENGINE_FROM_PARTNER ? &theirs : NULL, p->chosen.step, after, &own, 0, &came, &sent))) {
         own = came;
         e->cost.fetch_seconds = seconds_since(start);
         start = nanoseconds();
-        if (plan[1]) {
-            char run[256];
-            run_of(e, run);
-            (void)disk_recover_all(e->o.disk, run, *step, plan[1], tensors, count, error);
-        } else if (e->cost.source == ENGINE_FROM_DISK)
-            (void)disk_recover(e->o.disk, e->o.name, *step, t->ranks, step, tensors, count, e->o.say, e->o.say_context, error);
-        else if (own.map || find_step(e, 0, *step, &own)) (void)restore(e, &own, tensors, count, error);
+        if (own.map && !engine_same_id(&own.seal.line.links[0].attempt, &p->chosen.attempt)) snapshot_free(&own);
+        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE) error->status = ENGINE_E_SYSTEM; /* but there were files, when that was agreed */
         e->cost.decode_seconds = seconds_since(start);
-        if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_SYSTEM; /* but there are files, which rank 0 has seen */
-        agreed = all_agree(e, plan[0] - 1, error->status);
+        agreed = all_agree(e, p->chosen.step, error->status, &decided);
     }
     if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
-    else if (agreed && !error->status) (void)engine_fail(error, (engine_status)agreed, "another rank could not restore step %llu", (unsigned long long)*step);
-    free(plan);
+    else if (agreed && !error->status) (void)engine_fail(error, (engine_status)agreed, "another rank could not restore step %llu", (unsigned long long)p->chosen.step);
     if (error->status) {
         snapshot_free(&own);
         if (agreed >= 0) snapshot_free(&theirs); /* else it may still be sent */
         return error->status;
     }
-    forget_others(e, *step);
+    take_up(e, p);
     if (own.map) set_counted(&e->s, &own);
     if (theirs.map) set_counted(&e->s, &theirs);
-    if (own.seal.sequence > e->sequence) e->sequence = own.seal.sequence;
-    e->cost.elements_size = own.seal.elements_size;
-    e->cost.frames_size = own.seal.frames_size;
-    e->cost.sent_size = sent;
-    e->last = own;
+    recovered_from(e, &own, sent);
     e->mover->kept = theirs;
     return engine_good(error);
+}
+
+/* Agrees with the others on a plan, and follows it. */
+static engine_status recover_with_others(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    const uint64_t start = nanoseconds();
+    plan *p = (plan *)calloc(1, (size_t)plan_size(e));
+    snapshot_free(&e->mover->kept);
+    if (!p) return no_memory(error);
+    if (agree_on_plan(e, p)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* p may still be written to */
+    e->cost.agree_seconds = seconds_since(start);
+    *step = p->chosen.step;
+    if (p->status == ENGINE_E_NONE) (void)begin_run(e, p, error);
+    else if (p->status) (void)engine_fail(error, (engine_status)p->status, "%s", p->message);
+    else if (!recover_together(e, p, tensors, count, error) && e->o.adopt && make_room(e, error)) e->line.count = 0;
+    free(p);
+    return error->status;
+}
+
+/* Of a rank alone: the newest that is whole. What is found damaged is said, and passed over. */
+static engine_status recover_alone(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
+{
+    plan *p = (plan *)calloc(1, (size_t)plan_size(e));
+    offer *all = (offer *)calloc(1, sizeof *all);
+    snapshot own;
+    uint64_t i;
+    int damaged = 0, tries = 0;
+    memset(&own, 0, sizeof own);
+    if (all && p) make_offer(e, all, 0);
+    else (void)no_memory(error);
+    while (all && p) {
+        make_plan(all, e, p);
+        if (p->status) break;
+        e->cost.source = (int)p->from[0];
+        *step = p->chosen.step;
+        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE && tries++ < 3) { /* an agent was about to end a file */
+            make_offer(e, all, 0);
+            continue;
+        }
+        if (error->status != ENGINE_E_DAMAGED || p->others) break;
+        say(e, "%s", error->message);
+        snapshot_free(&own);
+        damaged = 1;
+        for (i = 0; i < all->count; i++)
+            if (all->items[i].from == (e->cost.source == ENGINE_FROM_DISK ? FROM_FILE : FROM_OWN) && all->items[i].step == p->chosen.step &&
+                engine_same_id(&all->items[i].attempt, &p->chosen.attempt))
+                all->items[i].from |= IS_DAMAGED;
+    }
+    if (all && p) {
+        for (i = 0; i < all->count; i++) damaged |= (all->items[i].from & IS_DAMAGED) != 0;
+        if (p->status == ENGINE_E_SCATTERED && damaged) p->status = ENGINE_E_DAMAGED;
+        if (!p->status && error->status == ENGINE_E_NONE) error->status = ENGINE_E_SYSTEM;
+        if (p->status == ENGINE_E_NONE) (void)begin_run(e, p, error);
+        else if (p->status) (void)engine_fail(error, (engine_status)p->status, "%s", p->message);
+        else if (!error->status) take_up(e, p), recovered_from(e, &own, 0);
+        if (!error->status && e->o.adopt && make_room(e, error)) e->line.count = 0;
+        if (error->status) snapshot_free(&own);
+    }
+    free(p), free(all);
+    return error->status;
 }
 
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     char text[DISK_TYPE];
-    int elsewhere;
     size_t i;
     *step = 0;
     if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
@@ -3279,12 +3740,15 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
         if (!disk_type(text, t)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, t->name, wrong_type);
     }
     if (refuse_twins(tensors, count, error)) return error->status;
-    if (!is_whole(&e->s)) {
+    e->line.count = 0;
+    if (is_whole(&e->s)) {
+        __atomic_store_n(&header_of(&e->s)->begun, 0, __ATOMIC_SEQ_CST);
+    } else {
         if (e->mover) (void)give_up(e, has_been_cut); /* the other ranks are not to wait for this one */
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     }
-    if (e->o.transport) (void)recover_together(e, step, tensors, count, error);
-    else if (recover_from_memory(e, step, tensors, count, &elsewhere, error) && e->o.disk && elsewhere) (void)recover_from_disk(e, step, tensors, count, error);
+    if (e->o.transport) (void)recover_with_others(e, step, tensors, count, error);
+    else (void)recover_alone(e, step, tensors, count, error);
     if (error->status) *step = 0;
     e->cost.seconds = seconds_since(start);
     return error->status;
@@ -3322,6 +3786,7 @@ engine_status engine_read_status(const char *directory, const char *name, engine
         }
         x->whole = 1;
         x->parity = seal.parity;
+        (void)engine_id_text(x->run, &seal.line.run), (void)engine_id_text(x->attempt, &seal.line.links[0].attempt);
         x->counts = counts(&s, i, &seal), x->peer = i >= OWN_SLOTS, x->rank = seal.rank, x->ranks = seal.ranks;
         x->sequence = seal.sequence, x->step = seal.step, x->tensors = seal.tensors, x->pieces = seal.pieces;
         x->elements_size = seal.elements_size, x->frames_size = seal.frames_size, x->chunks = seal.chunks;
@@ -3357,6 +3822,7 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
 
 struct engine_reader {
     segment s;
+    int agent;
     snapshot v;      /* the one that is held, if v.map is not null */
     worker w, other; /* of a master */
     uint8_t *master, *elements;
@@ -3386,7 +3852,8 @@ engine_status engine_reader_open(engine_reader **made, const char *directory, co
         return error->status;
     }
     for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
-    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid(), engine_reader_note(r, NULL);
+    r->agent = agent;
+    if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid(), header_of(&r->s)->agent_every = 0, engine_reader_note(r, NULL);
     *made = r;
     return engine_good(error);
 }
@@ -3439,6 +3906,26 @@ static engine_status list_names(engine_reader *r, engine_error *error)
     return engine_good(error);
 }
 
+/* Whether the agent, or another reader, is to have this one. Of several ranks' the agent writes targets, what was taken while other ranks did not
+ * answer, and, when the trainers are gone, the newest. */
+static int is_for_disk(const engine_reader *r, unsigned slot, const slot_seal *seal)
+{
+    const segment_header *h = header_of(&r->s);
+    const int alone = is_alone(&r->s, slot, seal), wanted = alone || counts(&r->s, slot, seal);
+    if (!r->agent || !is_locked(&r->s, LOCK_TRAINER)) return wanted;
+    if (!h->begun || seal->ranks < 2 || alone) return h->begun && wanted; /* while it recovers what is on disk stays as it is */
+    return wanted && h->target_number != h->target_done && seal->step == h->target.step && engine_same_id(&seal->line.links[0].attempt, &h->target.attempt);
+}
+
+static void end_target(engine_reader *r, int whole)
+{
+    segment_header *h = header_of(&r->s);
+    unsigned i;
+    for (i = 0; i < OWN_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST);
+    h->target_whole = (uint64_t)whole;
+    __atomic_store_n(&h->target_done, h->target_number, __ATOMIC_SEQ_CST);
+}
+
 engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error)
 {
     slot_seal seal;
@@ -3449,8 +3936,9 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     engine_reader_release(r);
     if (!is_whole(&r->s)) return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", r->s.path, has_been_cut);
     for (i = 0; i < OWN_SLOTS; i++)
-        if (read_seal(&r->s, i, &seal) && (counts(&r->s, i, &seal) || is_alone(&r->s, i, &seal)) && (!every || seal.step % every == 0) && seal.sequence > newest_one)
+        if (read_seal(&r->s, i, &seal) && (!every || seal.step % every == 0) && seal.sequence > newest_one && is_for_disk(r, i, &seal))
             newest_one = seal.sequence, best = i;
+    if (best == ENGINE_SLOTS && r->agent && is_pending(&r->s)) end_target(r, 0); /* the trainer needed the room */
     if (best == ENGINE_SLOTS) return engine_fail(error, ENGINE_E_NONE, "%.180s: no new snapshot", r->s.path);
     x = slot_of(&r->s, best);
     __atomic_store_n(&x->wanted, 0, __ATOMIC_SEQ_CST);
@@ -3468,6 +3956,7 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     return error->status;
 }
 
+const engine_lineage *engine_reader_lineage(const engine_reader *r) { return &r->v.seal.line; }
 uint64_t engine_reader_rank(const engine_reader *r) { return r->v.seal.rank; }
 uint64_t engine_reader_ranks(const engine_reader *r) { return r->v.seal.ranks; }
 
@@ -3492,6 +3981,14 @@ void engine_reader_note(engine_reader *r, const engine_note *n)
     if (!n->wrong) h->disk_step = n->disk_step, h->disk_made = nanoseconds();
     snprintf(h->disk_wrong, sizeof h->disk_wrong, "%s", n->wrong ? n->wrong : "");
     h->disk_failed = n->wrong != NULL;
+    if (r->v.map && h->target_number != h->target_done && r->v.seal.step == h->target.step && engine_same_id(&r->v.seal.line.links[0].attempt, &h->target.attempt))
+        end_target(r, !n->wrong);
+}
+
+void engine_reader_disk(engine_reader *r, uint64_t every, disk_entry *common)
+{
+    header_of(&r->s)->agent_every = every;
+    *common = header_of(&r->s)->common;
 }
 
 const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count)

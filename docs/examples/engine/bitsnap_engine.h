@@ -47,12 +47,14 @@ typedef enum engine_status {
     ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
     ENGINE_E_MISMATCH = 7, /* a snapshot of other tensors */
     ENGINE_E_UNPROTECTED = 8, /* the snapshot is in memory, but nothing that the options ask for protects it now: go on, and mend what the message names */
-    ENGINE_E_STOP = 9      /* so it has been for options.unprotected_steps snapshots: training is meant to stop, see there */
+    ENGINE_E_STOP = 9,     /* so it has been for options.unprotected_steps snapshots: training is meant to stop, see there */
+    ENGINE_E_SCATTERED = 10, /* there are snapshots of this name, but no step that all ranks can have; or of several runs */
+    ENGINE_E_FENCED = 11    /* a later attempt of the run, or another run, has the place */
 } engine_status;
 
 typedef struct engine_error {
     engine_status status;
-    char message[232]; /* what, where, and what to do about it, without a full stop */
+    char message[1000]; /* what, where, and what to do about it, without a full stop */
 } engine_error;
 
 /* What may become of the elements of a tensor. */
@@ -123,7 +125,11 @@ typedef struct engine_options {
     unsigned unprotected_steps; /* 0: no limit. engine_snapshot returns ENGINE_E_STOP when so many snapshots in a row were left out (but for ENGINE_E_BUSY),
                               or are protected by nothing: ENGINE_E_UNPROTECTED tells that one is not, ENGINE_E_STOP that this is no passing fault */
     const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
-    const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks after memory */
+    const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks, too */
+    const char *adopt;     /* null, or the id of a run or of an attempt, as 32 hexadecimal digits: where this name has snapshots of several, that which
+                              engine_recover goes on from */
+    int anew;              /* 1: engine_recover restores nothing and begins a new run, which all ranks have to ask for. Snapshots of this name in memory
+                              go; files keep their names, their manifest or store gets one with the id of its run. 0: never if anything is there */
     void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
     void *say_context;
 } engine_options;
@@ -180,8 +186,10 @@ void engine_sizes(size_t sizes[4]);
 /* Ends the use of an engine (null: nothing); the segment stays, or goes. */
 void engine_close(engine *e, int remove);
 
-/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. Steps need not ascend; with a transport, no two
- * that follow each other may have the same number, as ranks could recover different ones.
+/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. A step that is not above the one before begins an
+ * attempt: from it on, steps of the attempt before are dead once this snapshot counts.
+ * The first snapshot without engine_recover before it begins a run, on all ranks together, where nothing of this name is anywhere; else it is
+ * ENGINE_E_SCATTERED, as after engine_recover that failed.
  * Any error leaves the snapshots that there were, but for the older one where there were two. ENGINE_E_UNPROTECTED means that this one is in memory,
  * ENGINE_E_STOP that it may be, any other error that it is not.
  * A snapshot is protected if its segment has a name, by which a successor finds it, and if a partner or the agent's disk takes snapshots, where the
@@ -200,9 +208,11 @@ void engine_protected(engine *e, engine_protection *p);
 /* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
-/* Restores the tensors from the newest snapshot that is whole, in memory or else on disk; says so where that is not the newest one.
- * With a transport: from the newest step that all ranks can have, each from its own memory, its partner's, or its disk; if there is
- * none, but files of all ranks of another number of them, each tensor from the file that has it. Where several files have a tensor of that
+/* Restores the tensors from the newest living step that all ranks can have, each from its own memory, its partner's, or its disk; if that is one
+ * of another number of ranks, of which all files are there, each tensor from the file that has it. This begins an attempt, which agrees on all ranks.
+ * ENGINE_E_NONE: nothing of this name is anywhere; a new run begins. ENGINE_E_SCATTERED: there is something, but no step that all ranks can
+ * have, or snapshots of two runs, or of two attempts of which none goes on from the other: see `adopt` and `anew`.
+ * A rank alone takes an older step where the newest is damaged, and says so. Where several files have a tensor of that
  * name, its elements must be the same in all of them, which are all read, or engine_tensor.file says which file it is: ENGINE_E_MISMATCH if
  * neither holds, since shards of one name cannot be told from copies. Files are then taken as the manifest
  * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
@@ -213,6 +223,9 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
 
 const engine_cost *engine_last_cost(const engine *e);
 
+/* The ids of the run and of the attempt, as text; both are empty before the first snapshot or recovery. */
+void engine_ids(const engine *e, char run[33], char attempt[33]);
+
 /* ================================================================================= STATUS
  * For everybody: who only looks needs no engine, and disturbs none. */
 
@@ -221,6 +234,7 @@ enum { ENGINE_SLOTS = 8 };
 typedef struct engine_slot {
     int whole;              /* a snapshot is here; else all the rest is 0 */
     int counts;             /* every rank has it, and its partner */
+    char run[33], attempt[33]; /* ids */
     int peer;               /* it is of another rank, or parity: */
     uint64_t parity;        /* of a group of so many, or 0 */
     uint64_t rank, ranks;

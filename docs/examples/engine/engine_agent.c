@@ -24,9 +24,11 @@ static const char help[] =
     "usage: engine agent [options] NAME      stays, in a session of its own, until the segment is removed\n"
     "       engine status [options] [NAME...]  what the segments hold; all of them without NAME\n"
     "       engine remove [options] NAME...    removes segments that no trainer and no agent has\n"
+    "       engine fsck DIR [NAME [RUN]]       makes manifests in DIR again that are lost or damaged, from the files; RUN: the id of a run, if\n"
+    "                                          NAME has files of several\n"
     "\n"
     "  --directory DIR  where segments are                            [/dev/shm]\n"
-    "  --disk DIR       agent: writes files NAME-STEP.bsnap to DIR, and NAME.manifest  [none]\n"
+    "  --disk DIR       agent: writes files NAME-STEP-ATTEMPT.bsnap to DIR, and NAME.manifest  [none]\n"
     "  --store          agent: writes to the store DIR/NAME.store instead, as deltas: bitsnap log and restore take it\n"
     "  --every N        agent: only of steps that are a multiple of N [1]\n"
     "  --rate MB        agent: megabytes a second at most             [as fast as the disk is]\n"
@@ -162,6 +164,7 @@ typedef struct agent {
     disk_manifest m;
     uint64_t sequence, skipped, disk_step;
     char told[sizeof ((engine_error *)0)->message]; /* why the newest cannot be read */
+    char fenced[sizeof ((engine_error *)0)->message]; /* who has the place on disk instead */
     char wrong[sizeof ((engine_error *)0)->message]; /* why the last try to write failed, or "" */
     char log[DISK_PATH];
     int has_manifest;
@@ -215,10 +218,12 @@ static void note(agent *a, const char *wrong)
 static engine_status begin_disk(agent *a, engine_error *error)
 {
     struct stat st;
+    int made;
     const int failed = mkdir(a->o.disk, 0777) && errno != EEXIST;
     if (failed || stat(a->o.disk, &st) || !S_ISDIR(st.st_mode))
         return engine_fail(error, ENGINE_E_NONE, "nothing is on disk: %.120s: %s", a->o.disk, failed ? strerror(errno) : "is no directory");
     if (a->has_manifest) return engine_good(error);
+    if (!a->o.store && !disk_mend(a->o.disk, a->name, NULL, &a->m, &made, error) && made) tell(a, "the manifest was lost: %u files are listed again", a->m.count);
     if (disk_read_manifest(&a->m, a->o.disk, a->name, error) && error->status != ENGINE_E_NONE) return error->status;
     if (a->m.count) a->disk_step = a->m.entries[a->m.count - 1].step;
     a->has_manifest = 1;
@@ -228,7 +233,7 @@ static engine_status begin_disk(agent *a, engine_error *error)
 /* The newest snapshot, to disk. Returns whether there was one. */
 static int write_newest(agent *a)
 {
-    const disk_writer w = { a->o.disk, a->name, a->o.rate, (unsigned)a->o.keep, let_go, a };
+    disk_writer w;
     const uint64_t before = a->sequence;
     const double start = now();
     engine_error error;
@@ -239,6 +244,9 @@ static int write_newest(agent *a)
         return 0;
     }
     status = engine_reader_next(a->r, a->o.every, &a->sequence, &step, &error);
+    memset(&w, 0, sizeof w);
+    w.directory = a->o.disk, w.name = a->name, w.rate = a->o.rate, w.keep = (unsigned)a->o.keep, w.let_go = let_go, w.context = a;
+    engine_reader_disk(a->r, a->o.every, &w.common);
     if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message)) tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
     if (status) return 0;
     *a->told = 0;
@@ -249,13 +257,15 @@ static int write_newest(agent *a)
     if (a->o.store ? disk_store_write(&w, a->r, step, &error) : disk_write(&w, &a->m, a->r, step, &error)) {
         char wrong[sizeof a->wrong];
         a->skipped++;
-        snprintf(wrong, sizeof wrong, "step %" PRIu64 " is not on disk: %.200s", step,
+        snprintf(wrong, sizeof wrong, "step %" PRIu64 " is not on disk: %.900s", step,
                  error.status != ENGINE_E_BUSY ? error.message
                  : stopped ? "the agent was told to stop"
                            : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
-        tell(a, "%s", wrong);
+        if (error.status != ENGINE_E_FENCED || strcmp(a->fenced, error.message)) tell(a, "%s", wrong); /* who has the place is said once */
+        snprintf(a->fenced, sizeof a->fenced, "%s", error.status == ENGINE_E_FENCED ? error.message : "");
         note(a, wrong);
     } else {
+        *a->fenced = 0;
         a->disk_step = step;
         tell(a, "step %" PRIu64 " is on disk, in %.2f s", step, now() - start);
         note(a, NULL);
@@ -380,6 +390,69 @@ static int run_agent(const options *o, const char *name)
     return look_after(&a);
 }
 
+/* ================================================================================= FSCK */
+
+/* The manifest of one name. 1: it cannot be made again. */
+static int mend_one(const char *directory, const char *name, const engine_id *run)
+{
+    char id[ID_TEXT];
+    disk_manifest m;
+    engine_error error;
+    int made;
+    if (disk_mend(directory, name, run, &m, &made, &error)) {
+        fprintf(stderr, "engine: %s\n", error.message);
+        return 1;
+    }
+    printf("%s: run %s, %u files, %s\n", name, engine_id_text(id, &m.line.run), m.count, made ? "manifest made again" : "ok");
+    return 0;
+}
+
+/* The name that a file is of: "run.0" of "run.0-0000000005-1a2b3c4d.bsnap" and of "run.0.manifest". 0: of none. */
+static int name_of_file(char name[256], const char *file)
+{
+    const size_t size = strlen(file), id = 33;
+    size_t n = size > strlen(".manifest") ? size - strlen(".manifest") : 0;
+    const char *p;
+    snprintf(name, 256, "%s", file);
+    if (size >= 256) return 0;
+    if (n && !strcmp(file + n, ".manifest")) {
+        if (n > id && file[n - id] == '.' && strspn(file + n - id + 1, "0123456789abcdef") >= id - 1) return 0; /* put aside */
+        return name[n] = 0, 1;
+    }
+    n = size > strlen("-12345678.bsnap") ? size - strlen("-12345678.bsnap") : 0;
+    if (!n || strcmp(file + size - strlen(".bsnap"), ".bsnap") || file[n] != '-') return 0;
+    for (p = file + n; p > file && p[-1] >= '0' && p[-1] <= '9';) p--;
+    return p > file + 1 && p[-1] == '-' ? name[p - 1 - file] = 0, 1 : 0;
+}
+
+static int run_fsck(int count, char **arguments)
+{
+    char (*names)[256] = NULL, name[256];
+    const char *directory = arguments[0];
+    size_t n = 0, i;
+    engine_id run;
+    struct dirent *x;
+    int failed = 0;
+    DIR *d;
+    if (count > 2 && engine_parse_id(&run, arguments[2])) return usage("'%s' is no id of a run", arguments[2]);
+    if (count > 1) return mend_one(directory, arguments[1], count > 2 ? &run : NULL);
+    d = opendir(directory);
+    if (!d) return fprintf(stderr, "engine: %s: %s\n", directory, strerror(errno)), 1;
+    while ((x = readdir(d)) != NULL) {
+        char (*more)[256];
+        if (!name_of_file(name, x->d_name)) continue;
+        for (i = 0; i < n && strcmp(names[i], name); i++) continue;
+        if (i < n || !(more = (char (*)[256])realloc(names, (n + 1) * sizeof *names))) continue;
+        names = more;
+        strcpy(names[n++], name);
+    }
+    closedir(d);
+    for (i = 0; i < n; i++) failed |= mend_one(directory, names[i], NULL);
+    if (!n) printf("no files of an engine in %s\n", directory);
+    free(names);
+    return failed;
+}
+
 /* ================================================================================= MAIN */
 
 static int parse(options *o, int argc, char **argv, int *names)
@@ -438,7 +511,8 @@ int main(int argc, char **argv)
         if (names == 2 && !s.shown && !s.failed) printf("no segments in %s\n", o.directory);
         return s.failed || fflush(stdout) != 0;
     }
-    if (names < 2 || strcmp(argv[1], "remove")) return usage("'%s' is none of agent, status and remove", names > 1 ? argv[1] : "");
+    if (names > 1 && !strcmp(argv[1], "fsck")) return names > 2 && names < 6 ? run_fsck(names - 2, argv + 2) : usage("fsck wants a directory, and perhaps a name and a run");
+    if (names < 2 || strcmp(argv[1], "remove")) return usage("'%s' is none of agent, status, fsck and remove", names > 1 ? argv[1] : "");
     if (names == 2) return usage("remove wants names of segments");
     for (i = 2; i < names; i++) {
         if (!engine_remove(o.directory, argv[i], &error)) continue;

@@ -23,10 +23,11 @@ uint64_t engine_id_end(void *id);
 
 enum { CHAIN = 16 };
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
+#define IDENTITY "engine.json" /* the second file of a step: disk_metadata */
 
 typedef struct store {
     char path[DISK_PATH];
-    int lock;
+    int lock, noted; /* 1: the line in the lock is ours */
     manifest m;
 } store;
 
@@ -50,8 +51,9 @@ static const char *object_path(const store *s, const char *name, char path[DISK_
 
 static void store_close(store *s)
 {
+    if (s->noted) (void)!ftruncate(s->lock, 0);
     if (s->lock >= 0) close(s->lock);
-    s->lock = -1;
+    s->lock = -1, s->noted = 0;
     manifest_free(&s->m);
 }
 
@@ -66,21 +68,38 @@ static engine_status read_manifest(store *s, engine_error *error)
     return status ? wrong(why.file, &why, error) : engine_good(error);
 }
 
+/* Whether there are objects: then a manifest that is not there has been lost. */
+static int has_objects(const store *s)
+{
+    char path[DISK_PATH + 64];
+    DIR *d = opendir(in_store(s, "objects", path));
+    const struct dirent *e;
+    int found = 0;
+    while (d && !found && (e = readdir(d)) != NULL) found = e->d_name[0] != '.';
+    if (d) closedir(d);
+    return found;
+}
+
 /* store_close is to be called after failures, too. ENGINE_E_NONE: there is no store, and `change` makes one. */
 static engine_status store_open(store *s, const char *directory, const char *name, int change, engine_error *error)
 {
     char path[DISK_PATH + 64];
+    struct stat st;
     memset(s, 0, sizeof *s);
     s->lock = -1;
     if (snprintf(s->path, sizeof s->path, "%s/%s.store", directory, name) >= (int)sizeof s->path)
         return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
     if (change && ((mkdir(s->path, 0777) && errno != EEXIST) || (mkdir(in_store(s, "objects", path), 0777) && errno != EEXIST))) return refused(s->path, error);
-    if (!change) return read_manifest(s, error); /* which is replaced as a whole; objects that go meanwhile are an older step's */
-    s->lock = open(in_store(s, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-    if (s->lock < 0) return refused(path, error);
-    if (flock(s->lock, LOCK_EX | LOCK_NB)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: somebody else uses it", s->path);
-    if (ftruncate(s->lock, 0) || dprintf(s->lock, "bitsnap's engine, process %ld", (long)getpid()) < 0) return refused(path, error);
-    return read_manifest(s, error);
+    if (change) {
+        s->lock = open(in_store(s, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+        if (s->lock < 0) return refused(path, error);
+        if (flock(s->lock, LOCK_EX | LOCK_NB)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: somebody else uses it", s->path);
+        /* lines that are there are of a command that was killed, and say what it has left */
+        s->noted = !fstat(s->lock, &st) && !st.st_size && dprintf(s->lock, "bitsnap's engine, process %ld\n", (long)getpid()) > 0;
+    } /* else it is replaced as a whole, and objects that go meanwhile are an older step's */
+    if (read_manifest(s, error) == ENGINE_E_NONE && has_objects(s))
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: has objects, but no manifest.json; bitsnap fsck makes it again", s->path);
+    return error->status;
 }
 
 /* Of a step that an engine has written: its file, and how many ranks there were; null: it is none. */
@@ -88,24 +107,53 @@ static const store_object *object_of(const store *s, const store_step *step, uin
 {
     uint64_t rank;
     char name[80];
-    if (step->count != 1 || step->entries[0].kind != ENTRY_FILE || sscanf(step->entries[0].path, FILE_OF_RANK, &rank, ranks) != 2) return NULL;
+    if (step->count != 2 || step->entries[0].kind != ENTRY_FILE || step->entries[1].kind != ENTRY_FILE || strcmp(step->entries[0].path, IDENTITY) ||
+        sscanf(step->entries[1].path, FILE_OF_RANK, &rank, ranks) != 2)
+        return NULL;
     snprintf(name, sizeof name, FILE_OF_RANK, rank, *ranks);
-    return strcmp(name, step->entries[0].path) ? NULL : manifest_object(&s->m, step->entries[0].id);
+    return strcmp(name, step->entries[1].path) ? NULL : manifest_object(&s->m, step->entries[1].id);
+}
+
+/* What a step says that it is. ENGINE_E_DAMAGED: it says nothing, or something else than the manifest. */
+static engine_status identify(const store *s, const store_step *step, engine_lineage *line, disk_entry *e, engine_error *error)
+{
+    char path[DISK_PATH + 64], object[OBJECT_NAME], text[METADATA];
+    const store_object *x = step->count == 2 && !strcmp(step->entries[0].path, IDENTITY) ? manifest_object(&s->m, step->entries[0].id) : NULL;
+    uint64_t rank, ranks;
+    size_t size;
+    FILE *f;
+    if (!object_of(s, step, &ranks) || !x || x->tensors)
+        return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: step %" PRIu64 " does not say of which run it is: it is of an earlier version, or not the engine's; move the store away",
+                           s->path, step->number);
+    object_name(x, object);
+    f = fopen(object_path(s, object, path), "rb");
+    if (!f) return errno == ENOENT ? engine_fail(error, ENGINE_E_DAMAGED, "%.180s: is not there", path) : refused(path, error);
+    size = fread(text, 1, sizeof text, f);
+    if (ferror(f)) (void)refused(path, error);
+    else if (bitsnap_hash(text, size) != x->id || disk_parse_metadata(text, size, line, e, &rank) || e->step != step->number || e->ranks != ranks)
+        (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: is damaged, or of another step", path);
+    else (void)engine_good(error);
+    fclose(f);
+    return error->status;
 }
 
 static engine_status list_store(disk_manifest *m, const char *directory, const char *name, engine_error *error)
 {
     char path[DISK_PATH + 64], object[OBJECT_NAME];
+    engine_lineage line;
+    disk_entry e;
     store s;
     size_t i;
     if (!store_open(&s, directory, name, 0, error)) {
-        for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count; i++) {
-            disk_entry *e = &m->entries[m->count];
-            const store_object *x = object_of(&s, &s.m.steps[i], &e->ranks);
-            if (!x || !x->tensors) continue;
+        for (i = s.m.step_count; i-- > 0 && !m->line.count;) /* the last one that says it: the newest attempt */
+            if (identify(&s, &s.m.steps[i], &m->line, &e, error)) m->line.count = 0;
+        for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count && error->status != ENGINE_E_SYSTEM; i++) {
+            const store_object *x = object_of(&s, &s.m.steps[i], &e.ranks);
+            if (!x || !x->tensors || identify(&s, &s.m.steps[i], &line, &e, error) || engine_lineage_alive(&m->line, &e.attempt, e.step) < 0) continue;
             object_name(x, object);
-            if (disk_is_there(object_path(&s, object, path), x->bytes)) e->step = s.m.steps[i].number, e->size = x->bytes, m->count++;
+            if (disk_is_there(object_path(&s, object, path), x->bytes)) e.size = x->bytes, m->entries[m->count++] = e;
         }
+        if (error->status != ENGINE_E_SYSTEM && (m->line.count || !s.m.step_count)) (void)engine_good(error);
     }
     store_close(&s);
     return error->status;
@@ -151,10 +199,13 @@ static engine_status open_chain(chain *c, const store *s, const store_object *x,
     return engine_good(error);
 }
 
-static engine_status open_step(void **opened, bitsnap_file **file, const char *directory, const char *name, uint64_t step, engine_error *error)
+static engine_status open_step(void **opened, bitsnap_file **file, const char *directory, const char *name, const disk_entry *wanted, engine_error *error)
 {
+    const uint64_t step = wanted->step;
     chain *c = (chain *)calloc(1, sizeof *c);
     const store_object *x = NULL;
+    engine_lineage line;
+    disk_entry e;
     uint64_t ranks;
     size_t i;
     *opened = NULL;
@@ -162,14 +213,16 @@ static engine_status open_step(void **opened, bitsnap_file **file, const char *d
     if (!store_open(&c->s, directory, name, 0, error)) {
         i = manifest_find(&c->s.m, step);
         if (i < c->s.m.step_count && c->s.m.steps[i].number == step) x = object_of(&c->s, &c->s.m.steps[i], &ranks);
-        if (!x) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: has no step %" PRIu64 " any more", c->s.path, step);
-        else if (!open_chain(c, &c->s, x, error)) *opened = c, *file = &c->files[c->count - 1];
+        if (x && identify(&c->s, &c->s.m.steps[i], &line, &e, error)) x = NULL;
+        else if (!x || !engine_same_id(&e.attempt, &wanted->attempt) || e.ranks != wanted->ranks)
+            x = NULL, (void)engine_fail(error, ENGINE_E_DAMAGED, "%.150s: has no step %" PRIu64 " of that attempt any more", c->s.path, step);
+        if (x && !open_chain(c, &c->s, x, error)) *opened = c, *file = &c->files[c->count - 1];
     }
     if (error->status) close_chain(c);
     return error->status;
 }
 
-static const disk_form store_form = { list_store, open_step, close_chain };
+static const disk_form store_form = { list_store, open_step, close_chain, ".store" };
 
 void engine_use_stores(void) { disk_other_form = &store_form; }
 
@@ -182,7 +235,7 @@ static const store_object *choose_base(const store *s, const char *path)
     uint64_t deltas = 0, ranks;
     size_t n, i;
     x = s->m.step_count ? object_of(s, &s->m.steps[s->m.step_count - 1], &ranks) : NULL;
-    if (!x || !x->tensors || strcmp(s->m.steps[s->m.step_count - 1].entries[0].path, path)) return NULL;
+    if (!x || !x->tensors || strcmp(s->m.steps[s->m.step_count - 1].entries[1].path, path)) return NULL;
     n = manifest_chain(&s->m, x, all);
     for (i = 1; i < n; i++) deltas += all[i]->bytes;
     if (n >= CHAIN || deltas > 2 * all[0]->bytes || (n > 1 && x->bytes * n > all[0]->bytes + deltas)) return NULL;
@@ -323,7 +376,7 @@ static void drop_objects(manifest *m)
 }
 
 /* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
-static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, engine_error *error)
+static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, const store_object *identity, engine_error *error)
 {
     const time_t now = time(NULL);
     store_step made;
@@ -336,13 +389,16 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
     memset(&why, 0, sizeof why);
     made.number = step, made.mode = 0700;
     if (!gmtime_r(&now, &t) || !strftime(made.time, sizeof made.time, "%Y-%m-%dT%H:%M:%SZ", &t)) strcpy(made.time, "1970-01-01T00:00:00Z");
-    e = step_add(&made, ENTRY_FILE, name, 0600, &why);
-    if (e) e->id = x->id;
-    if (!e || (!manifest_object(&s->m, x->id) && !manifest_add_object(&s->m, x, &why)) || manifest_add_step(&s->m, &made, &why)) {
+    e = step_add(&made, ENTRY_FILE, IDENTITY, 0600, &why);
+    if (e) e->id = identity->id;
+    if (e && (e = step_add(&made, ENTRY_FILE, name, 0600, &why)) != NULL) e->id = x->id;
+    if (!e || (!manifest_object(&s->m, x->id) && !manifest_add_object(&s->m, x, &why)) ||
+        (!manifest_object(&s->m, identity->id) && !manifest_add_object(&s->m, identity, &why)) || manifest_add_step(&s->m, &made, &why)) {
         step_free(&made);
         return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     }
     first = s->m.step_count > w->keep ? s->m.step_count - w->keep : 0;
+    if (w->common.ranks && manifest_find(&s->m, w->common.step) < first) first = manifest_find(&s->m, w->common.step);
     while (first) {
         const store_object *o = object_of(s, &s->m.steps[first], &ranks);
         if (o && !o->has_base) break;
@@ -353,56 +409,89 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
     return engine_good(error);
 }
 
-/* Of a trainer that went back later steps are of a run that is no more. Where none would stay it may be one that was begun anew by mistake:
- * then the store stays whole, under another name, beside a new one. */
-static engine_status go_back(store *s, const disk_writer *w, uint64_t step, engine_error *error)
+/* Whether this attempt may write; and leaves out the steps that are dead for it. A step number stands once in a store, so that of the attempt before
+ * goes, too, unless all ranks have it on disk and may need it. */
+static engine_status take_over(store *s, const disk_writer *w, const engine_lineage *line, uint64_t step, engine_error *error)
 {
-    char path[DISK_PATH + 64];
-    if (s->m.step_count && s->m.steps[0].number >= step) {
-        snprintf(path, sizeof path, "%s.%lld", s->path, (long long)time(NULL));
-        if (rename(s->path, path)) return refused(path, error);
-        store_close(s);
-        return store_open(s, w->directory, w->name, 1, error);
+    engine_lineage theirs;
+    disk_entry e;
+    size_t i;
+    for (i = s->m.step_count; i-- > 0;) {
+        const engine_status status = identify(s, &s->m.steps[i], &theirs, &e, error);
+        if (status == ENGINE_E_SYSTEM) return status;
+        if (!status && i + 1 == s->m.step_count && disk_may_write(line, &theirs, s->path, error)) return error->status;
+        if (!status && !engine_same_id(&theirs.run, &line->run)) return disk_may_write(line, &theirs, s->path, error);
+        if (!status && e.step != step && engine_lineage_alive(line, &e.attempt, e.step) >= 0) continue;
+        if (!status && w->common.ranks && e.step == w->common.step && engine_same_id(&e.attempt, &w->common.attempt) && !engine_same_id(&e.attempt, &line->links[0].attempt))
+            return engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " of the attempt before is kept until all ranks have a newer one on disk", step);
+        manifest_remove_step(&s->m, i);
     }
-    while (s->m.step_count && s->m.steps[s->m.step_count - 1].number >= step) manifest_remove_step(&s->m, s->m.step_count - 1);
     drop_objects(&s->m);
+    return engine_good(error);
+}
+
+/* A second object of the step: what it is. */
+static engine_status write_identity(const store *s, const disk_writer *w, engine_reader *r, uint64_t step, store_object *x, engine_error *error)
+{
+    char text[METADATA], temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
+    disk_writer at_once = *w;
+    disk_sink out;
+    at_once.rate = 0, at_once.let_go = NULL;
+    memset(x, 0, sizeof *x);
+    disk_metadata(text, engine_reader_lineage(r), step, engine_reader_rank(r), engine_reader_ranks(r));
+    x->size = x->bytes = strlen(text), x->id = bitsnap_hash(text, strlen(text));
+    object_name(x, object);
+    if (disk_open_sink(&out, &at_once, in_store(s, "objects/.bitsnap-engine", temporary), error)) return error->status;
+    (void)engine_good(error);
+    if (disk_put(&out, text, strlen(text))) (void)engine_fail(error, ENGINE_E_SYSTEM, "what step %" PRIu64 " is cannot be written", step);
+    return disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
+}
+
+/* The file of the step as an object: a delta where that is allowed, and the base is whole. */
+static engine_status write_step(store *s, const disk_writer *w, engine_reader *r, uint64_t step, const char *name, store_object *x, engine_error *error)
+{
+    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
+    chain *c = (chain *)calloc(1, sizeof *c);
+    const store_object *base, *known;
+    size_t count;
+    const engine_tensor *tensors = engine_reader_tensors(r, &count);
+    disk_sink out;
+    if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
+    c->s.lock = -1;
+    memset(x, 0, sizeof *x);
+    base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(s, name); /* a delta has no quantized frames: docs/FORMAT.md, S7 */
+    if (base && open_chain(c, s, base, error)) base = NULL; /* what is damaged is no base */
+    if (!disk_open_sink(&out, w, in_store(s, "objects/.bitsnap-engine", temporary), error)) {
+        (void)engine_good(error);
+        (void)write_object(&out, r, base ? &c->files[c->count - 1] : NULL, x, error);
+        if (error->status && base && !out.given_up && !out.error) { /* what is damaged is no base */
+            close(out.fd), base = NULL;
+            if (!disk_open_sink(&out, w, temporary, error)) (void)engine_good(error), (void)write_object(&out, r, NULL, x, error);
+        }
+        x->base = base && x->has_base ? base->id : 0;
+        known = manifest_object(&s->m, x->id);
+        if (!error->status && known) *x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
+        else object_name(x, object), (void)disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
+    }
+    close_chain(c);
     return error->status;
 }
 
 engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
 {
-    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], name[80], object[OBJECT_NAME];
-    chain *c = (chain *)calloc(1, sizeof *c);
-    const store_object *base = NULL, *known;
-    size_t count;
-    const engine_tensor *tensors = engine_reader_tensors(r, &count);
-    store_object x;
+    char name[80];
+    store_object x, identity;
     store s;
-    disk_sink out;
-    if (step > STEP_MAX) return free(c), engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
-    if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    memset(&x, 0, sizeof x);
-    c->s.lock = -1;
+    if (step > STEP_MAX) return engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
-    if (!store_open(&s, w->directory, w->name, 1, error)) sweep(&s), (void)go_back(&s, w, step, error);
-    if (!error->status || error->status == ENGINE_E_NONE) {
-        base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(&s, name); /* a delta has no quantized frames: docs/FORMAT.md, S7 */
-        if (base && open_chain(c, &s, base, error)) base = NULL; /* what is damaged is no base */
-        if (!disk_open_sink(&out, w, in_store(&s, "objects/.bitsnap-engine", temporary), error)) {
-            (void)engine_good(error);
-            (void)write_object(&out, r, base ? &c->files[c->count - 1] : NULL, &x, error);
-            if (error->status && base && !out.given_up && !out.error) { /* what is damaged is no base */
-                close(out.fd), base = NULL;
-                if (!disk_open_sink(&out, w, temporary, error)) (void)engine_good(error), (void)write_object(&out, r, NULL, &x, error);
-            }
-            x.base = base && x.has_base ? base->id : 0;
-            known = manifest_object(&s.m, x.id);
-            if (!error->status && known) x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
-            else object_name(&x, object), (void)disk_close_sink(&out, temporary, object_path(&s, object, path), in_store(&s, "objects", objects), step, error);
-            if (!error->status && !list_step(w, &s, step, name, &x, error)) (void)save(w, &s, step, error);
-        }
+    (void)store_open(&s, w->directory, w->name, 1, error);
+    if (error->status == ENGINE_E_NONE) (void)engine_good(error), (void)save(w, &s, step, error); /* of no step: objects without a manifest are then those of one that was lost */
+    if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error)) {
+        sweep(&s);
+        if (!write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) &&
+            !list_step(w, &s, step, name, &x, &identity, error))
+            (void)save(w, &s, step, error);
     }
-    close_chain(c);
     store_close(&s);
     return error->status;
 }

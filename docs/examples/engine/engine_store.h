@@ -1,7 +1,7 @@
 /* engine_store.h - snapshots on disk as deltas to each other: the stores of bitsnap's tool. MIT licence, see bitsnap.h.
  *
  * DIRECTORY/NAME.store is such a store (docs/TOOL.md, "Snapshots of a run"), which `bitsnap log`, `restore`, `verify` and `prune` take. A step of it has
- * one file, rank-R-of-N.safetensors: whole, or a delta to that of the step before. The next one is whole where a delta has taken more than the files of
+ * engine.json, which says of which run, attempt, rank and step it is, and rank-R-of-N.safetensors: whole, or a delta to that of the step before. The next one is whole where a delta has taken more than the files of
  * its chain on average, so that longer chains would cost more than they save; where deltas take twice what the whole one does; or where
  * a chain has 16 files, which is what restoring reads. With quantized moments all are whole: a delta has no quantized frames.
  * Besides the engine it needs tool/files/manifest.c, tool/console/json.c and fault.c; little-endian machines. */

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 
 # As in bitsnap_engine.h, and the same order. DTYPES: the codec's number, and the name that .safetensors has.
-STATUS = ("", "argument", "system", "busy", "full", "none", "damaged", "mismatch", "unprotected", "stop")
+STATUS = ("", "argument", "system", "busy", "full", "none", "damaged", "mismatch", "unprotected", "stop", "scattered", "fenced")
 BUSY, FULL, NONE, UNPROTECTED = 3, 4, 5, 8
 DTYPES = {torch.bool: (1, "BOOL"), torch.int8: (2, "I8"), torch.uint8: (2, "U8"), torch.int16: (3, "I16"), torch.int32: (4, "I32"), torch.int64: (5, "I64"),
           torch.float8_e4m3fn: (6, "F8_E4M3"), torch.float8_e5m2: (7, "F8_E5M2"), torch.float16: (8, "F16"), torch.bfloat16: (9, "BF16"),
@@ -32,7 +32,7 @@ SAY = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
 class _Error(ctypes.Structure):
-    _fields_ = [("status", c_int), ("message", ctypes.c_char * 232)]
+    _fields_ = [("status", c_int), ("message", ctypes.c_char * 1000)]
 
 
 class _Tensor(ctypes.Structure):
@@ -48,7 +48,7 @@ class _Options(ctypes.Structure):
     _fields_ = [("name", c_char_p), ("directory", c_char_p), ("budget", c_u64), ("threads", c_uint), ("level", c_int),
                 ("level_most", c_int), ("m_cells", c_uint), ("v_cells", c_uint), ("stage", c_int), ("deltas", c_int), ("delta_percent", c_uint), ("copy", c_int), ("when_busy", c_int), ("patience", c_double),
                 ("transport", ctypes.POINTER(_Transport)), ("distance", c_uint), ("group", c_uint), ("partner_patience", c_double), ("unprotected_steps", c_uint),
-                ("agent", ctypes.POINTER(c_char_p)), ("disk", c_char_p), ("say", SAY), ("say_context", c_void_p)]
+                ("agent", ctypes.POINTER(c_char_p)), ("disk", c_char_p), ("adopt", c_char_p), ("anew", c_int), ("say", SAY), ("say_context", c_void_p)]
 
 
 class _Cost(ctypes.Structure):
