@@ -130,6 +130,7 @@ $(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_protection: tests/test_engine.c $(B)/tool/bitsnap.o
+$(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)
@@ -148,7 +149,7 @@ checks: $(B)/bitsnap
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger
 NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_study.sh tests/check_bench.sh \
-          tests/check_convergence.sh tests/check_hdf5.sh
+          tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh
 nightly: $(B)/bitsnap
 	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
