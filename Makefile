@@ -129,7 +129,7 @@ $(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
-$(B)/tests/test_protection: tests/test_engine.c $(B)/tool/bitsnap.o
+$(B)/tests/test_protection: tests/test_engine.c $(B)/tests/codec.o
 $(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 

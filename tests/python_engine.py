@@ -69,7 +69,9 @@ def one_rank():
     assert engine.recover(tensors) == 2
     wanted = state(0, 2)
     assert torch.equal(tensors["w"], wanted["w"]) and 0 < ((tensors["w.exp_avg"] - wanted["w.exp_avg"]) / wanted["w.exp_avg"]).abs().max() < 0.011
+    assert engine.protection()["memory_step"] == 2 and engine.protection()["reason"] == ""
     assert not engine.snapshot(3, {"large": torch.randn(8 << 20)}) and engine.recover(tensors) == 2
+    assert any("open it with a budget of " in text for text in said) and engine.protection()["unprotected"] == 1
     assert engine.recover(tensors, files={"w": 0}) == 2  # files are not asked
     refused(Error, "w: is F32[300,1000] in the snapshot, not F32[1000,300]", engine.recover, {**tensors, "w": tensors["w"].reshape(1000, 300)})
     refused(Error, "w: is F32[300,1000] in the snapshot, not F32[3,100,1000]", engine.recover, {**tensors, "w": tensors["w"].reshape(3, 100, 1000)})

@@ -314,7 +314,7 @@ static engine_status segment_create(segment *s, char *temporary, size_t room_for
     snprintf(temporary, room_for_name, "%s.%ld.new", s->path, (long)getpid());
     unlink(temporary);
     if (segment_open(s, temporary, O_CREAT | O_EXCL)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    /* trying would take all room that there is from everybody else for that long */
+    /* trying would take all the room from other processes for that long */
     if (!fstatvfs(s->fd, &room) && room.f_blocks && (uint64_t)room.f_bavail * room.f_frsize < s->size) status = ENOSPC;
     while (!status && (status = posix_fallocate(s->fd, 0, (off_t)s->size)) == EINTR) status = 0;
     if (!status && lock(s, F_WRLCK, LOCK_TRAINER)) status = errno;
@@ -383,7 +383,7 @@ static engine_status segment_replace(segment *s, engine_error *error)
     return error->status;
 }
 
-/* Says who has the trainer's lock. */
+/* Names the process that holds the trainer's lock. */
 static engine_status fail_busy(const segment *s, engine_error *error)
 {
     segment_header h;
@@ -418,7 +418,7 @@ static engine_status segment_take(segment *s, uint64_t budget, int *fresh, engin
 
 /* ---- protection ---- */
 
-/* An agent that has not moved for so many seconds hangs: it moves every 20 ms, and with every block that it writes. */
+/* Seconds without a beat after which an agent hangs. It beats every 20 ms, and with every block that it writes. */
 #define HUNG 30.0
 
 /* Copies a text out of a segment, which another process may be writing. */
@@ -884,7 +884,7 @@ struct engine {
     pthread_mutex_t room; /* for which chunks are free: whoever takes some holds it until they are sealed, or in `held` */
     uint8_t *held;        /* messages that still read or write each chunk */
     pthread_mutex_t telling; /* for what the header says of protection */
-    unsigned doubtful, exposed; /* snapshots in a row of which something is wrong; that nothing protects */
+    unsigned doubtful, exposed; /* snapshots in a row with something wrong; without any protection */
     char others_wrong[TEXT], nameless[TEXT], no_agent[TEXT]; /* what is wrong with the other ranks; why the segment has no name, why there is no agent; or "" */
 };
 
@@ -1115,7 +1115,7 @@ typedef struct making {
     const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
     int afresh;               /* no deltas */
     const snapshot *also;     /* stays beside the last one: it is on its way to another rank */
-    int counting;             /* with the mutex: there is no room; what is left is encoded to say how much it takes */
+    int counting;             /* with the mutex: there is no room, the other pieces are encoded to say how much they take */
     pthread_mutex_t mutex;    /* for what follows */
     map_entry *map;
     uint32_t chunks;
@@ -1167,13 +1167,13 @@ static int no_room(making *m)
     return !counting;
 }
 
-/* The budget that is enough: own snapshots, two whole ones and a fourth, a third one where an agent reads it; as many of the partner, or
- * parity; chunks that threads leave half full. */
+/* Names the budget that is enough. It holds two whole snapshots and a fourth, one more if an agent reads it, the same of the partner or parity
+ * of these, and the chunks that threads leave half full. */
 static engine_status fail_full(making *m)
 {
     const engine_options *o = &m->e->o;
     const double own = (double)(m->cost.written_size + m->d.size) * (o->agent ? 3.25 : 2.25);
-    const double with_others = own + (!o->transport ? 0 : o->group ? 2.25 * own / (o->group - 1) : own);
+    const double with_others = own + (!o->transport ? 0 : o->group ? own / (o->group - 1) : own);
     const double needed = with_others * (1 + (4.0 + 6.0 * o->threads) / 1000) + ((4.0 + 6.0 * o->threads) * (1 << LEAST_LOG2) + 65536);
     return engine_fail(m->error, ENGINE_E_FULL, "%.100s: the budget of %llu bytes is too small, a snapshot takes %llu: remove the segment, and open it with a budget of %llu",
                        m->e->s.path, (unsigned long long)m->e->s.size, (unsigned long long)(m->cost.written_size + m->d.size), (unsigned long long)needed);
@@ -1642,8 +1642,7 @@ static int unseal(const segment *s, unsigned slot)
     return 0;
 }
 
-/* A slot for the next snapshot, from `first` on. All others go, but for one that stays until this counts, `also`, which may be null, and those
- * that are read. */
+/* Finds a slot for the next snapshot, from `first` on, and empties all others except `stays`, `also`, which may be null, and those that are read. */
 static int free_slot(const segment *s, unsigned first, const snapshot *stays, const snapshot *also, unsigned *slot)
 {
     slot_seal seal;
@@ -1814,7 +1813,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage
     return error->status;
 }
 
-/* The same. If a reader has the room, waits for it, if the options say so; if a snapshot has it that another rank does not take, that one goes. */
+/* Takes a snapshot. If a reader has the room, waits for it, if the options say so. If a snapshot has it that another rank does not take, that one goes. */
 static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost,
                                    engine_error *error)
 {
@@ -1954,7 +1953,7 @@ static void tell(engine *e, const char *what, const unsigned *exposed)
     pthread_mutex_unlock(&e->telling);
 }
 
-/* Gives the segment a name again if it has none, and starts an agent if there is none. No message of another rank may be under way. */
+/* Gives a segment without a name one again, and starts an agent if no agent runs. No message of another rank may be under way. */
 static void mend(engine *e)
 {
     const uint64_t started = e->agent_started;
@@ -2215,7 +2214,7 @@ static unsigned reap(requests *r)
     return before - r->count;
 }
 
-/* Nothing was done: a pause. `since`: when something was. If that is long ago, a snapshot stalls; a recovery, which nobody can go on without, fails. */
+/* Nothing was done: a pause. `since`: when something was. If that is long ago, a snapshot stalls; a recovery fails. */
 static void idle(engine *e, uint64_t since)
 {
     const int late = seconds_since(since) > e->o.partner_patience;
@@ -2236,7 +2235,7 @@ static int post_send(requests *r, unsigned to, int tag, const void *bytes, uint6
     return 0;
 }
 
-/* Sends a chunk, which nothing else is written to meanwhile. If the snapshot has been taken back the other rank gets some bytes, which will not count. */
+/* Sends a chunk, and holds it until it is sent. If the snapshot has been taken back the other rank gets zeros, which will not count. */
 static int post_chunk(requests *r, unsigned to, const snapshot *v, uint64_t i)
 {
     engine *e = r->e;
@@ -2766,7 +2765,7 @@ static void settle_move(engine *e, snapshot *made, snapshot *came, int counted, 
     snapshot_free(came);
 }
 
-/* Of one snapshot, or of none, and why there is none; returns whether it counts. */
+/* Exchanges one snapshot, or none, and `none` says why. Returns 1 if it counts. */
 static int move(engine *e, snapshot *made, engine_status none)
 {
     mover *v = e->mover;
@@ -2807,7 +2806,7 @@ static int move(engine *e, snapshot *made, engine_status none)
     v->moving = 0;
     if (is_quitting(v)) return !agreed;
     pthread_mutex_lock(&v->mutex);
-    v->lost = !agreed ? 0 : v->lost + (agreed != ENGINE_E_BUSY); /* who is late takes the next one */
+    v->lost = !agreed ? 0 : v->lost + (agreed != ENGINE_E_BUSY); /* a rank that is late takes the next one */
     if (!agreed) *v->wrong = 0;
     else if (v->lost > 1 && !*v->wrong) snprintf(v->wrong, sizeof v->wrong, "%s", refused);
     pthread_mutex_unlock(&v->mutex);

@@ -42,7 +42,7 @@ typedef enum engine_status {
     ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
     ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
     ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
-    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay. The message has the budget that is enough, or who has the room */
+    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay. The message names the budget that is enough, or the process that has the room */
     ENGINE_E_NONE = 5,     /* there is no snapshot */
     ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
     ENGINE_E_MISMATCH = 7, /* a snapshot of other tensors */
@@ -122,8 +122,8 @@ typedef struct engine_options {
     unsigned group;        /* 0: partners keep copies. 3 to 64: ranks r, r + distance, ... of so many keep the parity of each other's, by which one that
                               is lost comes back from all others, in 1 / (group - 1) of the bytes; ranks must make up whole groups */
     double partner_patience; /* seconds without a byte from others, until snapshots go on without them, see engine_snapshot; 0: 60 */
-    unsigned unprotected_steps; /* 0: no limit. engine_snapshot returns ENGINE_E_STOP when so many snapshots in a row were left out (but for ENGINE_E_BUSY),
-                              or are protected by nothing: ENGINE_E_UNPROTECTED tells that one is not, ENGINE_E_STOP that this is no passing fault */
+    unsigned unprotected_steps; /* 0: no limit. engine_snapshot returns ENGINE_E_STOP when this number of snapshots in a row were left out (except by
+                              ENGINE_E_BUSY), or are protected by nothing. ENGINE_E_UNPROTECTED says that one is not, ENGINE_E_STOP that the fault does not pass */
     const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
     const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks, too */
     const char *adopt;     /* null, or the id of a run or of an attempt, as 32 hexadecimal digits: where this name has snapshots of several, that which
@@ -161,14 +161,14 @@ typedef struct engine_cost {
     double cells;           /* of first moments, the mean over their elements; 0: they are lossless */
 } engine_cost;
 
-/* What is protected, and where. Ages are seconds, and below 0 where there is none, the step then 0. */
+/* What is protected, and where. Ages are in seconds. Without such a snapshot the age is -1 and the step 0. */
 typedef struct engine_protection {
     uint64_t memory_step, partner_step, disk_step; /* the newest one in this rank's segment; that all ranks and their partners have, with a
                               transport; in files, or in the store */
     double memory_age, partner_age, disk_age;
     double agent_age;      /* since the agent moved; above a few seconds it hangs */
     uint64_t unprotected;  /* snapshots in a row that nothing protects */
-    char reason[232];      /* what is wrong, if something is, and what to do about it; else "" */
+    char reason[232];      /* the fault, and what to do about it; "" without one */
 } engine_protection;
 
 typedef struct engine engine;
@@ -288,7 +288,7 @@ uint64_t engine_reader_ranks(const engine_reader *r);
 
 /* What the agent tells the trainer and engine_read_status. Null: only that it moves, which it has to say every few seconds. */
 typedef struct engine_note {
-    uint64_t disk_step, skipped; /* step 0, and nothing wrong: it has not tried yet */
+    uint64_t disk_step, skipped; /* step 0 without `wrong`: it did not try yet */
     const char *wrong; /* why its last try to write failed, or null */
     const char *log;   /* the file that it logs to, or null */
 } engine_note;

@@ -168,7 +168,7 @@ typedef struct agent {
     char wrong[sizeof ((engine_error *)0)->message]; /* why the last try to write failed, or "" */
     char log[DISK_PATH];
     int has_manifest;
-    const char *run; /* of this segment, up to the dot before the rank; "" if there is none */
+    const char *run; /* the name up to the dot before the rank, or "" */
 } agent;
 
 static volatile sig_atomic_t stopped;
@@ -287,7 +287,7 @@ static void run_of_name(char run[256], const char *name)
     snprintf(run, 256, "%.*s", (int)size, name);
 }
 
-/* A segment of this run that nobody has, and from which no step has come for long. */
+/* Removes a segment of this run that no process has, if its youngest step is old enough. */
 static void clean(void *context, const char *name)
 {
     const cleaning *c = (const cleaning *)context;
