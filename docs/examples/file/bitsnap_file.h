@@ -150,7 +150,7 @@ typedef struct bitsnap_file_base {
     const char *name;        /* a hint what it may be called, without directories; empty, or for writing null: none */
     uint64_t text_size, data_size;
     uint64_t text_id;        /* XXH3 of its header text */
-    struct bitsnap_file *file; /* what was given as it, or null; not for writing */
+    struct bitsnap_file *file; /* what was given as it, or null */
 } bitsnap_file_base;
 
 /* A file, and what is known of it once it is open: only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
@@ -214,9 +214,116 @@ BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t numbe
 /* The frame with this byte of the data; BITSNAP_E_MISMATCH: there is none, as in a .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offset, bitsnap_file_frame *frame);
 
-/* Reads everything, in order, and checks all that docs/FORMAT.md, section 9, has; but not again what of the text has been read already,
- * and of bases only what is taken from them. Linear time. */
+/* The content id of `count` elements from this byte of the data on: that of a frame, if they are one, else by reading them. */
+BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t offset, uint64_t count, bitsnap_dtype dtype, uint64_t *id);
+
+/* Reads everything, in order, and checks all that docs/FORMAT.md, section 9, has; of bases only what is taken from them. Linear time. */
 BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
+
+/* ================================================================================= IN ORDER
+ * A file from its first byte to its last, as it comes from a pipe: its start, its texts, frame by frame, its end. All of it is checked that
+ * docs/FORMAT.md, section 9, has.
+ *
+ *     bitsnap b = {0};
+ *     bitsnap_file_stream s;
+ *     status = bitsnap_file_stream_begin(&s, &b, &input, NULL) || bitsnap_file_stream_texts(&s);
+ *     while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+ *         while (!status && s.decoder.position < s.frame.info.count) {
+ *             status = bitsnap_file_stream_read(&s, elements, room, &n);
+ *             ...
+ *         }
+ *         if (!status) status = bitsnap_file_stream_frame_end(&s);
+ *     }
+ *     if (status) fprintf(stderr, "%s at byte %llu\n", s.error.message, (unsigned long long)s.error.offset);
+ *     bitsnap_file_stream_close(&s);
+ *
+ * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 12 bytes for each frame, the header text as it
+ * is coded, and of a base one block for each worker. Sizes that the file states cost memory only as its bytes arrive. */
+
+/* What stands in a file before texts and frames: its header and, of a delta, the record of its bases. */
+typedef struct bitsnap_file_start {
+    int kind, quantized;      /* as in bitsnap_file */
+    uint64_t text_size;
+    uint64_t source_size;     /* UINT64_MAX: not known */
+    uint64_t check;           /* of the header */
+    bitsnap_file_base *bases; /* of a delta: base_count of them, one piece of memory that the caller releases; else null */
+    size_t base_count;
+    unsigned flags;           /* of a delta: BITSNAP_BASES_... */
+    uint64_t text_id;         /* of a delta: XXH3 of its text */
+    uint64_t end;             /* byte of the file where the rest begins */
+} bitsnap_file_start;
+
+/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 65,591 at most,
+ * are to be given, or more, again and again until there is another answer (where the source does not change, by the fourth call).
+ * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
+BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
+                                                   bitsnap_file_error *error);
+
+/* Where the bytes come from. `read` gives the next `size` bytes, and fewer only at their end. `skip` passes over them, and may be null.
+ * Both return 0, or anything else where the bytes cannot be read (BITSNAP_E_SOURCE). */
+typedef struct bitsnap_input {
+    int (*read)(void *context, void *to, size_t size, size_t *got);
+    int (*skip)(void *context, uint64_t size, uint64_t *passed);
+    void *context;
+} bitsnap_input;
+
+/* A block of a frame, by its first bytes. */
+typedef struct bitsnap_file_block {
+    unsigned form;
+    uint64_t cells, elements;
+    uint64_t size;            /* with head, check and hashes */
+} bitsnap_file_block;
+
+/* A file that is read in order. The caller may set start.bases[i].file, window, text and model before bitsnap_file_stream_next; all other
+ * members are for reading. */
+typedef struct bitsnap_file_stream {
+    bitsnap_file_start start;
+    uint8_t *coded, *base_coded; /* the texts of the file and, of a delta, of its first base, as text records: what the file has of them. The */
+    size_t coded_size, base_coded_size; /* caller may take this memory, by setting the pointer to null */
+    const char *text;         /* start.text_size bytes that the caller has decoded; null: names are believed as they are in the file */
+    const bitsnap_safetensors *model; /* the text as the caller has parsed it, or null */
+    size_t window;            /* bytes that are read ahead; 0: 1 MiB */
+    uint64_t offset;          /* bytes of the file that are done with */
+    uint64_t source_size;     /* and of what it stands for: of texts with 8 bytes before them */
+    uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
+    int in_frame;             /* a frame has begun, and not ended */
+    bitsnap_file_frame frame; /* it, or the last one; size, content_id and certificate are known when it has ended */
+    int quantized;            /* 1: that frame is */
+    bitsnap_decoder decoder;  /* of it */
+    const bitsnap_base *base; /* what the decoder got of its base for the last elements; null: it has none */
+    const uint8_t *blocks;    /* the blocks that the last call has decoded or passed: blocks_size bytes, and where that is 0 the head of */
+    size_t blocks_size;       /* a run that goes on; until the next call */
+    bitsnap_file_block block; /* the block that bitsnap_file_stream_pass has found */
+    bitsnap_file_error error; /* of the last call. What the codec found has no `rule`, and b->error says more */
+    bitsnap *b;
+    struct bsf_stream_reader *reader; /* private */
+} bitsnap_file_stream;
+
+/* Begins to read: the header and, of a delta, the record of its bases. `b` gives kernels, flags, threads and workspace of the decoder (null:
+ * from `memory`). It, what `input` refers to and memory must outlive the stream. bitsnap_file_stream_close is to be called after failures, too. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bitsnap *b, const bitsnap_input *input, const bitsnap_memory *memory);
+
+/* Reads the texts, which stay as they are coded: bitsnap_text_decode. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s);
+
+/* Reads the header of the next frame. Without one, when in_frame is 0, it was the end: the end record has been checked, and nothing follows. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s);
+
+/* Decodes the next elements of the frame in native byte order: *count of them, at least 1 where any are left, and at most `room`. Where `to`
+ * is null they are only checked. A frame with a base needs that: start.bases[frame.base].file. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void *to, size_t room, size_t *count);
+
+/* Instead: passes over the next block of the frame without decoding it. blocks has `least` bytes of the block, or all if it has fewer;
+ * blocks_size is 0 if there was no block any more. Checks grammar alone. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size_t least);
+
+/* Reads the footer of the frame, of which all elements have been read or all blocks passed. */
+BITSNAP_API bitsnap_status bitsnap_file_stream_frame_end(bitsnap_file_stream *s);
+BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s);
+
+/* The block at p, 4 bytes of which are there, whose first element is number `first` of the frame. Nothing is checked: the form may be unknown,
+ * and a run may be empty or too long (then it has all elements that are left). */
+BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsnap_info *info, uint64_t first);
 
 #ifndef BITSNAP_NO_ENCODE
 /* ================================================================================= WRITING
@@ -249,6 +356,7 @@ typedef struct bitsnap_file_writer {
     const uint8_t *written;   /* what the last call has written of a frame: blocks, or the footer */
     size_t written_size;
     bitsnap_encoder stream;   /* of the frame that has begun */
+    bitsnap_certificate certificate; /* of the last frame, if it is quantized */
     bitsnap_file_error error; /* of the last call */
     bitsnap *b;
     struct bsf_writer *writer; /* private */
@@ -264,7 +372,7 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
 /* Begins a file that holds the .safetensors file with this header text; where `text` is null, raw elements. bitsnap_file_write_close
  * is to be called after failures, too.
  * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
- *       are set for each frame; with a base one worker encodes.
+ *       are set for each frame.
  * bases: open files, at most 255: the result is a delta against them, in this order. Tensors become differences to the first one of
  *       the same name that has the same shape and the same dtype (or F32, for F16 and BF16). base_count 0: no delta.
  * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
@@ -291,7 +399,7 @@ typedef struct bitsnap_file_head {
     const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the first base. Null: of `text`, alone */
     size_t coded_size;
     uint64_t text_id;         /* of deltas: XXH3 of the text, and what they are against */
-    const bitsnap_file_base *bases;
+    const bitsnap_file_base *bases; /* with `file`, an open one, frames against it need not be given its elements */
     size_t base_count;
     const uint8_t *base_coded; /* the text of the first base as text records; no bytes: it is not to be in the file */
     size_t base_coded_size;
@@ -308,11 +416,16 @@ typedef struct bitsnap_file_place {
 } bitsnap_file_place;
 
 /* A frame as b has it (b->base, b->columns, b->quantizer): its header; elements, in native byte order, whole blocks but for the last call;
- * the end. `place`: null where it has no base. */
+ * the end. `place`: null where it has no base. Of a base that is open b->base.dtype is enough: its elements are read as they are needed, for
+ * each worker a block. */
 BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
                                                     const bitsnap_file_place *place);
 BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count);
 BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w);
+
+/* Makes such a frame in memory; BITSNAP_E_CAPACITY if it does not fit. */
+BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame, size_t capacity, size_t *size, bitsnap_dtype dtype,
+                                             const void *elements, size_t count, const bitsnap_file_place *place);
 
 /* A frame that is there already, for so many bytes of the source. */
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
@@ -350,25 +463,6 @@ enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
 /* More bytes than a coded piece of `size` bytes can have, however it was made: its streams hold less than 2.3 * size + 8
  * bytes, and a list of m bytes takes less than 6 * m + 1000. */
 #define BITSNAP_TEXT_CODED_MAX(size) (16 * (uint64_t)(size) + 65536)
-
-/* What stands in a file before texts and frames: its header and, of a delta, the record of its bases. */
-typedef struct bitsnap_file_start {
-    int kind, quantized;      /* as in bitsnap_file */
-    uint64_t text_size;
-    uint64_t source_size;     /* UINT64_MAX: not known */
-    uint64_t check;           /* of the header */
-    bitsnap_file_base *bases; /* of a delta: base_count of them, one piece of memory that the caller releases; else null */
-    size_t base_count;
-    unsigned flags;           /* of a delta: BITSNAP_BASES_... */
-    uint64_t text_id;         /* of a delta: XXH3 of its text */
-    uint64_t end;             /* byte of the file where the rest begins */
-} bitsnap_file_start;
-
-/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 65,591 at most,
- * are to be given, or more, again and again until there is another answer (where the source does not change, by the fourth call).
- * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
-BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
-                                                   bitsnap_file_error *error);
 
 /* Codes a text of at most BITSNAP_TEXT_MAX bytes as text records, one behind the other, in memory that the caller releases. `base`:
  * the text that it is like, which who restores it must have, too; or null. The same texts give the same bytes everywhere. Time is
@@ -410,7 +504,7 @@ BITSNAP_API bitsnap_status bitsnap_tree_tensors(uint8_t **entries, size_t *count
 
 /* ############################################################################################
  * The implementation.
- *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  START  READING  WRITING
+ *   MEMORY  TOKENS  VALUES  HEADER  TEXTS  TREES  START  BASES  READING  IN ORDER  WRITING
  * ############################################################################################ */
 #if defined(BITSNAP_FILE_IMPLEMENTATION) && !defined(BITSNAP_FILE_IMPLEMENTED)
 #define BITSNAP_FILE_IMPLEMENTED
@@ -470,6 +564,50 @@ static void bsf_store(uint8_t *p, uint64_t x, unsigned width)
 {
     unsigned i;
     for (i = 0; i < width; i++) p[i] = (uint8_t)(x >> 8 * i);
+}
+
+static void bsf_swap_elements(void *elements, size_t size, unsigned width)
+{
+    const uint16_t one = 1;
+    uint8_t *p = (uint8_t *)elements, *end = p + size, low;
+    unsigned i;
+    memcpy(&low, &one, 1);
+    if (low || width < 2) return;
+    for (; p < end; p += width)
+        for (i = 0; i < width / 2; i++) {
+            const uint8_t byte = p[i];
+            p[i] = p[width - 1 - i];
+            p[width - 1 - i] = byte;
+        }
+}
+
+/* `*p`, which has room for so many, with room for `size`. */
+static bitsnap_status bsf_grow(const bitsnap_memory *memory, uint8_t **p, size_t *room, size_t size, bitsnap_file_error *error)
+{
+    const size_t wanted = size > 2 * *room ? size : 2 * *room;
+    uint8_t *more;
+    if (*p && size <= *room) return BITSNAP_OK;
+    more = (uint8_t *)bsf_resize(memory, *p, wanted);
+    if (!more) return bsf_no_memory(error);
+    *p = more;
+    *room = wanted;
+    return BITSNAP_OK;
+}
+
+/* Entries of the tree of records. */
+typedef struct bsf_records {
+    uint8_t *entries;
+    size_t count, room;
+} bsf_records;
+
+/* Adds a record that stands for what begins with byte `begin` of the source, and begins with byte `at` of the file. */
+static bitsnap_status bsf_records_add(bsf_records *r, uint64_t begin, uint64_t at, const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    const bitsnap_status status = bsf_grow(memory, &r->entries, &r->room, (r->count + 1) * BITSNAP_RECORD_ENTRY, error);
+    if (status) return status;
+    bsf_store(r->entries + r->count * BITSNAP_RECORD_ENTRY, begin, 6);
+    bsf_store(r->entries + r->count++ * BITSNAP_RECORD_ENTRY + 6, at, 6);
+    return BITSNAP_OK;
 }
 
 static void bsf_swap(uint8_t *a, uint8_t *b, size_t size)
@@ -1920,6 +2058,72 @@ BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const 
     return status;
 }
 
+/* ================================================================================= BASES
+ * A part of a base: the elements that the blocks at hand need, in native byte order. */
+
+typedef struct bsf_window {
+    const bitsnap_memory *memory;
+    bitsnap_file *file;       /* null: there is no base */
+    unsigned number;          /* of the base */
+    uint64_t begin;           /* byte of its data where the elements of the frame begin */
+    bitsnap_base base;        /* for the codec; held is 0 before any are here */
+    uint8_t *elements;
+    size_t room;
+} bsf_window;
+
+/* What the last call on a base has found. */
+static bitsnap_status bsf_window_failed(const bsf_window *w, bitsnap_file_error *error)
+{
+    *error = w->file->error;
+    error->depth++;
+    error->base = w->number;
+    return error->status;
+}
+
+static void bsf_window_begin_at(bsf_window *w, const bitsnap_file_base *base, unsigned number, uint64_t begin)
+{
+    w->file = base->file;
+    w->number = number;
+    w->begin = begin;
+    memset(&w->base, 0, sizeof w->base);
+}
+
+/* Gets `count` elements from `first` on. */
+static bitsnap_status bsf_window_load(bsf_window *w, uint64_t first, uint64_t count, bitsnap_file_error *error)
+{
+    const unsigned width = bitsnap_width(w->base.dtype);
+    const size_t size = (size_t)count * width;
+    w->base.held = 0;
+    if (!w->elements || size > w->room) {
+        bsf_release(w->memory, w->elements);
+        w->elements = (uint8_t *)bsf_resize(w->memory, NULL, size);
+        w->room = w->elements ? size : 0;
+        if (!w->elements) return bsf_no_memory(error);
+    }
+    if (bitsnap_file_read_data(w->file, w->begin + first * width, w->elements, size)) return bsf_window_failed(w, error);
+    bsf_swap_elements(w->elements, size, width);
+    w->base.data = w->elements;
+    w->base.first = first;
+    w->base.held = count;
+    return BITSNAP_OK;
+}
+
+/* The elements of a window: a block for each worker. */
+static uint64_t bsf_window_size(unsigned block_log2, unsigned workers)
+{
+    const uint64_t fit = (SIZE_MAX / 16) >> block_log2; /* blocks of 8-byte elements in half of the addresses */
+    return (workers < fit ? workers ? workers : 1 : fit) << block_log2;
+}
+
+/* Gets what blocks from this element on need, unless it is here. */
+static bitsnap_status bsf_window_hold(bsf_window *w, uint64_t first, unsigned block_log2, unsigned workers, bitsnap_file_error *error)
+{
+    const bitsnap_base *b = &w->base;
+    const uint64_t most = bsf_window_size(block_log2, workers);
+    if (b->held && first >= b->first && first - b->first < b->held) return BITSNAP_OK;
+    return bsf_window_load(w, first, b->count - first < most ? b->count - first : most, error);
+}
+
 /* ================================================================================= READING */
 
 typedef struct bsf_tree {
@@ -1960,8 +2164,7 @@ typedef struct bsf_reader {
     uint8_t *block;                  /* elements of one block of it, from this one on */
     size_t block_room, block_count;
     uint64_t block_first;
-    uint8_t *before;                 /* elements of the base: b.base, while it is decoded */
-    size_t before_room;
+    bsf_window window;               /* of its base */
 } bsf_reader;
 
 /* ---- bytes ---- */
@@ -1996,21 +2199,6 @@ static bitsnap_status bsf_room(bitsnap_file *f, uint8_t **p, size_t *room, size_
     *p = (uint8_t *)bsf_resize(f->reader->memory, NULL, size);
     *room = *p ? size : 0;
     return *p ? BITSNAP_OK : bsf_no_memory(&f->error);
-}
-
-static void bsf_swap_elements(void *elements, size_t size, unsigned width)
-{
-    const uint16_t one = 1;
-    uint8_t *p = (uint8_t *)elements, *end = p + size, low;
-    unsigned i;
-    memcpy(&low, &one, 1);
-    if (low || width < 2) return;
-    for (; p < end; p += width)
-        for (i = 0; i < width / 2; i++) {
-            const uint8_t byte = p[i];
-            p[i] = p[width - 1 - i];
-            p[width - 1 - i] = byte;
-        }
 }
 
 /* ---- trees ---- */
@@ -2254,7 +2442,7 @@ BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_sour
     if (!f->reader) return bsf_no_memory(&f->error);
     memset(f->reader, 0, sizeof *f->reader);
     f->reader->source = *source;
-    f->reader->memory = memory;
+    f->reader->memory = f->reader->window.memory = memory;
     f->reader->frame = f->reader->records.page = f->reader->names.page = UINT64_MAX;
     f->size = source->size;
     n = f->size < sizeof header ? (size_t)f->size : sizeof header;
@@ -2283,7 +2471,7 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
         bsf_release(r->memory, r->text);
         bsf_release(r->memory, r->part);
         bsf_release(r->memory, r->block);
-        bsf_release(r->memory, r->before);
+        bsf_release(r->memory, r->window.elements);
         bsf_release(r->memory, r->start.bases);
         bsf_release(r->memory, f->b.workspace);
         bsf_release(r->memory, r);
@@ -2574,35 +2762,23 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
                    info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
         return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
+    if (placed) bsf_window_begin_at(&r->window, &f->bases[r->open.base], r->open.base, r->open.base_begin);
+    r->window.base.count = info->count;
+    r->window.base.dtype = info->base_dtype;
     r->frame = number;
     return BITSNAP_OK;
 }
 
-/* What the open frame needs of its base to be decoded from this element on, which a block begins with: so many that each worker has
- * a block. */
+/* What the open frame needs of its base to be decoded from this element on. */
 static bitsnap_status bsf_hold_base(bitsnap_file *f, uint64_t first)
 {
     bsf_reader *r = f->reader;
-    const bitsnap_info *info = &r->open.info;
-    bitsnap_base *b = &f->b.base;
-    const unsigned width = bitsnap_width(info->base_dtype);
-    const uint64_t fit = (SIZE_MAX / 16) >> info->block_log2; /* blocks of 8-byte elements in half of the addresses */
-    const uint64_t most = (f->b.workers < fit ? f->b.workers ? f->b.workers : 1 : fit) << info->block_log2;
-    const uint64_t n = info->count - first < most ? info->count - first : most;
     bitsnap_status status;
-    if (!info->has_base || (b->held && b->first == first)) return BITSNAP_OK;
-    if (!f->bases[r->open.base].file) return bsf_no_base(f);
-    status = bsf_room(f, &r->before, &r->before_room, (size_t)n * width);
-    if (status) return status;
-    if (bitsnap_file_read_data(f->bases[r->open.base].file, r->open.base_begin + first * width, r->before, (size_t)n * width))
-        return bsf_base_failed(f, r->open.base);
-    bsf_swap_elements(r->before, (size_t)n * width, width);
-    b->data = r->before;
-    b->count = info->count;
-    b->dtype = info->base_dtype;
-    b->first = first;
-    b->held = n;
-    return BITSNAP_OK;
+    if (!r->open.info.has_base) return BITSNAP_OK;
+    if (!r->window.file) return bsf_no_base(f);
+    status = bsf_window_hold(&r->window, first, r->open.info.block_log2, f->b.workers, &f->error);
+    if (!status) f->b.base = r->window.base;
+    return status;
 }
 
 /* Elements of the open frame, the first of which begins a block. */
@@ -2613,9 +2789,10 @@ static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count
     uint8_t *p = (uint8_t *)to;
     bitsnap_status status = BITSNAP_OK;
     while (count && !status) {
+        const bitsnap_base *b = &f->b.base;
         uint64_t n = count;
         status = bsf_hold_base(f, first);
-        if (r->open.info.has_base && n > f->b.base.held) n = f->b.base.held;
+        if (r->open.info.has_base && n > b->first + b->held - first) n = b->first + b->held - first;
         while (!status && bitsnap_index_decode(&f->b, &r->index, p, first, n)) status = bsf_frame_failed(f);
         if (!status) bsf_swap_elements(p, (size_t)n * width, width);
         p += (size_t)n * width;
@@ -2753,148 +2930,664 @@ BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offse
     return status;
 }
 
-/* ---- all of it ---- */
-
-/* Decodes the open frame from its first byte to its last, as what gives each block its turn; so also what a range needs not look at. */
-static bitsnap_status bsf_verify_frame(bitsnap_file *f)
+BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t offset, uint64_t count, bitsnap_dtype dtype, uint64_t *id)
 {
-    enum { PIECE = 1 << 18 };
-    bsf_reader *r = f->reader;
-    const bitsnap_info *info = &r->open.info;
-    const uint64_t each = (uint64_t)1 << info->block_log2;
-    const int blind = info->block_log2 >= 16 || !info->has_content_id; /* checked without the elements, runs in one go */
-    const size_t room = blind ? SIZE_MAX / info->width : info->count < each ? (size_t)info->count : (size_t)each;
-    uint8_t *bytes = NULL;
-    size_t capacity = PIECE, begin = 0, end = 0, used = 0, n;
-    uint64_t read = 0;
-    int stage = 0; /* the header, the blocks, the footer */
-    bitsnap_decoder s;
-    bitsnap_status status = bsf_hold_base(f, 0);
-    r->block_count = 0;
-    if (!status && !blind) status = bsf_room(f, &r->block, &r->block_room, room * info->width);
-    bytes = (uint8_t *)bsf_resize(r->memory, NULL, capacity);
-    if (!status && !bytes) status = bsf_no_memory(&f->error);
-    while (!status && stage < 3) {
-        bitsnap_status found;
-        used = 0;
-        status = stage == 1 && s.position < s.count ? bsf_hold_base(f, s.position) : BITSNAP_OK;
-        if (status) break;
-        if (stage == 0) found = bitsnap_decoder_begin(&f->b, &s, bytes + begin, end - begin, &used);
-        else if (stage == 1) found = bitsnap_decoder_pull(&f->b, &s, blind ? NULL : r->block, room, &n, bytes + begin, end - begin, &used);
-        else found = bitsnap_decoder_end(&f->b, &s, bytes + begin, end - begin, &used);
-        begin += used;
-        if (found == BITSNAP_E_TRUNCATED && f->b.error.needed > end - begin && f->b.error.needed - (end - begin) <= r->open.size - read) {
-            const size_t needed = (size_t)f->b.error.needed;
-            size_t more;
-            if (needed > capacity) {
-                uint8_t *larger = (uint8_t *)bsf_resize(r->memory, bytes, needed + PIECE);
-                if (!larger) status = bsf_no_memory(&f->error);
-                else {
-                    bytes = larger;
-                    capacity = needed + PIECE;
-                }
-            }
-            if (status) break;
-            memmove(bytes, bytes + begin, end - begin);
-            end -= begin;
-            begin = 0;
-            more = capacity - end < r->open.size - read ? capacity - end : (size_t)(r->open.size - read);
-            status = bsf_get(f, r->open.at + read, bytes + end, more);
-            read += more;
-            end += more;
-        } else if (found) {
-            status = bsf_frame_failed(f);
-        } else if (stage != 1 || s.position == s.count) {
-            stage++;
-        }
+    enum { LEAF = 1 << 16, LEAVES = 64 }; /* docs/FORMAT.md, section 7 */
+    const bitsnap_memory *memory = f->reader->memory;
+    const size_t width = bitsnap_width(dtype), leaf = LEAF * width;
+    const uint64_t most = count < LEAVES * LEAF ? count : LEAVES * LEAF, leaves = count / LEAF + (count % LEAF != 0);
+    uint8_t *hashes = NULL, *elements = NULL;
+    size_t n = 0, k;
+    bitsnap_file_frame frame;
+    bitsnap_status status = BITSNAP_OK;
+    if (!bitsnap_file_frame_of(f, offset, &frame) && frame.begin == offset && frame.info.count == count && frame.info.dtype == dtype &&
+        frame.info.has_content_id && frame.info.content_id) {
+        *id = frame.info.content_id;
+        return BITSNAP_OK;
     }
-    memset(&f->b.base, 0, sizeof f->b.base);
-    bsf_release(r->memory, bytes);
-    if (!status && (begin != end || read != r->open.size))
-        status = bsf_corrupt(f, 25, r->open.at, "bytes between a frame and the next record");
+    if (leaves < SIZE_MAX / 8 - 2) hashes = (uint8_t *)bsf_resize(memory, NULL, (size_t)leaves * 8 + 16);
+    elements = (uint8_t *)bsf_resize(memory, NULL, (size_t)most * width);
+    if (!hashes || !elements) status = bsf_no_memory(&f->error);
+    while (!status && n < leaves) {
+        const uint64_t done = (uint64_t)n * LEAF;
+        const size_t size = (size_t)(count - done < most ? count - done : most) * width;
+        status = bitsnap_file_read_data(f, offset + done * width, elements, size);
+        for (k = 0; !status && k < size; k += leaf) bsf_store(hashes + 8 * n++, bitsnap_hash(elements + k, size - k < leaf ? size - k : leaf), 8);
+    }
+    if (!status) {
+        bsf_store(hashes + 8 * n, dtype, 8);
+        bsf_store(hashes + 8 * n + 8, count, 8);
+        *id = bitsnap_hash(hashes, n * 8 + 16);
+    }
+    bsf_release(memory, hashes);
+    bsf_release(memory, elements);
     return status;
 }
 
-/* The text of the base, where the file has it: its records stand between the bases and the records of the source, `end`. */
-static bitsnap_status bsf_verify_base_text(bitsnap_file *f, uint64_t end)
+/* ================================================================================= IN ORDER */
+
+enum { BSF_FRAME_HEADER = 24, BSF_CERTIFICATE = 44 };
+enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9 }; /* forms */
+
+enum { BSF_AT_HEADER, BSF_DECODED, BSF_PASSED };
+
+typedef struct bsf_stream_reader {
+    bitsnap_input input;
+    const bitsnap_memory *memory;
+    uint8_t *bytes;           /* the next bytes of the file: those from `at` to `end` */
+    size_t capacity, at, end;
+    int ended;                /* the input has no more */
+    bsf_records records;
+    uint64_t record_begin;    /* byte of the file where the record of the frame begins */
+    int met_quantized;        /* a quantized frame has come */
+    int stage;                /* of the frame: BSF_AT_HEADER, ... */
+    uint64_t passed, blocks;  /* elements and blocks that have been passed */
+    uint64_t to_pass;         /* bytes of the header, or of the block that has been found */
+    bsf_window window;        /* of the base of the frame */
+    uint8_t *elements;        /* of one block that is only checked */
+    size_t elements_room;
+    void *workspace;          /* b's, where it comes from the memory */
+} bsf_stream_reader;
+
+static const uint8_t *bsf_bytes(const bitsnap_file_stream *s) { return s->reader->bytes + s->reader->at; }
+static size_t bsf_available(const bitsnap_file_stream *s) { return s->reader->end - s->reader->at; }
+
+static bitsnap_status bsf_stream_failed(bitsnap_file_stream *s, unsigned rule, uint64_t at, const char *message)
 {
-    bsf_reader *r = f->reader;
-    uint64_t at = r->start.end, done = 0, size, n;
-    bitsnap_status status = BITSNAP_OK;
-    while (r->start.flags & BITSNAP_BASES_WITH_TEXT && done < r->start.bases->text_size) {
-        status = bsf_get(f, at, r->node, BITSNAP_TEXT_PREFIX);
-        if (status) return status;
-        n = bsf_load(r->node + 4, 4);
-        size = BITSNAP_TEXT_PREFIX + bsf_load(r->node + 8, 4) + 8;
-        if (memcmp(r->node, BITSNAP_TEXT_MAGIC, 4)) return bsf_corrupt(f, 10, at, "a piece of a text is missing");
-        if (!n || n > BITSNAP_TEXT_PIECE || n > r->start.bases->text_size - done ||
-            size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(n) + 8 || size > end - at)
-            return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
-        status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
-        if (!status) status = bsf_get(f, at, r->record, (size_t)size);
-        if (status) return status;
-        if (bitsnap_hash(r->record, (size_t)size - 8) != bsf_load(r->record + size - 8, 8))
-            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of a text does not match");
-        done += n;
-        at += size;
-    }
-    return at == end ? BITSNAP_OK : bsf_corrupt(f, 10, at, "something else between the records");
+    return bsf_fail(&s->error, rule == 9 || rule == 24 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, message);
 }
 
-/* The tree of names is that of the text. */
-static bitsnap_status bsf_verify_names(bitsnap_file *f, const char *text)
+static bitsnap_status bsf_truncated(bitsnap_file_stream *s)
 {
-    bsf_tree *t = &f->reader->names;
-    uint8_t *entries = NULL;
-    size_t count, i;
-    bitsnap_status status = BITSNAP_OK;
-    if (!t->count) return BITSNAP_OK;
-    if (!text) return bsf_corrupt(f, 26, f->reader->end + 4, "names, but no text");
-    status = bitsnap_tree_names(&entries, &count, text, (size_t)f->text_size, f->reader->memory, &f->error);
-    if (!status && count != t->count)
-        status = bsf_corrupt(f, 26, f->reader->end + 4, "the number of names is another than that of the tensors");
-    for (i = 0; !status && i < count; i++) {
-        status = bsf_page(f, t, i, 0);
-        if (!status && bsf_key(t, i % BSF_FAN) != bsf_load(entries + 8 * i, 8))
-            status = bsf_wrong_tree(f, t);
+    return bsf_fail(&s->error, BITSNAP_E_TRUNCATED, 4, s->offset + bsf_available(s), "truncated: it ends before its end record");
+}
+
+/* Reads ahead until n bytes are here, or all that are left. The buffer grows to 16 MiB at once, and then no faster than bytes arrive: n may
+ * come from the file itself. */
+static bitsnap_status bsf_fill(bitsnap_file_stream *s, size_t n)
+{
+    const size_t modest = (size_t)1 << 24;
+    bsf_stream_reader *r = s->reader;
+    while (bsf_available(s) < n && !r->ended) {
+        size_t got, room;
+        if (r->at && r->capacity - r->at < n) {
+            memmove(r->bytes, r->bytes + r->at, r->end - r->at);
+            r->end -= r->at;
+            r->at = 0;
+        }
+        if (r->end == r->capacity) {
+            size_t capacity = r->capacity < modest ? modest : 2 * r->capacity;
+            uint8_t *bytes;
+            if (capacity > n) capacity = n;
+            bytes = (uint8_t *)bsf_resize(r->memory, r->bytes, capacity);
+            if (!bytes) return bsf_no_memory(&s->error);
+            r->bytes = bytes;
+            r->capacity = capacity;
+        }
+        room = r->capacity - r->end;
+        if (r->input.read(r->input.context, r->bytes + r->end, room, &got) || got > room)
+            return bsf_fail(&s->error, BITSNAP_E_SOURCE, 0, s->offset + bsf_available(s), "the callback of the input failed");
+        r->end += got;
+        r->ended = got < room;
     }
-    bsf_release(f->reader->memory, entries);
+    return BITSNAP_OK;
+}
+
+/* The next n bytes are here, or the file is truncated. */
+static bitsnap_status bsf_want(bitsnap_file_stream *s, uint64_t n)
+{
+    bitsnap_status status = BITSNAP_OK;
+    if (bsf_available(s) >= n) return BITSNAP_OK;
+    if (n <= SIZE_MAX) status = bsf_fill(s, (size_t)n);
+    return status ? status : bsf_available(s) < n ? bsf_truncated(s) : BITSNAP_OK;
+}
+
+static void bsf_consume(bitsnap_file_stream *s, size_t n)
+{
+    bsf_stream_reader *r = s->reader;
+    r->at += n;
+    s->offset += n;
+    if (r->at == r->end) r->at = r->end = 0;
+}
+
+static bitsnap_status bsf_pass(bitsnap_file_stream *s, uint64_t n)
+{
+    enum { PIECE = 65536 };
+    bsf_stream_reader *r = s->reader;
+    while (n) {
+        const uint64_t here = bsf_available(s) < n ? bsf_available(s) : n;
+        uint64_t passed = 0;
+        bitsnap_status status;
+        bsf_consume(s, (size_t)here);
+        n -= here;
+        if (!n) return BITSNAP_OK;
+        if (r->input.skip) {
+            if (r->input.skip(r->input.context, n, &passed) || passed > n)
+                return bsf_fail(&s->error, BITSNAP_E_SOURCE, 0, s->offset, "the callback of the input failed");
+            s->offset += passed;
+            return passed < n ? bsf_truncated(s) : BITSNAP_OK;
+        }
+        status = bsf_fill(s, n < PIECE ? (size_t)n : (size_t)PIECE);
+        if (status) return status;
+        if (!bsf_available(s)) return bsf_truncated(s);
+    }
+    return BITSNAP_OK;
+}
+
+/* Before a call: what the last one has found is done with. */
+static void bsf_stream_ready(bitsnap_file_stream *s)
+{
+    memset(&s->error, 0, sizeof s->error);
+    memset(&s->b->error, 0, sizeof s->b->error);
+    s->blocks_size = 0;
+}
+
+/* ---- the start, and texts ---- */
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bitsnap *b, const bitsnap_input *input, const bitsnap_memory *memory)
+{
+    bitsnap_status status;
+    memset(s, 0, sizeof *s);
+    s->b = b;
+    s->reader = (bsf_stream_reader *)bsf_resize(memory, NULL, sizeof *s->reader);
+    if (!s->reader) return bsf_no_memory(&s->error);
+    memset(s->reader, 0, sizeof *s->reader);
+    s->reader->input = *input;
+    s->reader->memory = s->reader->window.memory = memory;
+    bsf_stream_ready(s);
+    while ((status = bitsnap_file_read_start(&s->start, bsf_bytes(s), bsf_available(s), memory, &s->error)) == BITSNAP_E_TRUNCATED) {
+        status = bsf_want(s, s->error.wanted);
+        if (status) break;
+    }
+    if (status) return status;
+    bsf_consume(s, (size_t)s->start.end);
+    s->source_size = s->start.kind == BITSNAP_SOURCE_RAW ? 0 : 8 + s->start.text_size;
+    return BITSNAP_OK;
+}
+
+/* Reads the records of a text of so many bytes, as they are; `own`: they are of the source, and noted. */
+static bitsnap_status bsf_read_records(bitsnap_file_stream *s, uint64_t text_size, int own, uint8_t **coded, size_t *coded_size)
+{
+    uint64_t done = 0;
+    size_t capacity = 0;
+    bitsnap_status status = BITSNAP_OK;
+    while (done < text_size) {
+        const uint64_t at = s->offset;
+        const uint8_t *p;
+        uint64_t n;
+        size_t whole;
+        status = bsf_want(s, BITSNAP_TEXT_PREFIX);
+        if (status) return status;
+        p = bsf_bytes(s);
+        n = bsf_load(p + 4, 4);
+        if (memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return bsf_stream_failed(s, 10, at, "no text record where there should be one");
+        if (!n || n > BITSNAP_TEXT_PIECE || n > text_size - done || bsf_load(p + 8, 4) > BITSNAP_TEXT_CODED_MAX(n))
+            return bsf_stream_failed(s, 11, at + 4, "impossible size of a piece of a text");
+        whole = BITSNAP_TEXT_PREFIX + (size_t)bsf_load(p + 8, 4) + 8;
+        status = bsf_want(s, whole);
+        if (status) return status;
+        p = bsf_bytes(s);
+        if (bitsnap_hash(p, whole - 8) != bsf_load(p + whole - 8, 8)) return bsf_stream_failed(s, 9, at, "the check of a text does not match");
+        if (own) status = bsf_records_add(&s->reader->records, 8 + done, at, s->reader->memory, &s->error);
+        if (!status) status = bsf_grow(s->reader->memory, coded, &capacity, *coded_size + whole, &s->error);
+        if (status) return status;
+        memcpy(*coded + *coded_size, p, whole);
+        *coded_size += whole;
+        done += n;
+        bsf_consume(s, whole);
+    }
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s)
+{
+    const bitsnap_file_start *start = &s->start;
+    bitsnap_status status = BITSNAP_OK;
+    bsf_stream_ready(s);
+    if (start->flags & BITSNAP_BASES_WITH_TEXT) status = bsf_read_records(s, start->bases->text_size, 0, &s->base_coded, &s->base_coded_size);
+    if (!status && start->kind != BITSNAP_SOURCE_RAW && !(start->flags & BITSNAP_BASES_SAME_TEXT))
+        status = bsf_read_records(s, start->text_size, 1, &s->coded, &s->coded_size);
+    return status;
+}
+
+/* ---- the end ---- */
+
+/* The end record as it should be, with so many names. Where the text is not known they are taken from the record itself, which is whole in the
+ * buffer then. */
+static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8_t **record, size_t *size)
+{
+    const bsf_stream_reader *r = s->reader;
+    const uint64_t records = bitsnap_tree_size(r->records.count, BITSNAP_RECORD_ENTRY);
+    const uint64_t whole = BITSNAP_END_PREFIX + records + bitsnap_tree_size(names, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    uint8_t *entries = NULL;
+    size_t count = 0;
+    bitsnap_status status = BITSNAP_OK;
+    if (names && s->text) {
+        status = s->model ? bitsnap_tree_tensors(&entries, &count, s->model, r->memory, &s->error)
+                          : bitsnap_tree_names(&entries, &count, s->text, (size_t)s->start.text_size, r->memory, &s->error);
+        if (!status && count != names)
+            status = bsf_stream_failed(s, 26, s->offset + 4, count ? "the number of names is another than that of the tensors"
+                                                                   : "names, but the text has none");
+    }
+    if (!status) status = bsf_want(s, whole);
+    if (!status)
+        status = bitsnap_end_record(record, size, r->records.entries, r->records.count, s->source_size,
+                                    entries ? entries : bsf_bytes(s) + BITSNAP_END_PREFIX + records, names, s->start.check, r->memory, &s->error);
+    bsf_release(r->memory, entries);
+    return status;
+}
+
+static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
+{
+    const uint64_t at = s->offset, claimed = s->start.source_size;
+    const uint8_t *p;
+    uint8_t *expected = NULL;
+    size_t size = 0, i;
+    bitsnap_status status = bsf_want(s, BITSNAP_END_PREFIX);
+    if (status) return status;
+    p = bsf_bytes(s);
+    if (bsf_load(p + 8, 8) != s->source_size || (claimed != UINT64_MAX && claimed != s->source_size))
+        return bsf_stream_failed(s, 22, at + 8, "the size of the source does not agree");
+    if (bsf_load(p + 16, 8) != s->reader->records.count) return bsf_stream_failed(s, 23, at + 16, "the number of records does not agree");
+    if (s->start.quantized && !s->reader->met_quantized) return bsf_stream_failed(s, 21, 10, "quantized frames announced, but there are none");
+    status = bsf_expect_end(s, (size_t)bsf_load(p + 4, 4), &expected, &size);
+    if (status) return status;
+    p = bsf_bytes(s);
+    for (i = 0; i < size && p[i] == expected[i]; i++) continue;
+    bsf_release(s->reader->memory, expected);
+    if (i < size - 24) return bsf_stream_failed(s, 25, at + i, "the trees of the end record do not agree with what is in the file");
+    if (i < size - 16) return bsf_stream_failed(s, 23, at + i, "wrong size of the end record");
+    if (i < size - 8) return bsf_stream_failed(s, 24, at + i, "the check of the end record does not match");
+    if (i < size) return bsf_stream_failed(s, 27, at + i, "wrong last bytes");
+    bsf_consume(s, size);
+    status = bsf_fill(s, 1);
+    return status || !bsf_available(s) ? status : bsf_stream_failed(s, 5, s->offset, "there are bytes behind its end");
+}
+
+/* ---- frames ---- */
+
+/* What the codec has found in the frame. A workspace that is too small is made larger, if it is of our memory: 0, for another try. */
+static bitsnap_status bsf_stream_codec_failed(bitsnap_file_stream *s)
+{
+    bsf_stream_reader *r = s->reader;
+    const bitsnap_error *e = &s->b->error;
+    if (e->status == BITSNAP_E_TRUNCATED) return bsf_truncated(s);
+    if (e->status == BITSNAP_E_WORKSPACE && s->b->workspace == r->workspace && e->needed > s->b->workspace_size && e->needed <= SIZE_MAX) {
+        const size_t size = (size_t)e->needed;
+        bsf_release(r->memory, r->workspace);
+        s->b->workspace = r->workspace = bsf_resize(r->memory, NULL, size);
+        s->b->workspace_size = r->workspace ? size : 0;
+        return r->workspace ? BITSNAP_OK : bsf_no_memory(&s->error);
+    }
+    (void)bsf_fail_codec(&s->error, s->b, 0, s->frame.at);
+    if (e->status == BITSNAP_E_BASE) s->error.base = s->frame.base;
+    return s->error.status;
+}
+
+/* The place of the frame's base. */
+static bitsnap_status bsf_read_place(bitsnap_file_stream *s)
+{
+    const uint8_t *p;
+    bitsnap_status status = bsf_want(s, BITSNAP_PLACE_SIZE);
+    if (status) return status;
+    p = bsf_bytes(s);
+    if ((uint32_t)bitsnap_hash(p, 12) != bsf_load(p + 12, 4))
+        return bsf_stream_failed(s, 9, s->offset, "the check of a place record does not match");
+    s->frame.base = (unsigned)bsf_load(p + 4, 2);
+    s->frame.base_begin = bsf_load(p + 6, 6);
+    if (s->frame.base >= s->start.base_count) return bsf_stream_failed(s, 19, s->offset + 4, "a base that is not there");
+    bsf_consume(s, BITSNAP_PLACE_SIZE);
+    return BITSNAP_OK;
+}
+
+/* Checks the header of a frame against the file, before anything is made by its numbers. */
+static bitsnap_status bsf_check_frame(bitsnap_file_stream *s, int placed)
+{
+    const bitsnap_info *info = &s->frame.info;
+    const bitsnap_file_base *base = placed ? &s->start.bases[s->frame.base] : NULL;
+    const uint64_t at = s->frame.at, bytes = info->count * info->width; /* count is at most 2^48 */
+    if (info->has_base != placed)
+        return bsf_stream_failed(s, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+    if (s->quantized && !s->start.quantized) return bsf_stream_failed(s, 21, at, "a quantized frame in a file that announces none");
+    if (base && (s->frame.base_begin > base->data_size || info->count > (base->data_size - s->frame.base_begin) / bitsnap_width(info->base_dtype)))
+        return bsf_stream_failed(s, 20, at, "a place beyond the end of the base");
+    if (bytes > BITSNAP_FILE_MOST - s->source_size) return bsf_stream_failed(s, 8, at + 8, "a source of 2^48 bytes or more");
+    if (s->start.source_size != UINT64_MAX && s->source_size + bytes > s->start.source_size)
+        return bsf_stream_failed(s, 22, at + 8, "more elements than the file header announces");
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_read_frame_header(bitsnap_file_stream *s, int placed)
+{
+    const uint64_t data = s->start.kind == BITSNAP_SOURCE_RAW ? 0 : 8 + s->start.text_size;
+    bitsnap_info *info = &s->frame.info;
+    size_t used;
+    bitsnap_status status = bsf_want(s, BSF_FRAME_HEADER);
+    s->frame.at = s->offset;
+    s->frame.begin = s->source_size - data;
+    if (!status && bsf_bytes(s)[7] & 0x80) /* extensions; their size is before them */
+        status = bsf_want(s, BSF_FRAME_HEADER + 2 + bsf_load(bsf_bytes(s) + 16, 2));
+    if (status) return status;
+    if (bitsnap_read_info(info, bsf_bytes(s), bsf_available(s))) { /* the decoder says why */
+        (void)bitsnap_decoder_begin(s->b, &s->decoder, bsf_bytes(s), bsf_available(s), &used);
+        return bsf_stream_codec_failed(s);
+    }
+    info->content_id = 0; /* of the footer, which is read at the end */
+    memset(&info->certificate, 0, sizeof info->certificate);
+    s->quantized = (bsf_bytes(s)[7] & 4) != 0;
+    status = bsf_check_frame(s, placed);
+    if (!status) status = bsf_records_add(&s->reader->records, s->source_size, s->reader->record_begin, s->reader->memory, &s->error);
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s)
+{
+    bsf_stream_reader *r = s->reader;
+    int placed = 0;
+    bitsnap_status status;
+    bsf_stream_ready(s);
+    if (s->in_frame) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
+    memset(&s->frame, 0, sizeof s->frame);
+    r->stage = BSF_AT_HEADER;
+    r->passed = r->blocks = r->to_pass = 0;
+    r->record_begin = s->offset;
+    status = bsf_want(s, 4);
+    if (!status && s->start.kind == BITSNAP_SOURCE_DELTA && !memcmp(bsf_bytes(s), BITSNAP_PLACE_MAGIC, 4)) {
+        placed = 1;
+        status = bsf_read_place(s);
+        if (!status) status = bsf_want(s, 4);
+    }
+    if (status) return status;
+    if (!placed && !memcmp(bsf_bytes(s), BITSNAP_END_MAGIC, 4)) return bsf_read_end(s);
+    if (memcmp(bsf_bytes(s), BITSNAP_FRAME_MAGIC, 4)) return bsf_stream_failed(s, 10, s->offset, "neither a frame nor the end record");
+    status = bsf_read_frame_header(s, placed);
+    if (status) return status;
+    r->met_quantized |= s->quantized;
+    s->in_frame = 1;
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_begin_decoder(bitsnap_file_stream *s)
+{
+    bsf_stream_reader *r = s->reader;
+    const bitsnap_info *info = &s->frame.info;
+    size_t used;
+    if (r->stage == BSF_DECODED) return BITSNAP_OK;
+    while (bitsnap_decoder_begin(s->b, &s->decoder, bsf_bytes(s), bsf_available(s), &used)) {
+        const bitsnap_status status = bsf_stream_codec_failed(s);
+        if (status) return status;
+    }
+    bsf_consume(s, used);
+    r->stage = BSF_DECODED;
+    r->window.file = NULL;
+    s->base = info->has_base ? &r->window.base : NULL;
+    if (!s->base) return BITSNAP_OK;
+    bsf_window_begin_at(&r->window, &s->start.bases[s->frame.base], s->frame.base, s->frame.base_begin);
+    r->window.base.count = info->count;
+    r->window.base.dtype = info->base_dtype;
+    if (r->window.file) return BITSNAP_OK;
+    (void)bsf_fail(&s->error, BITSNAP_E_BASE, 17, s->frame.at, "this delta needs its base");
+    s->error.base = s->frame.base;
+    return BITSNAP_E_BASE;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void *to, size_t room, size_t *count)
+{
+    bsf_stream_reader *r = s->reader;
+    const size_t ahead = s->window ? s->window : (size_t)1 << 20;
+    size_t used = 0;
+    bitsnap_status status;
+    *count = 0;
+    bsf_stream_ready(s);
+    status = bsf_begin_decoder(s);
+    if (!status && !to && s->decoder.block_log2 < 16 && s->frame.info.has_content_id) { /* the content id needs the elements */
+        const uint64_t left = s->decoder.count - s->decoder.position, each = (uint64_t)1 << s->decoder.block_log2;
+        if (room > each) room = (size_t)each;
+        if (room > left) room = (size_t)left;
+        status = bsf_grow(r->memory, &r->elements, &r->elements_room, room * s->decoder.width, &s->error);
+        to = r->elements;
+    }
+    while (!status && !*count && s->decoder.position < s->decoder.count) {
+        bitsnap_status found;
+        /* reads on in good time, but does not move the bytes for every block */
+        if (bsf_available(s) < ahead / 2) status = bsf_fill(s, ahead);
+        if (!status && r->window.file)
+            status = bsf_window_hold(&r->window, s->decoder.position, s->decoder.block_log2, s->b->workers, &s->error);
+        if (status) break;
+        if (r->window.file) s->b->base = r->window.base;
+        found = bitsnap_decoder_pull(s->b, &s->decoder, to, room, count, bsf_bytes(s), bsf_available(s), &used);
+        memset(&s->b->base, 0, sizeof s->b->base);
+        if (found == BITSNAP_E_TRUNCATED) status = bsf_want(s, s->b->error.needed);
+        else if (found) status = bsf_stream_codec_failed(s);
+    }
+    if (status) return status;
+    s->source_size += (uint64_t)*count * s->decoder.width;
+    s->blocks = bsf_bytes(s);
+    s->blocks_size = used;
+    bsf_consume(s, used);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsnap_info *info, uint64_t first)
+{
+    const uint8_t *head = (const uint8_t *)p;
+    const uint64_t number = bsf_load(head + 1, 3), left = info->count - first;
+    const int run = head[0] == BSF_CONST;
+    bitsnap_file_block b;
+    b.form = head[0];
+    b.cells = run ? number : 1;
+    b.elements = b.cells << info->block_log2 < left ? b.cells << info->block_log2 : left;
+    b.size = 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + (run ? info->width : number);
+    return b;
+}
+
+/* Whether blocks of the frame may have this form. */
+static int bsf_form_fits(const bitsnap_file_stream *s, unsigned form)
+{
+    const bitsnap_info *info = &s->frame.info;
+    if (form <= BSF_BYTES || form == BSF_ZIGZAG) return 1;
+    if (form <= BSF_CLASSED || form == BSF_SPARSE) return info->has_base;
+    return form == BSF_SCALED ? info->columns != 0 : form == BSF_QUANTIZED && s->quantized;
+}
+
+/* Grammar that a look at the head of a block is enough for has failed. */
+static bitsnap_status bsf_block_failed(bitsnap_file_stream *s, unsigned rule, const char *message)
+{
+    (void)bsf_fail(&s->error, BITSNAP_E_CORRUPT, 0, s->offset, message);
+    s->error.frame_rule = rule;
+    return BITSNAP_E_CORRUPT;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size_t least)
+{
+    bsf_stream_reader *r = s->reader;
+    const bitsnap_info *info = &s->frame.info;
+    bitsnap_status status;
+    bsf_stream_ready(s);
+    if (r->stage == BSF_AT_HEADER) r->to_pass = info->header_size;
+    r->stage = BSF_PASSED;
+    status = bsf_pass(s, r->to_pass);
+    r->to_pass = 0;
+    if (status || r->passed == info->count) return status;
+    status = bsf_want(s, 4);
+    if (status) return status;
+    s->block = bitsnap_file_block_at(bsf_bytes(s), info, r->passed);
+    if (!bsf_form_fits(s, s->block.form)) return bsf_block_failed(s, 15, "a block of a form that is not known");
+    if (!s->block.elements || s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2)
+        return bsf_block_failed(s, 16, "wrong size of a block");
+    status = bsf_want(s, least < s->block.size ? least : s->block.size);
+    if (status) return status;
+    s->blocks = bsf_bytes(s);
+    s->blocks_size = bsf_available(s) < s->block.size ? bsf_available(s) : (size_t)s->block.size;
+    s->source_size += s->block.elements * info->width;
+    r->passed += s->block.elements;
+    r->to_pass = s->block.size;
+    r->blocks++;
+    return BITSNAP_OK;
+}
+
+static double bsf_load_double(const uint8_t *p)
+{
+    const uint64_t bits = bsf_load(p, 8);
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
+static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned cells)
+{
+    const double unit = 1 / 16777216.0; /* 2^-24 */
+    bitsnap_certificate c;
+    c.bound = cells ? bitsnap_log_bound(cells) : 0;
+    c.counted = bsf_load(p, 8);
+    c.exact = bsf_load(p + 8, 8);
+    c.mean_relative = c.counted ? (double)bsf_load(p + 16, 8) * unit / (double)c.counted : 0;
+    c.mean_square = c.counted ? bsf_load_double(p + 24) / (double)c.counted : 0;
+    c.max_absolute = bsf_load_double(p + 32);
+    c.max_relative = (double)bsf_load(p + 40, 4) * unit;
+    return c;
+}
+
+/* What stands in the footer of a frame, from its byte at p on: `left` bytes are there. */
+static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t left)
+{
+    bitsnap_info *info = &s->frame.info;
+    if (s->quantized && left >= BSF_CERTIFICATE) info->certificate = bsf_certificate(p, info->cells);
+    if (info->has_content_id && left >= 8) info->content_id = bsf_load(p, 8);
+}
+
+/* Bytes of the index of so many blocks. */
+static uint64_t bsf_index_size(uint64_t blocks)
+{
+    uint64_t n = blocks, size = 4 * n;
+    while (n > 256) {
+        n = (n + 255) / 256;
+        size += 24 * n;
+    }
+    return size;
+}
+
+/* Passes over the footer, but reads what it says of the elements. */
+static bitsnap_status bsf_pass_footer(bitsnap_file_stream *s)
+{
+    const bitsnap_info *info = &s->frame.info;
+    const uint64_t about = s->quantized ? BSF_CERTIFICATE : info->has_content_id ? 8u : 0u;
+    bitsnap_status status;
+    if (s->reader->passed < info->count) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
+    if (info->blocks <= 1 && !info->has_content_id && !s->quantized) return BITSNAP_OK;
+    status = bsf_pass(s, bsf_index_size(s->reader->blocks));
+    if (!status && about) status = bsf_want(s, about);
+    if (status) return status;
+    if (about) bsf_note_footer(s, bsf_bytes(s), bsf_available(s));
+    return bsf_pass(s, 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
+}
+
+static bitsnap_status bsf_read_footer(bitsnap_file_stream *s)
+{
+    const size_t index = (size_t)bsf_index_size(s->decoder.index_size / 4);
+    size_t used = 0;
+    bitsnap_status found, status = bsf_begin_decoder(s);
+    while (!status && (found = bitsnap_decoder_end(s->b, &s->decoder, bsf_bytes(s), bsf_available(s), &used)) != BITSNAP_OK)
+        status = found == BITSNAP_E_TRUNCATED ? bsf_want(s, s->b->error.needed) : bsf_stream_codec_failed(s);
+    if (status) return status;
+    if (used > index) bsf_note_footer(s, bsf_bytes(s) + index, used - index);
+    bsf_consume(s, used);
+    return BITSNAP_OK;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_stream_frame_end(bitsnap_file_stream *s)
+{
+    bitsnap_status status;
+    bsf_stream_ready(s);
+    status = s->reader->stage == BSF_PASSED ? bsf_pass_footer(s) : bsf_read_footer(s);
+    if (status) return status;
+    s->frame.size = s->offset - s->frame.at;
+    s->frames++;
+    s->frame_bytes += s->frame.size;
+    s->in_frame = 0;
+    return BITSNAP_OK;
+}
+
+BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s)
+{
+    bsf_stream_reader *r = s->reader;
+    if (r) {
+        if (r->workspace && s->b->workspace == r->workspace) {
+            s->b->workspace = NULL;
+            s->b->workspace_size = 0;
+        }
+        bsf_release(r->memory, s->start.bases);
+        bsf_release(r->memory, s->coded);
+        bsf_release(r->memory, s->base_coded);
+        bsf_release(r->memory, r->workspace);
+        bsf_release(r->memory, r->bytes);
+        bsf_release(r->memory, r->records.entries);
+        bsf_release(r->memory, r->window.elements);
+        bsf_release(r->memory, r->elements);
+        bsf_release(r->memory, r);
+    }
+    memset(s, 0, sizeof *s);
+}
+
+/* ---- all of a file that is open ---- */
+
+typedef struct bsf_whole {
+    bitsnap_file *file;
+    uint64_t at;
+} bsf_whole;
+
+static int bsf_read_whole(void *context, void *to, size_t size, size_t *got)
+{
+    bsf_whole *w = (bsf_whole *)context;
+    const uint64_t left = w->file->size - w->at;
+    *got = size < left ? size : (size_t)left;
+    if (bsf_get(w->file, w->at, to, *got)) return 1;
+    w->at += *got;
+    return 0;
+}
+
+/* The start of the file, which is still the one that was opened, and its texts. */
+static bitsnap_status bsf_verify_start(bitsnap_file *f, bitsnap_file_stream *s, const char *text)
+{
+    const bitsnap_file_start *start = &f->reader->start;
+    bitsnap_status status;
+    size_t i;
+    if (s->start.check != start->check || s->start.base_count != f->base_count)
+        return bsf_fail(&s->error, BITSNAP_E_CHECK, 6, 0, "the start of the file has changed since it was opened");
+    for (i = 0; i < f->base_count; i++) s->start.bases[i].file = f->bases[i].file;
+    s->reader->workspace = f->b.workspace;
+    status = bitsnap_file_stream_texts(s);
+    s->text = text;
     return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
 {
-    bsf_reader *r = f->reader;
     const bitsnap_safetensors *model;
     const char *text = NULL;
-    uint64_t number, first, key, at, done, end;
-    int quantized = 0;
+    bsf_whole whole = { NULL, 0 };
+    bitsnap_input input = { bsf_read_whole, NULL, NULL };
+    bitsnap_file_stream s;
+    size_t n;
     bitsnap_status status = BITSNAP_OK;
     memset(&f->error, 0, sizeof f->error);
     if (f->kind == BITSNAP_SOURCE_PLAIN) return bitsnap_file_tensors(f, &model);
     if (bsf_lacks_base(f)) return bsf_no_base(f);
     if (f->kind != BITSNAP_SOURCE_RAW) status = bitsnap_file_text(f, &text);
-    if (!status) status = bsf_record(f, 0, &key, &at);
-    if (!status) status = bsf_verify_base_text(f, at);
-    if (!status) status = bsf_verify_names(f, text);
-    if (!status) status = bsf_first_frame(f, &first);
     if (status) return status;
-    if (bsf_has_text(f)) { /* its records follow each other: their sizes were those of the tree */
-        status = bsf_record(f, first, &key, &at);
-        if (!status && key != r->data) status = bsf_wrong_tree(f, &r->records);
+    input.context = &whole;
+    whole.file = f;
+    status = bitsnap_file_stream_begin(&s, &f->b, &input, f->reader->memory);
+    if (!status) status = bsf_verify_start(f, &s, text);
+    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+        do status = bitsnap_file_stream_read(&s, NULL, SIZE_MAX / s.frame.info.width, &n);
+        while (!status && s.decoder.position < s.decoder.count);
+        if (!status) status = bitsnap_file_stream_frame_end(&s);
     }
-    for (number = first, done = r->data; !status && number < r->records.count; number++) {
-        status = bsf_open_frame(f, number);
-        if (!status && r->data + r->open.begin != done) status = bsf_wrong_tree(f, &r->records);
-        if (status) break;
-        quantized |= (r->open.info.cells | r->open.info.clusters) != 0;
-        done += r->open.info.elements_size;
-        status = bsf_verify_frame(f);
-    }
-    end = r->data + f->data_size;
-    if (!status && done != end) status = bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
-    if (!status && quantized != f->quantized) status = bsf_corrupt(f, 21, 10, "quantized frames announced, but there are none");
-    return status;
+    if (status != BITSNAP_E_SOURCE) f->error = s.error; /* else bsf_get has said more */
+    if (s.reader) s.reader->workspace = NULL; /* it is the file's */
+    bitsnap_file_stream_close(&s);
+    return f->error.status;
 }
 
 #ifndef BITSNAP_NO_ENCODE
@@ -2903,37 +3596,26 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
 typedef struct bsf_writer {
     bitsnap_sink sink;
     const bitsnap_memory *memory;
-    uint8_t *records, *names;   /* entries of the trees */
-    size_t count, capacity, name_count;
+    bsf_records records;
+    uint8_t *names;             /* entries of their tree */
+    size_t name_count;
     uint64_t check;             /* that of the header */
     uint64_t frame_begin;       /* byte of the file */
     uint8_t *packed;            /* what leaves the codec */
     size_t packed_room;
     void *workspace;            /* b's, where it comes from the memory */
+    bitsnap_file_base *bases;   /* without their names */
+    size_t base_count;
+    bsf_window window;          /* of the base of the frame */
     /* of data that is cut here */
     bitsnap_safetensors model;
     uint64_t expected;          /* bytes of the source; 0: not known */
-    bitsnap_file **bases;
-    size_t base_count;
     size_t next;                /* tensor with which the next run begins */
     uint64_t left;              /* bytes that the frame has still to get */
     bitsnap_file_place place;   /* of its base */
     uint8_t *elements;          /* those that have come since the last whole blocks */
     size_t elements_room, held;
 } bsf_writer;
-
-/* `*p`, which has room for so many, with room for `size`. */
-static bitsnap_status bsf_grow(const bitsnap_memory *memory, uint8_t **p, size_t *room, size_t size, bitsnap_file_error *error)
-{
-    const size_t wanted = size > 2 * *room ? size : 2 * *room;
-    uint8_t *more;
-    if (*p && size <= *room) return BITSNAP_OK;
-    more = (uint8_t *)bsf_resize(memory, *p, wanted);
-    if (!more) return bsf_no_memory(error);
-    *p = more;
-    *room = wanted;
-    return BITSNAP_OK;
-}
 
 static bitsnap_status bsf_put_out(bitsnap_file_writer *w, const void *p, size_t size)
 {
@@ -2950,17 +3632,6 @@ static bitsnap_status bsf_put_record(bitsnap_file_writer *w, uint8_t *record, si
     return bsf_put_out(w, record, size + 8);
 }
 
-/* A record that stands for what begins with this byte of the source, and begins with that byte of the file. */
-static bitsnap_status bsf_add_record(bitsnap_file_writer *w, uint64_t begin, uint64_t at)
-{
-    bsf_writer *x = w->writer;
-    bitsnap_status status = bsf_grow(x->memory, &x->records, &x->capacity, (x->count + 1) * BITSNAP_RECORD_ENTRY, &w->error);
-    if (status) return status;
-    bsf_store(x->records + x->count * BITSNAP_RECORD_ENTRY, begin, 6);
-    bsf_store(x->records + x->count++ * BITSNAP_RECORD_ENTRY + 6, at, 6);
-    return BITSNAP_OK;
-}
-
 /* The text of the source as records; with more than one piece its names are to be found without all of it. */
 static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_head *h, const uint8_t *coded, size_t coded_size)
 {
@@ -2969,7 +3640,7 @@ static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_he
     size_t at, pieces = 0;
     bitsnap_status status = BITSNAP_OK;
     for (at = 0; at < coded_size && !status; at += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + at + 8, 4) + 8, pieces++) {
-        status = bsf_add_record(w, begin, w->size + at);
+        status = bsf_records_add(&x->records, begin, w->size + at, x->memory, &w->error);
         begin += bsf_load(coded + at + 4, 4);
     }
     if (!status && h->text && pieces > 1)
@@ -3022,7 +3693,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     if (!w->writer) return bsf_no_memory(&w->error);
     memset(w->writer, 0, sizeof *w->writer);
     w->writer->sink = *sink;
-    w->writer->memory = memory;
+    w->writer->memory = w->writer->window.memory = memory;
     if (head->source_size != UINT64_MAX && head->source_size > BITSNAP_FILE_MOST)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, 0, "is too large: 2^48 bytes or more");
     memset(header, 0, sizeof header);
@@ -3035,6 +3706,13 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     w->writer->check = bitsnap_hash(header, 24);
     w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
     status = bsf_put_record(w, header, 24);
+    if (!status && head->base_count) {
+        const size_t size = head->base_count * sizeof *head->bases;
+        w->writer->bases = (bitsnap_file_base *)bsf_resize(memory, NULL, size);
+        if (!w->writer->bases) return bsf_no_memory(&w->error);
+        memcpy(w->writer->bases, head->bases, size);
+        w->writer->base_count = head->base_count;
+    }
     if (!status && head->kind == BITSNAP_SOURCE_DELTA) status = bsf_put_bases(w, head);
     if (status || head->kind == BITSNAP_SOURCE_RAW) return status;
     if (head->coded || head->kind == BITSNAP_SOURCE_DELTA) return bsf_put_text(w, head, head->coded, head->coded_size);
@@ -3048,7 +3726,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
 static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
-    bitsnap_status status = bsf_add_record(w, w->source_size, w->size);
+    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, w->writer->memory, &w->error);
     w->writer->frame_begin = w->size;
     if (status || !place) return status;
     memcpy(record, BITSNAP_PLACE_MAGIC, 4);
@@ -3075,12 +3753,45 @@ static bitsnap_status bsf_put_packed(bitsnap_file_writer *w, bitsnap_status stat
     return bsf_put_out(w, w->writer->packed, size);
 }
 
+/* Takes the base of a frame from the file that it is in, unless b has its elements. */
+static bitsnap_status bsf_begin_base(bitsnap_file_writer *w, const bitsnap_file_place *place, uint64_t count)
+{
+    enum { LITTLE = 1 << 16 };
+    bsf_window *x = &w->writer->window;
+    bitsnap_base *b = &w->b->base;
+    bitsnap_status status;
+    x->file = NULL;
+    if (!place || b->data || b->source.read) return BITSNAP_OK;
+    if (place->base >= w->writer->base_count || !w->writer->bases[place->base].file)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "a base that is not open");
+    bsf_window_begin_at(x, &w->writer->bases[place->base], place->base, place->begin);
+    x->base.dtype = b->dtype;
+    x->base.count = count;
+    if (count <= LITTLE) { /* the encoder finds its id */
+        status = bsf_window_load(x, 0, count, &w->error);
+        *b = x->base;
+        return status;
+    }
+    status = bitsnap_file_content_id(x->file, x->begin, count, b->dtype, &x->base.id) ? bsf_window_failed(x, &w->error) : BITSNAP_OK;
+    *b = x->base;
+    b->data = &b->held; /* is not looked at before there are elements */
+    b->held = 1;
+    return status;
+}
+
+static void bsf_end_base(bitsnap_file_writer *w)
+{
+    if (w->writer->window.file) memset(&w->b->base, 0, sizeof w->b->base);
+    w->writer->window.file = NULL;
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
                                                     const bitsnap_file_place *place)
 {
     bsf_writer *x = w->writer;
     size_t size;
-    bitsnap_status status = bsf_begin_frame(w, place);
+    bitsnap_status status = bsf_begin_base(w, place, count);
+    if (!status) status = bsf_begin_frame(w, place);
     if (!status) status = bsf_grow(x->memory, &x->packed, &x->packed_room, 64, &w->error);
     if (status) return status;
     status = bitsnap_encoder_begin(w->b, &w->stream, x->packed, x->packed_room, &size, count, dtype);
@@ -3091,8 +3802,9 @@ BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, c
 {
     bsf_writer *x = w->writer;
     bitsnap_encoder *s = &w->stream;
-    const size_t blocks = (count >> s->block_log2) + 2;
-    size_t size, room = s->index_capacity;
+    const size_t blocks = (count >> s->block_log2) + 2, most = x->window.file ? (size_t)bsf_window_size(s->block_log2, w->b->workers) : count;
+    const uint8_t *p = (const uint8_t *)elements;
+    size_t done = 0, some, n, size, room = s->index_capacity;
     uint8_t *index = (uint8_t *)s->index;
     bitsnap_status status = bsf_grow(x->memory, &index, &room, s->index_size + 4 * blocks, &w->error);
     if (status) return status;
@@ -3100,8 +3812,16 @@ BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, c
     s->index_capacity = room;
     status = bsf_grow(x->memory, &x->packed, &x->packed_room, count * s->width + 32 * blocks + 704, &w->error);
     if (status) return status;
-    status = bitsnap_encoder_push(w->b, s, x->packed, x->packed_room, &size, elements, count);
-    if (!status) w->source_size += count * s->width;
+    for (size = 0; !status && done < count; done += n, size += some) {
+        n = count - done < most ? count - done : most;
+        if (x->window.file) {
+            status = bsf_window_hold(&x->window, s->position, s->block_log2, w->b->workers, &w->error);
+            if (status) return status;
+            w->b->base = x->window.base;
+        }
+        status = bitsnap_encoder_push(w->b, s, x->packed + size, x->packed_room - size, &some, p + done * s->width, n);
+        if (!status) w->source_size += n * s->width;
+    }
     return bsf_put_packed(w, status, size);
 }
 
@@ -3109,16 +3829,35 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
     bitsnap_encoder *s = &w->stream;
+    const unsigned cells = s->cells;
+    const int quantized = (s->cells | s->clusters) != 0;
+    const size_t index = (size_t)bsf_index_size(s->index_size / 4);
     size_t size;
     bitsnap_status status = bsf_grow(x->memory, &x->packed, &x->packed_room, 128 + s->index_size + s->index_size / 32, &w->error);
     if (!status) {
         status = bitsnap_encoder_end(w->b, s, x->packed, x->packed_room, &size);
         status = bsf_put_packed(w, status, size);
     }
+    if (!status && quantized) w->certificate = bsf_certificate(x->packed + index, cells);
+    bsf_end_base(w);
     bsf_end_frame(w);
     bsf_release(x->memory, s->index);
     s->index = NULL;
     s->index_capacity = 0;
+    return status;
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame, size_t capacity, size_t *size, bitsnap_dtype dtype,
+                                             const void *elements, size_t count, const bitsnap_file_place *place)
+{
+    bsf_window *x = &w->writer->window;
+    bitsnap_status status = bsf_begin_base(w, place, count);
+    if (!status && x->file) status = bsf_window_load(x, 0, count, &w->error);
+    if (!status) {
+        if (x->file) w->b->base = x->base;
+        status = bitsnap_encode(w->b, frame, capacity, size, elements, count, dtype) ? bsf_fail_codec(&w->error, w->b, 0, 0) : BITSNAP_OK;
+    }
+    bsf_end_base(w);
     return status;
 }
 
@@ -3142,7 +3881,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "data is missing");
     if (w->source_size > BITSNAP_FILE_MOST || w->size > BITSNAP_FILE_MOST)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "is too large: 2^48 bytes or more");
-    status = bitsnap_end_record(&record, &size, x->records, x->count, w->source_size, x->names, x->name_count, x->check, x->memory, &w->error);
+    status = bitsnap_end_record(&record, &size, x->records.entries, x->records.count, w->source_size, x->names, x->name_count, x->check, x->memory, &w->error);
     if (status) return status;
     status = bsf_put_out(w, record, size);
     bsf_release(x->memory, record);
@@ -3160,10 +3899,11 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w)
         bsf_release(x->memory, x->workspace);
         bsf_release(x->memory, w->stream.index);
         bsf_release(x->memory, x->packed);
-        bsf_release(x->memory, x->records);
+        bsf_release(x->memory, x->records.entries);
         bsf_release(x->memory, x->names);
         bsf_release(x->memory, x->elements);
-        bsf_release(x->memory, (void *)x->bases);
+        bsf_release(x->memory, x->bases);
+        bsf_release(x->memory, x->window.elements);
         bitsnap_safetensors_free(&x->model);
         bsf_release(x->memory, x);
     }
@@ -3284,7 +4024,7 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
         list[i].text_size = bases[i]->text_size;
         list[i].data_size = bases[i]->data_size;
         list[i].text_id = bitsnap_hash(its, (size_t)bases[i]->text_size);
-        list[i].file = NULL;
+        list[i].file = bases[i];
         if (!i) *text = its;
     }
     return BITSNAP_OK;
@@ -3298,7 +4038,6 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     bitsnap_safetensors model;
     bitsnap_file_error error;
     bitsnap_file_base *list = NULL;
-    bitsnap_file **files = NULL;
     const char *base_text = NULL;
     uint8_t *coded = NULL;
     bitsnap_status status;
@@ -3315,11 +4054,9 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     }
     if (!error.status && base_count) {
         list = (bitsnap_file_base *)bsf_resize(memory, NULL, base_count * sizeof *list);
-        files = (bitsnap_file **)bsf_resize(memory, NULL, base_count * sizeof *files);
-        if (!list || !files) (void)bsf_no_memory(&error);
+        if (!list) (void)bsf_no_memory(&error);
     }
     if (!error.status && base_count && !bsf_describe_bases(list, bases, base_count, &base_text, &error)) {
-        memcpy((void *)files, (const void *)bases, base_count * sizeof *files);
         h.kind = BITSNAP_SOURCE_DELTA;
         h.text_id = bitsnap_hash(text, text_size);
         h.bases = list;
@@ -3333,25 +4070,13 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     bsf_release(memory, list);
     if (error.status) w->error = error;
     if (status) {
-        bsf_release(memory, (void *)files);
         bitsnap_safetensors_free(&model);
         memset(&w->error.tensor, 0, sizeof w->error.tensor);
         return status;
     }
     w->writer->model = model;
     if (text) w->writer->expected = h.source_size;
-    w->writer->bases = files;
-    w->writer->base_count = base_count;
     return BITSNAP_OK;
-}
-
-static int bsf_read_partner(void *context, uint64_t offset, void *to, size_t size)
-{
-    const bitsnap_file_writer *w = (const bitsnap_file_writer *)context;
-    const bitsnap_file_place *place = &w->writer->place;
-    if (bitsnap_file_read_data(w->writer->bases[place->base], place->begin + offset, to, size)) return 1;
-    bsf_swap_elements(to, size, bitsnap_width(w->b->base.dtype));
-    return 0;
 }
 
 /* As what elements of `old` are the base of those of the tensor; 0: they are none. */
@@ -3371,7 +4096,7 @@ static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_ten
     bitsnap_tensor old;
     unsigned i;
     for (i = 0; i < x->base_count && !dtype; i++) {
-        if (bitsnap_file_find(x->bases[i], t->name.at, t->name.size, &old)) continue;
+        if (bitsnap_file_find(x->bases[i].file, t->name.at, t->name.size, &old)) continue;
         dtype = bsf_base_dtype(t, &old);
         place->base = i;
         place->begin = old.begin;
@@ -3395,6 +4120,7 @@ static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
     bsf_writer *x = w->writer;
     bitsnap *b = w->b;
     bitsnap_dtype dtype = (bitsnap_dtype)0, base_dtype = (bitsnap_dtype)0;
+    bitsnap_status status;
     uint64_t count, needed;
     x->left = 0;
     memset(&b->base, 0, sizeof b->base);
@@ -3419,22 +4145,17 @@ static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
     }
     if (!x->left) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "more data than the header text says");
     count = x->left / bitsnap_width(dtype);
-    if (base_dtype) {
-        b->base.source.read = bsf_read_partner;
-        b->base.source.context = w;
-        b->base.count = count;
-        b->base.dtype = base_dtype;
-        b->workers = 1; /* a base is read by one thread */
-    }
+    if (base_dtype) b->base.dtype = base_dtype;
     b->flags |= BITSNAP_CONTENT_ID;
-    needed = bitsnap_workspace_size(b, count, dtype);
+    status = bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->place : NULL);
+    needed = status ? 0 : bitsnap_workspace_size(b, count, dtype);
     if (needed && b->workspace == x->workspace && b->workspace_size < needed) { /* both null, or one made here */
         bsf_release(x->memory, x->workspace);
         b->workspace = x->workspace = bsf_resize(x->memory, NULL, (size_t)needed);
         b->workspace_size = x->workspace ? (size_t)needed : 0;
         if (!x->workspace) return bsf_no_memory(&w->error);
     }
-    return bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->place : NULL);
+    return status;
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size)
