@@ -7,7 +7,6 @@
 
 #include "../docs/examples/tool/files/bytes.h"
 #include "../docs/examples/tool/files/file.h"
-#include "../docs/examples/tool/files/block.h"
 #include "../docs/examples/tool/files/container.h"
 
 enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16, RECORDS = 4 * FUZZ_BLOCKS };
@@ -29,7 +28,8 @@ static uint8_t *base_data(void)
 typedef struct repair {
     const uint8_t *from, *end;
     uint8_t *begin, *to, *limit;
-    record_list records; /* in memory of the fuzzer's */
+    uint8_t *records;  /* entries of their tree */
+    size_t count;
     size_t frames;
     uint64_t source;   /* its bytes so far */
     int quantized;
@@ -53,7 +53,7 @@ static int put_hash(repair *r, const uint8_t *from)
 
 static void note(repair *r, const uint8_t *at)
 {
-    uint8_t *entry = r->records.entries + BITSNAP_RECORD_ENTRY * r->records.count++;
+    uint8_t *entry = r->records + BITSNAP_RECORD_ENTRY * r->count++;
     bytes_store(entry, r->source, 6);
     bytes_store(entry + 6, (uint64_t)(at - r->begin), 6);
 }
@@ -63,7 +63,7 @@ static size_t repair_piece(repair *r, size_t most, int own)
 {
     uint8_t *begin = r->to;
     size_t n, coded;
-    if (r->end - r->from < BITSNAP_TEXT_PREFIX || memcmp(r->from, BITSNAP_TEXT_MAGIC, 4) || r->records.count == RECORDS || !put(r, r->from, BITSNAP_TEXT_PREFIX)) return 0;
+    if (r->end - r->from < BITSNAP_TEXT_PREFIX || memcmp(r->from, BITSNAP_TEXT_MAGIC, 4) || r->count == RECORDS || !put(r, r->from, BITSNAP_TEXT_PREFIX)) return 0;
     r->from += BITSNAP_TEXT_PREFIX;
     n = 1 + (load32(begin + 4) - 1) % (uint32_t)(most < BITSNAP_TEXT_PIECE ? most : BITSNAP_TEXT_PIECE);
     coded = load32(begin + 8);
@@ -143,7 +143,7 @@ static int repair_frame(repair *r, int kind)
     }
     if (r->end - r->from < 4 || memcmp(r->from, BITSNAP_FRAME_MAGIC, 4)) return 0;
     if (!fuzz_read_frame(&f, r->from, (size_t)(r->end - r->from)) || r->frames == FUZZ_BLOCKS) return 0;
-    if (r->records.count == RECORDS || (f.base && kind == BITSNAP_SOURCE_DELTA && !put(r, record, BITSNAP_PLACE_SIZE))) return 0;
+    if (r->count == RECORDS || (f.base && kind == BITSNAP_SOURCE_DELTA && !put(r, record, BITSNAP_PLACE_SIZE))) return 0;
     begin = r->to;
     if (!put(r, r->from, f.end)) return 0;
     r->from += f.end;
@@ -180,6 +180,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     uint8_t *record, *entries = NULL, *text, *coded;
     repair r;
     size_t count = 0, text_size;
+    bitsnap_file_error e;
     fault f;
     int kind, good;
     if (size < BITSNAP_FILE_HEADER) return 0;
@@ -189,7 +190,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     r.end = p + size;
     r.begin = r.to = to;
     r.limit = to + room;
-    r.records.entries = fuzz_room(BITSNAP_RECORD_ENTRY * RECORDS);
+    r.records = fuzz_room(BITSNAP_RECORD_ENTRY * RECORDS);
     r.base = base_data();
     if (!put(&r, p, BITSNAP_FILE_HEADER)) return 0;
     r.from += BITSNAP_FILE_HEADER;
@@ -209,7 +210,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     to[11] = 0;
     if (kind == BITSNAP_SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
     store64(to + 24, bitsnap_hash(to, 24));
-    REQUIRE(!file_end_record(&record, &size, &r.records, r.source, entries, count, load64(to + 24), &f));
+    REQUIRE(!bitsnap_end_record(&record, &size, r.records, r.count, r.source, entries, count, load64(to + 24), NULL, &e));
     good = put(&r, record, size);
     free(record);
     free(entries);
@@ -232,23 +233,27 @@ static input input_of(const uint8_t *p, size_t size)
     return in;
 }
 
-static int read_base(const file_base *base, const codec *c, uint64_t offset, void *to, size_t size, fault *f)
+static void open_base(bitsnap_file *opened)
 {
-    (void)c;
-    (void)f;
-    REQUIRE(offset <= BASE_DATA && size <= BASE_DATA - offset);
-    memcpy(to, (const uint8_t *)base->context + offset, size);
-    return 0;
+    uint8_t *plain = fuzz_room(8 + BASE_TEXT + BASE_DATA);
+    bitsnap_source source = { NULL, NULL, NULL, 8 + BASE_TEXT + BASE_DATA };
+    store64(plain, BASE_TEXT);
+    memcpy(plain + 8, base_text, BASE_TEXT);
+    memcpy(plain + 8 + BASE_TEXT, base_data(), BASE_DATA);
+    source.data = plain;
+    REQUIRE(!bitsnap_file_open(opened, &source, NULL, 0, NULL));
 }
 
-static file_base the_base(void)
+static int base_failed(const file_base *base, fault *f) { return fault_set(f, "%s", base->file->error.message); }
+
+static file_base the_base(bitsnap_file *opened)
 {
     file_base base;
     memset(&base, 0, sizeof base);
     base.text = (const char *)fuzz_copy((const uint8_t *)base_text, BASE_TEXT);
     base.text_size = BASE_TEXT;
-    base.read = read_base;
-    base.context = base_data();
+    base.file = opened;
+    base.failed = base_failed;
     base.data_size = BASE_DATA;
     return base;
 }
@@ -257,18 +262,14 @@ static file_base the_base(void)
  * file is good. */
 static void at_random(const uint8_t *file, size_t size, const uint8_t *data, size_t data_size, int failed)
 {
-    uint8_t *plain = fuzz_room(8 + BASE_TEXT + BASE_DATA), *out;
-    bitsnap_source of_base = { NULL, NULL, NULL, 8 + BASE_TEXT + BASE_DATA }, of_file = { NULL, NULL, NULL, size };
+    uint8_t *out;
+    bitsnap_source of_file = { NULL, NULL, NULL, size };
     bitsnap_file base, *bases[1] = { &base }, f;
     bitsnap_tensor t;
     bitsnap_file_frame frame;
     uint64_t frames, i;
-    store64(plain, BASE_TEXT);
-    memcpy(plain + 8, base_text, BASE_TEXT);
-    memcpy(plain + 8 + BASE_TEXT, base_data(), BASE_DATA);
-    of_base.data = plain;
     of_file.data = fuzz_copy(file, size);
-    REQUIRE(!bitsnap_file_open(&base, &of_base, NULL, 0, NULL));
+    open_base(&base);
     if (bitsnap_file_open(&f, &of_file, bases, 1, NULL)) {
         REQUIRE(failed && f.error.message);
     } else {
@@ -294,6 +295,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     static uint8_t source[LIMIT];
     const uint8_t *bytes;
     file_reader r;
+    bitsnap_file opened;
     file_base base;
     input in;
     fault f;
@@ -304,7 +306,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memset(&f, 0, sizeof f);
     if (size < 1) return 0;
     if (!c.threads) REQUIRE(!codec_open(&c, 1, 0, 0, 0, &f));
-    base = the_base();
+    open_base(&opened);
+    base = the_base(&opened);
     data++, size--;
     if (data[-1] & 1) {
         uint8_t *to = fuzz_room(2 * size + 8192);
@@ -314,22 +317,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     in = input_of(data, size);
     failed = file_read_begin(&r, &c, &in, LIMIT, &base, &f);
     if (!failed) {
-        all = text_end = r.done;
+        all = text_end = r.s.source_size;
         do {
             failed = file_read(&r, &bytes, &some, &f);
             if (!failed && some && all + some - text_end <= LIMIT) memcpy(source + (all - text_end), bytes, some);
             all += some;
-            if (!failed) REQUIRE(all == r.done && all <= LIMIT);
+            if (!failed) REQUIRE(all == r.s.source_size && all <= LIMIT);
         } while (!failed && some);
-        if (!failed) REQUIRE(r.ended && (r.claimed == all || r.claimed == SIZE_UNKNOWN) && in.offset == size);
+        if (!failed) REQUIRE(r.ended && (r.s.start.source_size == all || r.s.start.source_size == SIZE_UNKNOWN) && in.offset == size);
     }
     if (failed) REQUIRE(f.text[0]);
     file_read_close(&r);
     memset(&f, 0, sizeof f);
     in = input_of(data, size);
     if (file_look_begin(&r, &c, &in, &base, &f) || file_look(&r, &f)) REQUIRE(failed && f.text[0]);
-    else if (!failed) REQUIRE(r.done == all);
+    else if (!failed) REQUIRE(r.s.source_size == all);
     file_read_close(&r);
+    bitsnap_file_close(&opened);
     at_random(data, size, source, (size_t)(all - text_end), failed);
     return 0;
 }

@@ -4,7 +4,6 @@
 #include "fuzz.h"
 
 #include "../docs/examples/tool/files/bytes.h"
-#include "../docs/examples/tool/files/block.h"
 #include "../docs/examples/tool/files/container.h"
 
 static void header_text(const char *text, size_t size)

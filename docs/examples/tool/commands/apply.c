@@ -26,12 +26,9 @@ typedef struct job {
 /* Whether these elements of the file are those of the frame. */
 static int look_in_file(job *j, const file_frame *frame)
 {
-    file_range range;
+    const file_base *b = &j->base.file;
     uint64_t id = 0;
-    memset(&range, 0, sizeof range);
-    range.begin = frame->begin;
-    range.dtype = frame->dtype;
-    if (frame->has_id && file_base_id(&j->base.file, j->codec, &range, frame->count, &id, j->f)) return 1;
+    if (frame->has_id && bitsnap_file_content_id(b->file, frame->begin, frame->count, frame->dtype, &id)) return b->failed(b, j->f);
     j->is_result = frame->has_id && frame->id == id;
     return 0;
 }
@@ -50,7 +47,7 @@ static int look(job *j)
     file_reader *r = &j->reader;
     int failed;
     if (file_look_begin(r, j->codec, &j->in, &j->base.file, j->f)) return 1;
-    if (r->kind != BITSNAP_SOURCE_DELTA)
+    if (r->s.start.kind != BITSNAP_SOURCE_DELTA)
         return fault_set(j->f, "is no delta but a whole file; bitsnap decompress restores it");
     j->is_result = r->link.own.text_size == j->base.file.text_size && r->link.own.data_size == j->base.file.data_size &&
                    r->link.own.id == bitsnap_hash(j->base.file.text, j->base.file.text_size);
@@ -108,7 +105,7 @@ int command_apply(const options *o, codec *c, const char *delta, const char *pat
     j.in.fd = -1;
     j.out.fd = -1;
     progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path, SIZE_UNKNOWN);
-    failed = base_plain(&j.base, path, f);
+    failed = base_plain(&j.base, c, path, f);
     if (!failed) progress_set_total(&j.progress, j.base.in.size);
     failed = failed || input_open(&j.in, delta, f) || input_settle(&j.in, f) || look(&j) || (!j.is_result && replace(&j, path));
     progress_end(&j.progress);

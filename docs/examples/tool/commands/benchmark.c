@@ -12,7 +12,6 @@
 #include "../files/header.h"
 #include "../tensors/plan.h"
 #include "../console/progress.h"
-#include "../files/block.h"
 #include "../files/container.h"
 
 #include <stdlib.h>

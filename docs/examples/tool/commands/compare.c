@@ -28,7 +28,6 @@ typedef struct side {
     file_reader reader;    /* of a .bsnap file */
     codec *codec;
     base beside;           /* of a delta: what has been found as its base, as none was given */
-    bitsnap_base held;     /* of a delta: the range of the base that its frame takes, while the codec reads the other side */
     const uint8_t *bytes;  /* what is left of its last window */
     size_t left;
     char *text;            /* header text, also where it belongs to `reader` or `header` */
@@ -69,7 +68,7 @@ static int fail_side(const side *s, fault *f) { return *f->file ? 1 : fault_in(f
 static int open_raw(side *s)
 {
     s->raw = 1;
-    s->data_size = s->packed ? s->reader.claimed : s->in.size;
+    s->data_size = s->packed ? s->reader.s.start.source_size : s->in.size;
     return 0;
 }
 
@@ -87,15 +86,15 @@ static int open_side(job *j, side *s, const base *b, const char *path)
         if (!b && find_beside(&s->beside, j->codec, &s->in, path, j->o->max_output, &found, j->f)) return 1;
         if (found) b = &s->beside;
         if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
-        s->quantized = s->reader.quantized;
+        s->quantized = s->reader.s.start.quantized;
         s->reader.frame_observer.note = note_frame;
         s->reader.frame_observer.context = &s->lossy;
-        if (s->reader.kind == BITSNAP_SOURCE_RAW) return open_raw(s);
+        if (s->reader.s.start.kind == BITSNAP_SOURCE_RAW) return open_raw(s);
         s->text = s->reader.text;
         s->text_size = s->reader.text_size;
         s->model = &s->own_model;
         if (safetensors_parse(&s->own_model, s->text, s->text_size, j->f)) return 1;
-        s->reader.model = s->model;
+        s->reader.s.model = s->model;
     } else if (j->o->dtype) {
         return open_raw(s);
     } else {
@@ -133,9 +132,7 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
     while (*got < n) {
         size_t some;
         if (!s->left) {
-            s->codec->b.base = s->held;
             if (file_read(&s->reader, &s->bytes, &s->left, f)) return 1;
-            s->held = s->codec->b.base;
         }
         if (!s->left) break;
         some = n - *got < s->left ? n - *got : s->left;
@@ -147,8 +144,6 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
     s->at += *got;
     return 0;
 }
-
-static int is_delta(const side *s) { return s->packed && s->reader.kind == BITSNAP_SOURCE_DELTA; }
 
 static int can_seek(const side *s) { return !s->packed && s->in.regular; }
 
@@ -341,8 +336,8 @@ static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound
     const file_reader *r = &s->reader;
     const int bounded = lossy_bound(&s->lossy, begin, end, bound);
     double more;
-    if (!s->packed || !r->in_frame || !r->frame_quantized) return bounded;
-    more = r->info.cells ? bitsnap_log_bound(r->info.cells) : 0;
+    if (!s->packed || !r->s.in_frame || !r->s.quantized) return bounded;
+    more = r->s.frame.info.cells ? bitsnap_log_bound(r->s.frame.info.cells) : 0;
     if (more > *bound) *bound = more;
     return bounded && more > 0;
 }
@@ -552,8 +547,6 @@ static int compare_sides(job *j)
 {
     if (j->a.raw != j->b.raw)
         return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
-    /* two deltas to the same elements, which are swapped while a frame takes them: one after the other */
-    if (is_delta(&j->a) && is_delta(&j->b) && spool(&j->b, j->f)) return fail_side(&j->b, j->f);
     if (!j->a.raw && !j->folder) compare_texts(j);
     if (!j->folder) begin_tensors(j);
     if (j->a.raw ? compare_raw(j) : compare_named(j)) return 1;

@@ -12,7 +12,6 @@
 #include "../tensors/pairs.h"
 #include "../tensors/plan.h"
 #include "../console/progress.h"
-#include "../files/block.h"
 #include "../tensors/stage.h"
 #include "../tensors/tally.h"
 
@@ -77,7 +76,7 @@ static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t co
     frame.cells = form->cells;
     frame.clusters = form->clusters;
     frame.columns = form->columns;
-    frame.certificate = j->writer.certificate;
+    frame.certificate = j->writer.to.certificate;
     frame.size = j->writer.to.last;
     return lossy_note(&j->lossy, &frame, j->f);
 }

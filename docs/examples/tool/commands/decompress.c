@@ -40,10 +40,10 @@ static int begin(job *j, codec *c, const base *b, const char *path)
     if (input_note(&j->in, path, &c->used, j->f) || (!b && find_beside(&j->beside, c, &j->in, path, j->o->max_output, &found, j->f))) return 1;
     j->base = found ? &j->beside : b;
     if (file_read_begin(&j->reader, c, &j->in, j->o->max_output, j->base ? &j->base->file : NULL, j->f)) return 1;
-    progress_set_total(&j->progress, j->reader.claimed);
+    progress_set_total(&j->progress, j->reader.s.start.source_size);
     j->reader.frame_observer.note = note_frame;
     j->reader.frame_observer.context = &j->lossy;
-    if (!j->reader.quantized || j->reader.kind == BITSNAP_SOURCE_RAW) return 0;
+    if (!j->reader.s.start.quantized || j->reader.s.start.kind == BITSNAP_SOURCE_RAW) return 0;
     if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0; /* restored all the same, without names */
     j->roles = adam_roles(&j->model, path);
     return j->roles ? 0 : fault_memory(j->f);
@@ -68,8 +68,8 @@ static void tell_lossy(const job *j, FILE *to)
 static void json_lossy(const job *j, json *out)
 {
     const lossy_names names = names_of(j);
-    json_member_truth(out, "lossy", j->reader.quantized);
-    if (j->reader.quantized) lossy_json(&j->lossy, out, &names);
+    json_member_truth(out, "lossy", j->reader.s.start.quantized);
+    if (j->reader.s.start.quantized) lossy_json(&j->lossy, out, &names);
 }
 
 static void json_base(const job *j, json *out)
@@ -167,16 +167,16 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
             out.to = stdout;
             json_begin(&out, '{');
             json_summary(&out, o, &s);
-            json_member_string(&out, "kind", kind_name(j.reader.kind));
+            json_member_string(&out, "kind", kind_name(j.reader.s.start.kind));
             json_member_whole(&out, "threads", pool_workers(c->threads));
-            json_member_whole(&out, "frames", j.reader.records.frames);
+            json_member_whole(&out, "frames", j.reader.s.frames);
             json_base(&j, &out);
             json_lossy(&j, &out);
             json_end(&out, '}');
             (void)putc('\n', stdout);
         } else {
             print_summary(o, &s);
-            if (j.reader.quantized && !o->quiet) {
+            if (j.reader.s.start.quantized && !o->quiet) {
                 (void)print_text(stderr, path, strlen(path));
                 (void)fputs(": not exact: ", stderr);
                 tell_lossy(&j, stderr);
@@ -207,7 +207,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     s.input = path;
     s.output = NULL;
     s.bytes_in = j.in.offset;
-    s.bytes_out = j.reader.done;
+    s.bytes_out = j.reader.s.source_size;
     s.seconds = seconds_now() - begun;
     if (!failed) summary_add(&s);
     if (!failed && o->json) {
@@ -215,8 +215,8 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         out.to = stdout;
         json_begin(&out, '{');
         json_summary(&out, o, &s);
-        json_member_string(&out, "kind", kind_name(j.reader.kind));
-        json_member_whole(&out, "frames", j.reader.records.frames);
+        json_member_string(&out, "kind", kind_name(j.reader.s.start.kind));
+        json_member_whole(&out, "frames", j.reader.s.frames);
         json_base(&j, &out);
         json_lossy(&j, &out);
         json_member_truth(&out, "ok", 1);
@@ -226,9 +226,9 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
         (void)print_text(stdout, path, strlen(path));
         if (o->verbose)
             (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s", (unsigned long long)j.in.offset,
-                         (unsigned long long)j.reader.done, j.reader.records.frames, seconds_now() - begun);
+                         (unsigned long long)j.reader.s.source_size, j.reader.s.frames, seconds_now() - begun);
         else (void)printf(": ok");
-        if (j.reader.quantized) {
+        if (j.reader.s.start.quantized) {
             (void)printf("; not exact: ");
             tell_lossy(&j, stdout);
         }

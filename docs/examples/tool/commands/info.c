@@ -46,14 +46,14 @@ static int read_blocks(job *j)
     bits = (double *)malloc((j->codec->window / BOUND_CELL + 1) * sizeof *bits);
     if (!bits) return fault_memory(j->f);
     while ((failed = file_read(&j->reader, &bytes, &size, j->f)) == 0 && size) {
-        const size_t cell = (size_t)BOUND_CELL * bitsnap_width(j->reader.dtype);
+        const size_t cell = (size_t)BOUND_CELL * bitsnap_width(j->reader.s.frame.info.dtype);
         double sum = 0;
         size_t i;
-        bound_cells(j->codec, bytes, size, j->reader.dtype, bits);
+        bound_cells(j->codec, bytes, size, j->reader.s.frame.info.dtype, bits);
         for (i = 0; i * cell < size; sum += bits[i++])
             tally_bound(&j->tally, size - i * cell < cell ? size - i * cell : cell, bits[i]);
         if (j->reader.again) tally_bound(&j->tally, j->reader.again * size, (double)j->reader.again * sum);
-        progress_show(&j->progress, j->reader.done);
+        progress_show(&j->progress, j->reader.s.source_size);
     }
     free(bits);
     return failed;
@@ -79,7 +79,7 @@ static int begin(job *j, const char *path)
         known = &text;
     }
     if (file_look_begin(&j->reader, j->codec, &j->in, known, j->f)) return 1;
-    if (!j->reader.base || !j->reader.base->read) j->with_bound = 0;
+    if (!j->reader.base || !j->reader.base->file) j->with_bound = 0;
     if (!j->with_bound) j->reader.base = NULL;
     j->with_changes = j->with_bound;
     return 0;
@@ -109,9 +109,9 @@ static int look(job *j, const char *path)
     if (begin(j, path)) return 1;
     j->with_text = j->reader.text != NULL; /* that of a delta may be unknown */
     raw = !j->with_text;
-    progress_set_total(&j->progress, j->reader.claimed);
+    progress_set_total(&j->progress, j->reader.s.start.source_size);
     if (!raw && safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
-    j->reader.model = raw ? NULL : &j->model;
+    j->reader.s.model = raw ? NULL : &j->model;
     if (tally_open(&j->tally, raw ? NULL : &j->model, j->f)) return 1;
     j->reader.observer.note = tally_note;
     j->reader.observer.context = &j->tally;
@@ -120,12 +120,12 @@ static int look(job *j, const char *path)
     j->reader.form_observer.context = j;
     j->reader.frame_observer.note = note_frame;
     j->reader.frame_observer.context = j;
-    header = j->reader.done;
+    header = j->reader.s.source_size;
     if (read_blocks(j)) return 1;
-    if (!raw && j->reader.quantized && !(j->roles = adam_roles(&j->model, path))) return fault_memory(j->f);
-    if (!raw && j->reader.done - header != j->model.data_size)
+    if (!raw && j->reader.s.start.quantized && !(j->roles = adam_roles(&j->model, path))) return fault_memory(j->f);
+    if (!raw && j->reader.s.source_size - header != j->model.data_size)
         return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
-                         (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.done - header));
+                         (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.s.source_size - header));
     return 0;
 }
 
@@ -304,7 +304,7 @@ static void print_rows(const widths *w, const job *j)
     size_t i;
     if (raw) {
         r.size = 0;
-        (void)printf("%-*s  %-*s  %-*s", (int)w->name, j->reader.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)", (int)w->dtype,
+        (void)printf("%-*s  %-*s  %-*s", (int)w->name, j->reader.s.start.kind == BITSNAP_SOURCE_RAW ? "(raw)" : "(all)", (int)w->dtype,
                      j->reader.common ? bitsnap_dtype_name(j->reader.common) : "-", (int)w->shape, "-");
         print_cells(&r, w, j, 0, elements_of(j), j->tally.stored_at.at);
     }
@@ -329,11 +329,11 @@ typedef struct sums {
 
 static void add_up(sums *s, const job *j)
 {
-    s->bytes_in += j->reader.done;
+    s->bytes_in += j->reader.s.source_size;
     s->bytes_out += j->in.offset;
     s->element_bytes += j->tally.stored_at.at;
-    s->frame_bytes += j->reader.records.frame_bytes;
-    s->frames += j->reader.records.frames;
+    s->frame_bytes += j->reader.s.frame_bytes;
+    s->frames += j->reader.s.frames;
     s->bound_bytes += j->tally.bound_bits / 8;
 }
 
@@ -379,14 +379,14 @@ static void print_bound(const options *o, const sums *s)
 static void print_totals(const job *j, const sums *s)
 {
     if (j->with_text) (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
-    else if (j->reader.kind == BITSNAP_SOURCE_DELTA)
+    else if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA)
         (void)printf("header   %zu bytes of text; give the base with -b to see the tensors\n", j->reader.text_size);
     print_sizes(j->o, s);
-    if (j->reader.quantized) {
+    if (j->reader.s.start.quantized) {
         (void)printf("lossy    ");
         print_lossy(j);
     }
-    if (j->reader.kind == BITSNAP_SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
+    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
         (void)print_text(stdout, before.name, strlen(before.name));
@@ -403,7 +403,7 @@ static void print_json(const job *j, const sums *s, const char *path)
     json_begin(&out, '{');
     json_member_string(&out, "command", "info");
     json_member_string(&out, "file", path);
-    json_member_string(&out, "kind", j->reader.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
+    json_member_string(&out, "kind", j->reader.s.start.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
@@ -414,10 +414,10 @@ static void print_json(const job *j, const sums *s, const char *path)
         json_member_real(&out, "bound_bytes", s->bound_bytes);
         json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
     }
-    if (j->reader.kind == BITSNAP_SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
+    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
-    json_member_truth(&out, "lossy", j->reader.quantized);
-    if (j->reader.quantized) {
+    json_member_truth(&out, "lossy", j->reader.s.start.quantized);
+    if (j->reader.s.start.quantized) {
         const lossy_names names = names_of(j);
         lossy_json(&j->lossy, &out, &names);
     }
@@ -487,7 +487,7 @@ void info_sum(const options *o)
         (void)printf("files    %zu, tensors: %zu\n", folder.count, tensors);
         print_sizes(o, &folder.sums);
         for (i = 0; i < folder.count; i++) {
-            if (!folder.files[i].reader.quantized) continue;
+            if (!folder.files[i].reader.s.start.quantized) continue;
             (void)printf("lossy    ");
             (void)print_text(stdout, folder.files[i].path, strlen(folder.files[i].path));
             (void)printf(": ");
@@ -553,7 +553,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
             if (!o->quiet) {
                 print_title(&w);
                 print_rows(&w, &j);
-                if (j.reader.quantized) lossy_print_table(&j.lossy, &names);
+                if (j.reader.s.start.quantized) lossy_print_table(&j.lossy, &names);
             }
             print_totals(&j, &s);
         }

@@ -20,13 +20,9 @@
 typedef struct base_reader {
     bitsnap_file file;
     input in;            /* what the base has open; the name is its own */
+    pool *threads;       /* which read what is not packed, or null */
     base before;         /* what a delta is against, or the first of these */
 } base_reader;
-
-static int get(void *context, uint64_t offset, void *to, size_t size)
-{
-    return input_get(&((const base_reader *)context)->in, offset, to, size);
-}
 
 static int get_failed(const base_reader *r, fault *f)
 {
@@ -35,7 +31,7 @@ static int get_failed(const base_reader *r, fault *f)
 }
 
 /* What the last call on the file has found: in it, or in what it stands on. */
-static int file_failed(const base_reader *r, fault *f)
+static int reader_failed(const base_reader *r, fault *f)
 {
     const bitsnap_file_error *e = &r->file.error;
     unsigned depth;
@@ -50,23 +46,9 @@ static int file_failed(const base_reader *r, fault *f)
     return fault_in(f, r->in.name);
 }
 
+static int base_failed(const file_base *b, fault *f) { return reader_failed((const base_reader *)b->context, f); }
+
 /* ================================================================================= READING */
-
-static int read_packed(const file_base *b, const codec *c, uint64_t offset, void *to, size_t size, fault *f)
-{
-    base_reader *r = (base_reader *)b->context;
-    (void)c;
-    return bitsnap_file_read_data(&r->file, offset, to, size) ? file_failed(r, f) : 0;
-}
-
-/* The frames of what is packed have ids. */
-static uint64_t packed_id(const file_base *b, uint64_t offset, uint64_t count, bitsnap_dtype dtype)
-{
-    base_reader *r = (base_reader *)b->context;
-    bitsnap_file_frame x;
-    if (bitsnap_file_frame_of(&r->file, offset, &x) || x.begin != offset || x.info.count != count || x.info.dtype != dtype) return 0;
-    return x.info.has_content_id ? x.info.content_id : 0;
-}
 
 enum { PIECES = 256 }; /* that several threads read, at most */
 
@@ -86,19 +68,20 @@ static void read_piece(void *argument, uint64_t index, unsigned worker)
     r->failed[index] = input_get(&r->reader->in, r->offset + at, r->to + at, n) != 0;
 }
 
-static int read_plain(const file_base *b, const codec *c, uint64_t offset, void *to, size_t size, fault *f)
+/* Bytes of the file. Of one that is not packed several threads read pieces; of others the pieces are small. */
+static int get(void *context, uint64_t offset, void *to, size_t size)
 {
+    const base_reader *reader = (const base_reader *)context;
     reading r;
     memset(&r, 0, sizeof r);
-    r.reader = (const base_reader *)b->context;
-    r.offset = 8 + b->text_size + offset;
+    for (r.piece = (size_t)1 << 20; size / r.piece >= PIECES; r.piece *= 2) continue;
+    if (!reader->threads || reader->file.kind != BITSNAP_SOURCE_PLAIN || size <= r.piece) return input_get(&reader->in, offset, to, size);
+    r.reader = reader;
+    r.offset = offset;
     r.to = (uint8_t *)to;
     r.size = size;
-    for (r.piece = (size_t)1 << 20; size / r.piece >= PIECES; r.piece *= 2) continue;
-    if (c && size > r.piece) pool_run(c->threads, read_piece, &r, (size - 1) / r.piece + 1);
-    else r.failed[0] = input_get(&r.reader->in, r.offset, to, size) != 0;
-    if (!memchr(r.failed, 1, PIECES)) return 0;
-    return input_get(&r.reader->in, r.offset, to, size) ? get_failed(r.reader, f) : 0; /* once more, to hear why */
+    pool_run(reader->threads, read_piece, &r, (size - 1) / r.piece + 1);
+    return memchr(r.failed, 1, PIECES) && input_get(&reader->in, offset, to, size); /* once more, to hear why */
 }
 
 /* ================================================================================= OPENING */
@@ -130,11 +113,11 @@ static int look(base *b, uint64_t limit, fault *f)
     for (x = file->kind == BITSNAP_SOURCE_DELTA ? &r->before : NULL; x; x = x->next) from += x->file.data_size;
     if (file->kind == BITSNAP_SOURCE_RAW) return fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
     if (file->kind != BITSNAP_SOURCE_PLAIN && file_check_limit(whole, whole, from, limit, f)) return 1;
-    if (bitsnap_file_text(&r->file, &b->file.text)) return file_failed(r, f);
+    if (bitsnap_file_text(&r->file, &b->file.text)) return reader_failed(r, f);
     b->file.text_size = (size_t)file->text_size;
     b->file.data_size = file->data_size;
-    b->file.read = file->kind == BITSNAP_SOURCE_PLAIN ? read_plain : read_packed;
-    b->file.id = file->kind == BITSNAP_SOURCE_PLAIN ? NULL : packed_id;
+    b->file.file = &r->file;
+    b->file.failed = base_failed;
     b->file.context = r;
     if (safetensors_parse(&b->model, b->file.text, b->file.text_size, f)) return 1;
     if (b->model.data_size != b->file.data_size)
@@ -171,8 +154,9 @@ static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fa
     source.context = r;
     source.size = b->in.size;
     if (bitsnap_file_open(&r->file, &source, of, count, NULL))
-        return r->file.error.status == BITSNAP_E_MAGIC ? foreign(&b->in, f) : file_failed(r, f);
+        return r->file.error.status == BITSNAP_E_MAGIC ? foreign(&b->in, f) : reader_failed(r, f);
     if (c) {
+        r->threads = c->threads;
         r->file.b.run = c->b.run;
         r->file.b.run_context = c->b.run_context;
         r->file.b.workers = pool_workers(c->threads);
@@ -248,7 +232,7 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
     return failed;
 }
 
-int base_plain(base *b, const char *path, fault *f)
+int base_plain(base *b, const codec *c, const char *path, fault *f)
 {
     base_clear(b);
     if (!input_open(&b->in, path, f)) {
@@ -258,7 +242,7 @@ int base_plain(base *b, const char *path, fault *f)
                 (void)fault_set(f, "is a delta; apply takes it first, and then the .safetensors file that it is to change");
             else if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
                 (void)fault_set(f, "is a .bsnap file; what can be changed in place is a .safetensors file");
-            else if (!open_reader(b, NULL, NULL, 0, f)) return 0;
+            else if (!open_reader(b, c, NULL, 0, f)) return 0;
         }
     }
     return fault_in(f, path);
@@ -276,7 +260,7 @@ static int restore_all(base *b, codec *c, input *in, const base *before, uint64_
     if (spool_open(&spool, f)) return 1;
     memset(&r, 0, sizeof r);
     failed = file_read_begin(&r, c, in, limit, before ? &before->file : NULL, f);
-    if (!failed && r.kind == BITSNAP_SOURCE_RAW)
+    if (!failed && r.s.start.kind == BITSNAP_SOURCE_RAW)
         failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
     failed = failed || restore_source(&r, &spool, NULL, f) || spool_to_input(&spool, &b->in, in->name, f);
     file_read_close(&r);
@@ -306,7 +290,7 @@ int base_input(const base *b, const codec *c, input *in, fault *f)
     uint64_t at;
     output spool;
     int failed;
-    if (of->read == read_plain) return input_again(&b->in, in, f);
+    if (of->file->kind == BITSNAP_SOURCE_PLAIN) return input_again(&b->in, in, f);
     if (spool_open(&spool, f)) return 1;
     store64(size, of->text_size);
     failed = output_write(&spool, size, sizeof size, f) || output_write(&spool, of->text, of->text_size, f);
@@ -314,7 +298,7 @@ int base_input(const base *b, const codec *c, input *in, fault *f)
     if (!window) failed = fault_memory(f);
     for (at = 0; at < of->data_size && !failed;) {
         const size_t n = of->data_size - at < c->window ? (size_t)(of->data_size - at) : c->window;
-        failed = of->read(of, c, at, window, n, f) || output_write(&spool, window, n, f);
+        failed = (bitsnap_file_read_data(of->file, at, window, n) && of->failed(of, f)) || output_write(&spool, window, n, f);
         at += n;
     }
     free(window);

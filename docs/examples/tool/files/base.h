@@ -24,7 +24,7 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f);
 
 /* Opens a .safetensors file, and nothing else. */
-int base_plain(base *b, const char *path, fault *f);
+int base_plain(base *b, const codec *c, const char *path, fault *f);
 
 /* What a delta, or another .bsnap file, restores to, all of it, as a temporary file; `before` is its base, or null. */
 int base_restore(base *b, codec *c, const char *path, const base *before, uint64_t limit, fault *f);

@@ -35,13 +35,13 @@ int chain_note_block(void *context, const bitsnap_block *block, uint64_t changed
 
 int chain_take(chain_file *x, file_reader *r, const char *name, fault *f)
 {
-    x->delta = r->kind == BITSNAP_SOURCE_DELTA;
+    x->delta = r->s.start.kind == BITSNAP_SOURCE_DELTA;
     if (x->delta) {
         x->link = r->link;
         memset(&r->link, 0, sizeof r->link);
         x->link.own.text = r->text;
         r->text = NULL;
-    } else if (r->text && link_end_make(&x->link.own, r->text, r->text_size, r->done - 8 - r->text_size, NULL, f)) {
+    } else if (r->text && link_end_make(&x->link.own, r->text, r->text_size, r->s.source_size - 8 - r->text_size, NULL, f)) {
         return 1;
     }
     x->name = (char *)malloc(strlen(name) + 1);

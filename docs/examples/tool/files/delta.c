@@ -33,7 +33,7 @@ static int open_file(delta *d, codec *c, const char *path, fault *f)
     int failed;
     if (input_open(&d->in, path, f) || input_note(&d->in, path, &c->used, f) || input_settle(&d->in, f)) return 1;
     failed = file_look_begin(&r, c, &d->in, NULL, f);
-    if (!failed && r.kind != BITSNAP_SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file; bitsnap compress -b makes deltas");
+    if (!failed && r.s.start.kind != BITSNAP_SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file; bitsnap compress -b makes deltas");
     if (!failed && r.link.base.next) failed = fault_set(f, "is a delta against several files, of which deltas cannot be put together, nor turned; restore it");
     r.frame_observer.note = note_frame;
     r.frame_observer.context = d;

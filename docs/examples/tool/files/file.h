@@ -1,8 +1,6 @@
-/* file.h - reading and writing .bsnap files: docs/FORMAT.md, section 8.
- * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
- *
- * A .bsnap file holds a source: raw elements, or a .safetensors file, which is the size of its header text, the
- * text, and elements. Both directions go through it from the first byte to the last, a window at a time. */
+/* file.h - .bsnap files as the tool reads and writes them, from the first byte to the last: bitsnap_file.h with inputs, outputs and faults,
+ * with a limit to what a file may expand to, and with observers.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_FILE_H
 #define TOOL_FILE_H
 
@@ -13,17 +11,21 @@
 
 enum { BASES_MOST = 255 }; /* of a delta */
 
+/* Forms of blocks: docs/FORMAT.md, section 5. */
+enum {
+    FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7, FORM_SPARSE = 8,
+    FORM_ZIGZAG = 9
+};
+
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
     char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
     const char *text;
     size_t text_size;
     uint64_t data_size;
-    int (*read)(const struct file_base *b, const codec *c, uint64_t offset, void *to, size_t size, fault *f); /* bytes of the data;
-                              null where only the text is at hand */
-    uint64_t (*id)(const struct file_base *b, uint64_t offset, uint64_t count, bitsnap_dtype dtype); /* the content id of so many elements,
-                              where that is known without reading them, else 0; null: never */
-    void *context;
+    bitsnap_file *file;    /* null where only the text is at hand */
+    int (*failed)(const struct file_base *b, fault *f); /* sets the fault to what the last call on `file` has found; returns 1 */
+    const void *context;
     const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
 
@@ -33,6 +35,9 @@ typedef struct file_range {
     uint64_t begin;
     bitsnap_dtype dtype;
 } file_range;
+
+/* Bytes of the data of one of the bases. */
+int file_base_read(const file_base *bases, const file_range *range, void *to, size_t size, fault *f);
 
 /* As what elements are coded. */
 typedef struct file_form {
@@ -50,44 +55,6 @@ typedef struct block_observer {
     uint64_t *against;     /* counts the bytes of elements that are coded as those of the base, or by how they differ; or null */
 } block_observer;
 
-void file_note_blocks(const block_observer *o, const bitsnap_encoder *s, uint64_t *noted, const uint8_t *p, size_t size);
-
-/* The range of a base that the codec works with, while it does, and a window of it: elements in native byte order. */
-typedef struct file_used {
-    const file_base *base;   /* null: none */
-    file_range range;
-    uint64_t count;
-    uint8_t *window;
-    size_t room;
-    int filled;              /* the codec's base is the window */
-} file_used;
-
-/* Of the list of bases the one of the range; the content id of its elements, which may mean to read them all. */
-const file_base *file_base_of(const file_base *bases, const file_range *range, uint64_t count, fault *f);
-int file_base_id(const file_base *base, const codec *c, const file_range *range, uint64_t count, uint64_t *id, fault *f);
-
-/* The codec is to work with a range; `coding`: not to decode. Before it does, the window is moved to where blocks of 2^block_log2 elements
- * from `first` on lie, one for each worker, if it has not that place. Its memory stays for the next range, until file_used_free. */
-int file_use_range(codec *c, file_used *used, const file_base *bases, const file_range *range, uint64_t count, int coding, fault *f);
-int file_use_blocks(codec *c, file_used *used, uint64_t first, unsigned block_log2, fault *f);
-void file_release_range(codec *c, file_used *used);
-void file_used_free(file_used *used);
-
-/* The records of the source, pieces of its text and frames: entries of the tree that finds them, and where they are. */
-typedef struct record_list {
-    uint8_t *entries;      /* BITSNAP_RECORD_ENTRY bytes each */
-    size_t count, capacity;
-    size_t frames;         /* how many of them are */
-    uint64_t frame_bytes;  /* of all of these */
-} record_list;
-
-/* bitsnap_end_record of these records */
-int file_end_record(uint8_t **bytes, size_t *size, const record_list *l, uint64_t source_size, const uint8_t *names, size_t name_count,
-                    uint64_t file_check, fault *f);
-
-/* A record that stands for what begins with this byte of the source, and begins with that byte of the file. */
-int record_list_add(record_list *l, uint64_t begin, uint64_t at, fault *f);
-
 /* ================================================================================= WRITING */
 
 typedef struct file_writer {
@@ -96,10 +63,9 @@ typedef struct file_writer {
     fault *fault;          /* of the call that writes */
     bitsnap_file_writer to;
     block_observer observer;
-    uint64_t noted;        /* elements of the frame being written that the observer knows of */
-    bitsnap_certificate certificate; /* of the frame written last, where it is quantized */
+    bitsnap_info info;     /* of the frame that is written */
+    uint64_t noted;        /* elements of it that the observer knows of */
     const file_base *base; /* of a delta */
-    file_used used;
 } file_writer;
 
 /* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
@@ -167,38 +133,22 @@ typedef struct form_observer {
 uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width);
 
 typedef struct file_reader {
+    bitsnap_file_stream s;
     codec *codec;
     input *in;
+    fault *fault;          /* of the call that reads */
     block_observer observer;
     form_observer form_observer;
     frame_observer frame_observer;
-    record_list records;
-    uint64_t file_check;   /* that of the header */
-    int kind;              /* BITSNAP_SOURCE_RAW, BITSNAP_SOURCE_SAFETENSORS or BITSNAP_SOURCE_DELTA */
-    int quantized;         /* some of its frames are: what it restores is not what it was made from */
-    int met_quantized;     /* such a frame has come */
-    int frame_quantized;   /* the frame is one */
-    int ended;             /* the end record has been read and agreed */
-    uint64_t claimed;      /* bytes of the source, as the header has it; SIZE_UNKNOWN where it does not */
     uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */
-    uint64_t done;         /* bytes of the source so far */
     char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
     size_t text_size;
-    const safetensors *model; /* the text as it has been parsed, where somebody sets it who has done that; or null */
     file_link link;        /* of a delta */
     const file_base *base; /* what was given as its base */
-    file_range range;      /* of the base: of the next frame, where `placed` */
-    file_used used;
-    int placed;
-    bitsnap_dtype dtype;   /* of the elements that were read last */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
-    int in_frame;
-    bitsnap_decoder stream;
-    bitsnap_info info;     /* of the frame */
     file_frame cells;      /* of the frame: only the numbers of its cells */
-    uint64_t frame_begin;  /* byte of the file */
-    uint64_t record_begin; /* the same, or where its place record begins */
-    uint64_t noted;
+    uint64_t noted;        /* elements of the frame that the observers know of */
+    int ended;             /* the end record has been read and agreed */
     uint8_t *elements;     /* c->window bytes */
     int only_check;        /* the elements are not wanted: what file_read gives has their size, and is to be passed over */
     int pass_runs;         /* windows that are equal because one element is repeated come once: */
@@ -210,7 +160,7 @@ typedef struct file_reader {
 int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f);
 
 /* Reads what comes before the frames. A delta needs its base; others do not use it. A source that is too large to be made of
- * the file (of a delta: and its base) by `limit`, as file_check_limit has it, is refused as soon as that is known. */
+ * the file (of a delta: and its base) by `limit`, as file_check_limit has it, is refused as soon as that is known. *r must not be moved. */
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
 
 /* The same for file_look. `base` may be null, or a text only; it is used where it is that of the delta. */

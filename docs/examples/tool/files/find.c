@@ -31,11 +31,11 @@ static int packed_end(link_end *e, codec *c, input *in, fault *f)
 {
     file_reader r;
     int failed = file_look_begin(&r, c, in, NULL, f);
-    if (!failed && r.kind == BITSNAP_SOURCE_RAW) failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
+    if (!failed && r.s.start.kind == BITSNAP_SOURCE_RAW) failed = fault_set(f, "holds raw elements; a base is a .safetensors file, or a .bsnap file of one");
     if (!failed) {
         e->text_size = r.text_size;
-        e->data_size = r.claimed - r.done;
-        e->id = r.kind == BITSNAP_SOURCE_DELTA ? r.link.own.id : bitsnap_hash(r.text, r.text_size);
+        e->data_size = r.s.start.source_size - r.s.source_size;
+        e->id = r.s.start.kind == BITSNAP_SOURCE_DELTA ? r.link.own.id : bitsnap_hash(r.text, r.text_size);
     }
     file_read_close(&r);
     return failed;

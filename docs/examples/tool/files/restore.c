@@ -10,7 +10,7 @@
 static int put_header(const file_reader *r, output *out, fault *f)
 {
     uint8_t size[8];
-    if (r->kind == BITSNAP_SOURCE_RAW) return 0;
+    if (r->s.start.kind == BITSNAP_SOURCE_RAW) return 0;
     store64(size, r->text_size);
     return output_write(out, size, sizeof size, f) || output_write(out, r->text, r->text_size, f);
 }
@@ -25,7 +25,7 @@ int restore_source(file_reader *r, output *out, progress *p, fault *f)
         if (out && !begun && put_header(r, out, f)) return 1;
         begun = 1;
         if (out && output_write(out, bytes, size, f)) return 1;
-        if (p) progress_show(p, r->done);
+        if (p) progress_show(p, r->s.source_size);
     } while (size);
     return 0;
 }

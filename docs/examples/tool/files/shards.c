@@ -74,7 +74,7 @@ static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
     int failed;
     memset(&r, 0, sizeof r);
     failed = file_look_begin(&r, c, in, NULL, f);
-    x->is_delta = !failed && r.kind == BITSNAP_SOURCE_DELTA;
+    x->is_delta = !failed && r.s.start.kind == BITSNAP_SOURCE_DELTA;
     if (x->is_delta && s->path) failed = look_again(s, x, c, in, &r, f);
     if (!failed && !r.text && !s->path)
         failed = fault_set(f, x->is_delta ? "is a delta: restore it first, or leave it out with --exclude"
@@ -83,7 +83,7 @@ static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
         x->text = r.text;
         x->link = r.link;
         x->link.own.text_size = r.text_size;
-        x->link.own.data_size = r.claimed - r.done;
+        x->link.own.data_size = r.s.start.source_size - r.s.source_size;
         r.text = NULL;
         memset(&r.link, 0, sizeof r.link);
         failed = safetensors_parse(&x->model, x->text, (size_t)x->link.own.text_size, f);

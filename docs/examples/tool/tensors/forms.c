@@ -3,7 +3,7 @@
 #include "../system/posix.h"
 
 #include "forms.h"
-#include "../files/block.h"
+#include "../files/file.h"
 
 #include <stdlib.h>
 #include <string.h>

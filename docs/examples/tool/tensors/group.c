@@ -7,7 +7,7 @@
 
 #include "group.h"
 
-#include "../files/block.h"
+#include "../files/file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -267,12 +267,10 @@ static int code_batch(batch *b, size_t count, input *in, uint64_t data_begin, co
         const unsigned width = bitsnap_width(s->dtype), base_width = bitsnap_width(s->range.dtype);
         const size_t size = (size_t)s->count * width, base_size = (size_t)s->count * base_width;
         uint8_t *elements = b->elements + 2 * i * b->room;
-        const file_base *from;
         size_t got;
         if (input_seek(in, data_begin + s->begin, f) || input_read(in, elements, size, &got, f)) return 1;
         if (got < size) return fault_set(f, "ended early, while it was read");
-        from = file_base_of(base, &s->range, s->count, f);
-        if (!from || from->read(from, b->c, s->range.begin, elements + b->room, base_size, f)) return 1;
+        if (file_base_read(base, &s->range, elements + b->room, base_size, f)) return 1;
         swap_elements(elements, size, width);
         swap_elements(elements + b->room, base_size, base_width);
     }

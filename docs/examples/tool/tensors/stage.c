@@ -55,7 +55,7 @@ static char *path_beside(const char *path, const char *pattern, const char *othe
     return made;
 }
 
-static int open_file(job *j, base *b, const char *path) { return base_plain(b, path, j->f) || input_note(&b->in, path, j->used, j->f); }
+static int open_file(job *j, base *b, const char *path) { return base_plain(b, NULL, path, j->f) || input_note(&b->in, path, j->used, j->f); }
 
 static int open_beside(job *j, base *b, const char *path, const char *pattern, const char *other)
 {
@@ -134,7 +134,7 @@ static int take(cursor *c, double *x, int *finite, fault *f)
     if (c->at == c->held) {
         const uint64_t left = c->end - c->next;
         c->held = left < sizeof c->bytes ? (size_t)left : sizeof c->bytes;
-        if (c->from->file.read(&c->from->file, NULL, c->next, c->bytes, c->held, f)) return 1;
+        if (bitsnap_file_read_data(c->from->file.file, c->next, c->bytes, c->held)) return c->from->file.failed(&c->from->file, f);
         c->next += c->held;
         c->at = 0;
     }
