@@ -3438,7 +3438,12 @@ static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned cells)
 {
     const double unit = 1 / 16777216.0; /* 2^-24 */
     bitsnap_certificate c;
+#ifdef BITSNAP_NO_QUANTIZE
+    c.bound = 0;
+    (void)cells;
+#else
     c.bound = cells ? bitsnap_log_bound(cells) : 0;
+#endif
     c.counted = bsf_load(p, 8);
     c.exact = bsf_load(p + 8, 8);
     c.mean_relative = c.counted ? (double)bsf_load(p + 16, 8) * unit / (double)c.counted : 0;
@@ -3471,7 +3476,7 @@ static uint64_t bsf_index_size(uint64_t blocks)
 static bitsnap_status bsf_pass_footer(bitsnap_file_stream *s)
 {
     const bitsnap_info *info = &s->frame.info;
-    const uint64_t about = s->quantized ? BSF_CERTIFICATE : info->has_content_id ? 8u : 0u;
+    const uint64_t about = s->quantized ? (uint64_t)BSF_CERTIFICATE : info->has_content_id ? 8 : 0;
     bitsnap_status status;
     if (s->reader->passed < info->count) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
     if (info->blocks <= 1 && !info->has_content_id && !s->quantized) return BITSNAP_OK;
@@ -3561,32 +3566,44 @@ static bitsnap_status bsf_verify_start(bitsnap_file *f, bitsnap_file_stream *s, 
     return status;
 }
 
+static bitsnap_status bsf_verify_frames(bitsnap_file_stream *s)
+{
+    size_t n;
+    bitsnap_status status;
+    while (!(status = bitsnap_file_stream_next(s)) && s->in_frame) {
+        do status = bitsnap_file_stream_read(s, NULL, SIZE_MAX / s->frame.info.width, &n);
+        while (!status && s->decoder.position < s->decoder.count);
+        if (!status) status = bitsnap_file_stream_frame_end(s);
+        if (status) break;
+    }
+    return status;
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
 {
+    const bitsnap_memory *memory = f->reader->memory;
     const bitsnap_safetensors *model;
     const char *text = NULL;
     bsf_whole whole = { NULL, 0 };
     bitsnap_input input = { bsf_read_whole, NULL, NULL };
-    bitsnap_file_stream s;
-    size_t n;
+    bitsnap_file_stream *s; /* too large for the stack */
     bitsnap_status status = BITSNAP_OK;
     memset(&f->error, 0, sizeof f->error);
     if (f->kind == BITSNAP_SOURCE_PLAIN) return bitsnap_file_tensors(f, &model);
     if (bsf_lacks_base(f)) return bsf_no_base(f);
     if (f->kind != BITSNAP_SOURCE_RAW) status = bitsnap_file_text(f, &text);
     if (status) return status;
+    s = (bitsnap_file_stream *)bsf_resize(memory, NULL, sizeof *s);
+    if (!s) return bsf_no_memory(&f->error);
     input.context = &whole;
     whole.file = f;
-    status = bitsnap_file_stream_begin(&s, &f->b, &input, f->reader->memory);
-    if (!status) status = bsf_verify_start(f, &s, text);
-    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
-        do status = bitsnap_file_stream_read(&s, NULL, SIZE_MAX / s.frame.info.width, &n);
-        while (!status && s.decoder.position < s.decoder.count);
-        if (!status) status = bitsnap_file_stream_frame_end(&s);
-    }
-    if (status != BITSNAP_E_SOURCE) f->error = s.error; /* else bsf_get has said more */
-    if (s.reader) s.reader->workspace = NULL; /* it is the file's */
-    bitsnap_file_stream_close(&s);
+    status = bitsnap_file_stream_begin(s, &f->b, &input, memory);
+    if (!status) status = bsf_verify_start(f, s, text);
+    if (!status) status = bsf_verify_frames(s);
+    if (status != BITSNAP_E_SOURCE) f->error = s->error; /* else bsf_get has said more */
+    if (s->reader) s->reader->workspace = NULL; /* it is the file's */
+    bitsnap_file_stream_close(s);
+    bsf_release(memory, s);
     return f->error.status;
 }
 
