@@ -7,7 +7,6 @@
 #include "../files/base.h"
 #include "commands.h"
 #include "../console/progress.h"
-#include "../files/restore.h"
 
 #include <string.h>
 

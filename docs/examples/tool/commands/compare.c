@@ -9,7 +9,7 @@
 #include "commands.h"
 #include "../tensors/difference.h"
 #include "../files/file.h"
-#include "../files/find.h"
+#include "../files/base.h"
 #include "../files/header.h"
 #include "../files/shards.h"
 #include "../tensors/lossy.h"

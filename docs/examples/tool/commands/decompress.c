@@ -4,11 +4,10 @@
 
 #include "commands.h"
 #include "../files/file.h"
-#include "../files/find.h"
+#include "../files/base.h"
 #include "../files/foreign.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
-#include "../files/restore.h"
 
 #include <stdlib.h>
 #include <string.h>

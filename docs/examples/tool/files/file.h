@@ -8,6 +8,7 @@
 #include "container.h"
 #include "../system/io.h"
 #include "link.h"
+#include "../console/progress.h"
 
 enum { BASES_MOST = 255 }; /* of a delta */
 
@@ -169,6 +170,10 @@ int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, 
 /* The next elements, as bytes of the source: a window at a time, or what a frame has left. *size is 0 at the
  * end of the file, when everything has been checked. They stay until the next call. */
 int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f);
+
+/* Reads on to the end and writes the source; `out` may be null: only checks. Nothing is written before the first
+ * elements are known to be good, so that most wrong bases leave no bytes behind. `p` may be null. */
+int restore_source(file_reader *r, output *out, progress *p, fault *f);
 
 /* Goes on to the end without decoding: only the grammar of records and blocks is looked at. */
 int file_look(file_reader *r, fault *f);

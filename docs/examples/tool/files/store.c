@@ -4,8 +4,6 @@
 
 #include "store.h"
 
-#include "restore.h"
-
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
