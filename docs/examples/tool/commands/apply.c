@@ -48,8 +48,8 @@ static int look(job *j)
     if (file_look_begin(r, j->codec, &j->in, &j->base.file, j->f)) return 1;
     if (r->s.start.kind != BITSNAP_SOURCE_DELTA)
         return fault_set(j->f, "is no delta but a whole file; bitsnap decompress restores it");
-    j->is_result = r->link.own.text_size == j->base.file.text_size && r->link.own.data_size == j->base.file.data_size &&
-                   r->link.own.id == bitsnap_hash(j->base.file.text, j->base.file.text_size);
+    j->is_result = r->ends.own.text_size == j->base.file.text_size && r->ends.own.data_size == j->base.file.data_size &&
+                   r->ends.own.text_id == bitsnap_hash(j->base.file.text, j->base.file.text_size);
     r->frame_observer.note = note_frame;
     r->frame_observer.context = j;
     failed = file_look(r, j->f);

@@ -4,7 +4,7 @@
 
 #include "../files/base.h"
 #include "commands.h"
-#include "../files/file.h"
+#include "../files/delta.h"
 #include "../files/foreign.h"
 #include "../tensors/group.h"
 #include "../files/header.h"
@@ -36,7 +36,7 @@ typedef struct job {
     pairs pairs;           /* of its tensors with ours */
     uint64_t against;      /* bytes of elements that are coded against it */
     uint64_t paired_stored; /* bytes of the frames that have elements of it */
-    file_link link;
+    delta_ends ends;
     adam_policy adam;
     stage stage;
     adam_choice *choices;  /* of each tensor */
@@ -199,30 +199,24 @@ static int put_raw(job *j)
     return put_piece(j, &all) || check_end(j);
 }
 
-/* What deltas say of bases: a list. */
-static int make_ends(link_end *e, const file_base *b, fault *f)
-{
-    for (; b; b = b->next, e = e->next) {
-        if (link_end_make(e, b->text, b->text_size, b->data_size, *b->name ? b->name : NULL, f)) return 1;
-        if (!b->next) break;
-        e->next = (link_end *)calloc(1, sizeof *e->next);
-        if (!e->next) return fault_memory(f);
-    }
-    return 0;
-}
-
 static int begin_delta(job *j)
 {
-    link_end from, to;
+    const header *h = &j->header;
+    const delta_end own = delta_end_of(h->text, h->size, h->model.data_size);
+    const file_base *b;
+    delta_end *bases;
+    size_t n = 0;
     int failed;
-    memset(&from, 0, sizeof from);
-    memset(&to, 0, sizeof to);
-    failed = make_ends(&from, j->bases, j->f) ||
-             link_end_make(&to, j->header.text, j->header.size, j->header.model.data_size, NULL, j->f) ||
-             link_make(&j->link, &from, &to, j->o->self_contained, j->f) ||
-             file_write_delta(&j->writer, j->codec, &j->out, &j->link, j->bases, j->f);
-    link_end_free(&from);
-    link_end_free(&to);
+    for (b = j->bases; b; b = b->next) n++;
+    bases = (delta_end *)malloc(n * sizeof *bases);
+    if (!bases) return fault_memory(j->f);
+    for (b = j->bases, n = 0; b; b = b->next) {
+        bases[n] = delta_end_of(b->text, b->text_size, b->data_size);
+        bases[n++].name = b->name;
+    }
+    failed = delta_make_ends(&j->ends, bases, n, j->bases->text, &own, h->text, j->o->self_contained, j->f) ||
+             file_write_delta(&j->writer, j->codec, &j->out, &j->ends, j->bases, j->f);
+    free(bases);
     return failed;
 }
 
@@ -622,7 +616,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     pairs_free(&j.pairs);
     free(j.bases);
     free(j.choices);
-    link_free(&j.link);
+    delta_ends_free(&j.ends);
     header_free(&j.header);
     input_close(&j.in);
     return failed;

@@ -286,7 +286,7 @@ static int open_named(const options *o, codec *c, const shards *s, input *in, co
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
     if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
-    failed = file_look_begin(&r, c, in, NULL, f) || shards_find_bases(s, &r.link.base, name, c, o->max_output, b, f) || input_seek(in, 0, f);
+    failed = file_look_begin(&r, c, in, NULL, f) || shards_find_bases(s, &r.ends, name, c, o->max_output, b, f) || input_seek(in, 0, f);
     file_read_close(&r);
     for (x = b; x && !failed; x = x->next) one->bases[one->base_count++] = x->path;
     return failed;

@@ -3,9 +3,9 @@
 #include "../system/posix.h"
 
 #include "../tensors/bound.h"
-#include "../files/chain.h"
 #include "commands.h"
-#include "../files/file.h"
+#include "../files/delta.h"
+#include "../tensors/forms.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
 #include "../tensors/tally.h"
@@ -13,6 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+/* A file, as one of a chain. */
+typedef struct chain_link {
+    char *name;
+    int is_delta;
+    delta file;            /* its ends and frames; nothing is open */
+    forms *forms;          /* of each frame */
+    size_t capacity;       /* of these */
+    forms now, all;        /* of the frame that is being read, and of all */
+} chain_link;
 
 typedef struct job {
     const options *o;
@@ -26,7 +36,7 @@ typedef struct job {
     int with_bound, with_text; /* with_text: the header text is known */
     int with_changes;          /* a delta that is decoded: which elements have changed is known */
     const base *base;      /* -b */
-    chain_file self;
+    chain_link self;
     lossy lossy;           /* what is quantized */
     adam_choice *roles;    /* of each tensor, where something is */
     int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
@@ -60,7 +70,7 @@ static int read_blocks(job *j)
 }
 
 /* The file before this one in the command line. */
-static chain_file before;
+static chain_link before;
 
 /* A delta is decoded where -b gives its base. Else it takes no more of that than the text: also from the file before. */
 static int begin(job *j, const char *path)
@@ -72,10 +82,10 @@ static int begin(job *j, const char *path)
         if (j->with_bound) return file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, NULL, j->f);
         return file_look_begin(&j->reader, j->codec, &j->in, NULL, j->f);
     }
-    if (!known && before.link.own.text) {
+    if (!known && before.file.ends.own_text) {
         memset(&text, 0, sizeof text);
-        text.text = before.link.own.text;
-        text.text_size = (size_t)before.link.own.text_size;
+        text.text = before.file.ends.own_text;
+        text.text_size = (size_t)before.file.ends.own.text_size;
         known = &text;
     }
     if (file_look_begin(&j->reader, j->codec, &j->in, known, j->f)) return 1;
@@ -88,12 +98,19 @@ static int begin(job *j, const char *path)
 static int note_frame(void *context, const file_frame *frame, fault *f)
 {
     job *j = (job *)context;
-    return chain_note_frame(&j->self, frame, f) || lossy_note(&j->lossy, frame, f);
+    chain_link *x = &j->self;
+    forms *all = (forms *)grown(x->forms, x->file.count, &x->capacity, sizeof *x->forms, f);
+    if (!all) return 1;
+    x->forms = all;
+    if (delta_note_frame(&x->file, frame, f)) return 1;
+    x->forms[x->file.count - 1] = x->now;
+    memset(&x->now, 0, sizeof x->now);
+    return forms_add(&x->all, &x->forms[x->file.count - 1], f) || lossy_note(&j->lossy, frame, f);
 }
 
 static int note_block(void *context, const bitsnap_block *block, uint64_t changed, fault *f)
 {
-    return chain_note_block(&((job *)context)->self, block, changed, f);
+    return forms_note(&((job *)context)->self.now, block, changed, f);
 }
 
 static void note_elements(void *context, const uint8_t *elements, const uint8_t *from, size_t bytes, unsigned width)
@@ -132,11 +149,170 @@ static int look(job *j, const char *path)
 /* Whether the file follows the one before; with --chain it must. */
 static int check_chain(job *j, const char *path)
 {
-    if (chain_take(&j->self, &j->reader, path, j->f)) return 1;
+    chain_link *x = &j->self;
+    x->is_delta = j->reader.s.start.kind == BITSNAP_SOURCE_DELTA;
+    if (delta_take(&x->file, &j->reader, j->f)) return 1;
+    x->name = strdup(path);
+    if (!x->name) return fault_memory(j->f);
     if (!before.name) return 0;
-    if (j->self.delta) j->follows = chain_follows(&before, &j->self, j->why);
+    if (x->is_delta) j->follows = delta_follows(&before.file, &x->file, j->why);
     if (!j->o->chain || j->follows > 0) return 0;
-    return fault_set(j->f, "does not follow %s: %s", before.name, j->self.delta ? j->why : "it is no delta");
+    return fault_set(j->f, "does not follow %s: %s", before.name, x->is_delta ? j->why : "it is no delta");
+}
+
+/* ================================================================================= DELTAS */
+
+static double per_element(uint64_t bytes, uint64_t elements) { return elements ? 8 * (double)bytes / (double)elements : 0; }
+
+static file_frame sum_of(const delta *x)
+{
+    file_frame all;
+    size_t i;
+    memset(&all, 0, sizeof all);
+    for (i = 0; i < x->count; i++) {
+        all.count += x->frames[i].about.count;
+        all.same += x->frames[i].about.same;
+        all.differences += x->frames[i].about.differences;
+        all.plain += x->frames[i].about.plain;
+    }
+    return all;
+}
+
+static void print_delta(const delta *x, uint64_t file_size)
+{
+    const file_frame all = sum_of(x);
+    size_t i;
+    for (i = 0; i < x->ends.base_count; i++) {
+        const delta_end *e = &x->ends.bases[i];
+        (void)printf("base     ");
+        if (*e->name) {
+            (void)print_text(stdout, e->name, strlen(e->name));
+            (void)printf(", ");
+        }
+        (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data", (unsigned long long)e->text_size, (unsigned long long)e->text_id,
+                     (unsigned long long)e->data_size);
+        if (!i) (void)printf("; the header text of the file is %s", x->ends.coded_size ? "another" : "the same");
+        (void)putchar('\n');
+    }
+    (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
+                 "%llu for themselves\n", (unsigned long long)all.count, per_element(file_size, all.count),
+                 (unsigned long long)all.same, (unsigned long long)all.differences, (unsigned long long)all.plain);
+}
+
+/* How blocks are coded: in all, and where `each` is set frame by frame; of deltas a line for each frame anyway. */
+static void print_frames(const chain_link *x, int each)
+{
+    int unknown = 0;
+    size_t i;
+    for (i = 0; (x->is_delta || each) && i < x->file.count; i++) {
+        const file_frame *a = &x->file.frames[i].about;
+        (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->count, bitsnap_dtype_name(a->dtype),
+                     (unsigned long long)a->begin);
+        if (a->role) {
+            (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->range.dtype), (unsigned long long)a->range.begin,
+                         a->role == 2 ? ", cast" : "");
+            if (x->file.ends.base_count > 1) (void)printf(", of base %u", a->range.base);
+        } else (void)printf("without a base");
+        (void)printf(": %.4f bits/element", per_element(a->size, a->count));
+        if (x->is_delta)
+            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->differences,
+                         (unsigned long long)a->plain);
+        if (a->role) (void)printf(", from id %016llx", (unsigned long long)a->base_id);
+        if (a->has_id) (void)printf(a->role ? " to %016llx" : ", id %016llx", (unsigned long long)a->id);
+        (void)putchar('\n');
+        if (each) forms_print(&x->forms[i], x->is_delta);
+    }
+    if (x->all.count && each && x->file.count > 1) (void)printf("all frames\n");
+    if (!each || x->file.count > 1) forms_print(&x->all, x->is_delta);
+    for (i = 0; i < x->all.count; i++) unknown |= x->all.rows[i].classes > 1 && x->all.rows[i].known < x->all.rows[i].elements;
+    if (unknown) (void)printf("give the base with -b to see the classes, and how many elements have changed\n");
+}
+
+static void put_id(json *j, const char *name, uint64_t id)
+{
+    char text[24];
+    (void)snprintf(text, sizeof text, "%016llx", (unsigned long long)id);
+    json_member_string(j, name, text);
+}
+
+static void put_cells(json *j, const file_frame *a)
+{
+    json_member_whole(j, "cells_same", a->same);
+    json_member_whole(j, "cells_differences", a->differences);
+    json_member_whole(j, "cells_plain", a->plain);
+}
+
+/* All bases, where there are several. */
+static void json_ends(json *j, const delta_ends *ends)
+{
+    size_t i;
+    json_name(j, "bases");
+    json_begin(j, '[');
+    for (i = 0; i < ends->base_count; i++) {
+        const delta_end *e = &ends->bases[i];
+        json_begin(j, '{');
+        if (*e->name) json_member_string(j, "name", e->name);
+        json_member_whole(j, "text_bytes", e->text_size);
+        json_member_whole(j, "data_bytes", e->data_size);
+        put_id(j, "text_id", e->text_id);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+}
+
+static void json_delta(json *j, const chain_link *x, uint64_t file_size, int follows)
+{
+    const file_frame all = sum_of(&x->file);
+    const delta_ends *ends = &x->file.ends;
+    size_t i;
+    json_name(j, "delta");
+    json_begin(j, '{');
+    if (*ends->bases->name) json_member_string(j, "base_name", ends->bases->name);
+    json_member_whole(j, "base_text_bytes", ends->bases->text_size);
+    json_member_whole(j, "base_data_bytes", ends->bases->data_size);
+    put_id(j, "base_text_id", ends->bases->text_id);
+    put_id(j, "text_id", ends->own.text_id);
+    if (x->file.ends.base_count > 1) json_ends(j, ends);
+    json_member_whole(j, "elements", all.count);
+    json_member_real(j, "bits_per_element", per_element(file_size, all.count));
+    put_cells(j, &all);
+    if (follows >= 0) json_member_truth(j, "follows", follows);
+    json_name(j, "frames");
+    json_begin(j, '[');
+    for (i = 0; i < x->file.count; i++) {
+        const file_frame *a = &x->file.frames[i].about;
+        json_begin(j, '{');
+        json_member_string(j, "dtype", bitsnap_dtype_name(a->dtype));
+        json_member_whole(j, "begin", a->begin);
+        json_member_whole(j, "elements", a->count);
+        json_member_whole(j, "frame_bytes", a->size);
+        json_member_real(j, "bits_per_element", per_element(a->size, a->count));
+        json_member_whole(j, "role", (uint64_t)a->role);
+        put_cells(j, a);
+        forms_json(j, &x->forms[i]);
+        if (a->role) {
+            json_member_string(j, "base_dtype", bitsnap_dtype_name(a->range.dtype));
+            if (x->file.ends.base_count > 1) json_member_whole(j, "base", a->range.base);
+            json_member_whole(j, "base_begin", a->range.begin);
+            put_id(j, "base_id", a->base_id);
+        }
+        if (a->has_id) put_id(j, "id", a->id);
+        json_end(j, '}');
+    }
+    json_end(j, ']');
+    json_end(j, '}');
+}
+
+static void free_link(chain_link *x)
+{
+    size_t i;
+    for (i = 0; i < x->file.count; i++) forms_free(&x->forms[i]);
+    forms_free(&x->now);
+    forms_free(&x->all);
+    delta_close(&x->file);
+    free(x->forms);
+    free(x->name);
+    memset(x, 0, sizeof *x);
 }
 
 /* ================================================================================= OUTPUT */
@@ -386,13 +562,13 @@ static void print_totals(const job *j, const sums *s)
         (void)printf("lossy    ");
         print_lossy(j);
     }
-    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) chain_print(&j->self, s->bytes_out);
+    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) print_delta(&j->self.file, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
         (void)print_text(stdout, before.name, strlen(before.name));
         (void)printf(j->follows ? "%s\n" : ": %s\n", j->why);
     }
-    if (!j->o->quiet) chain_print_forms(&j->self, j->o->verbose);
+    if (!j->o->quiet) print_frames(&j->self, j->o->verbose);
     if (j->with_bound) print_bound(j->o, s);
 }
 
@@ -414,7 +590,7 @@ static void print_json(const job *j, const sums *s, const char *path)
         json_member_real(&out, "bound_bytes", s->bound_bytes);
         json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
     }
-    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) chain_json(&out, &j->self, s->bytes_out, j->follows);
+    if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) json_delta(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
     json_member_truth(&out, "lossy", j->reader.s.start.quantized);
     if (j->reader.s.start.quantized) {
@@ -441,7 +617,7 @@ static struct {
 /* The header text and what follows from it: the text belongs to the reader, or by now to the chain. */
 static int keep_text(job *to, const job *j)
 {
-    const char *from = j->reader.text ? j->reader.text : j->self.link.own.text;
+    const char *from = j->reader.text ? j->reader.text : j->self.file.ends.own_text;
     char *text;
     memset(&to->model, 0, sizeof to->model);
     to->roles = NULL;
@@ -564,7 +740,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     bitsnap_safetensors_free(&j.model);
     file_read_close(&j.reader);
     input_close(&j.in);
-    chain_free(&before);
+    free_link(&before);
     before = j.self; /* of what could not be read, as much as is known: nothing follows it */
     return failed;
 }

@@ -8,6 +8,7 @@
 #include "base.h"
 
 #include "bytes.h"
+#include "delta.h"
 #include "foreign.h"
 #include "header.h"
 
@@ -258,7 +259,7 @@ enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
 typedef struct known_file {
     file_stamp stamp;
     int good;            /* it has a header */
-    link_end end;
+    delta_end end;
     base opened;         /* without a reader: not yet */
 } known_file;
 
@@ -267,7 +268,7 @@ struct known_files {
     size_t count, capacity;
 };
 
-static int packed_end(link_end *e, codec *c, input *in, fault *f)
+static int packed_end(delta_end *e, codec *c, input *in, fault *f)
 {
     file_reader r;
     int failed = file_look_begin(&r, c, in, NULL, f);
@@ -275,13 +276,13 @@ static int packed_end(link_end *e, codec *c, input *in, fault *f)
     if (!failed) {
         e->text_size = r.text_size;
         e->data_size = r.s.start.source_size - r.s.source_size;
-        e->id = r.s.start.kind == BITSNAP_SOURCE_DELTA ? r.link.own.id : bitsnap_hash(r.text, r.text_size);
+        e->text_id = r.s.start.kind == BITSNAP_SOURCE_DELTA ? r.ends.own.text_id : bitsnap_hash(r.text, r.text_size);
     }
     file_read_close(&r);
     return failed;
 }
 
-int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *f)
+int find_end(delta_end *e, codec *c, const char *path, file_stamp *stamp, fault *f)
 {
     input in;
     header h;
@@ -295,7 +296,7 @@ int find_end(link_end *e, codec *c, const char *path, file_stamp *stamp, fault *
         failed = header_read(&h, &in, f);
         e->text_size = h.size;
         e->data_size = h.model.data_size;
-        e->id = failed ? 0 : bitsnap_hash(h.text, h.size);
+        e->text_id = failed ? 0 : bitsnap_hash(h.text, h.size);
         header_free(&h);
     }
     input_close(&in);
@@ -364,14 +365,14 @@ static void say(const codec *c, const char *path, const char *beside)
 }
 
 /* The path of the file that is this base: to be freed; null where there is none, then `others` says whether one is called so. */
-static char *base_beside(codec *c, const link_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
+static char *base_beside(codec *c, const delta_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
 {
     int packed;
-    for (packed = 0; e->name && packed < 2; packed++) {
+    for (packed = 0; *e->name && packed < 2; packed++) {
         char *beside = path_beside(path, e->name, packed, stamp, f);
         const known_file *is = beside ? know(c, beside, stamp, f) : NULL;
-        if (is && is->good && link_ends_agree(&is->end, e) && !stamp_is_file(stamp, &in->stamp)) return beside;
-        *others |= is && !(is->good && link_ends_agree(&is->end, e));
+        if (is && is->good && delta_ends_agree(&is->end, e) && !stamp_is_file(stamp, &in->stamp)) return beside;
+        *others |= is && !(is->good && delta_ends_agree(&is->end, e));
         free(beside);
         if (*f->text) return NULL;
     }
@@ -402,20 +403,19 @@ static int open_beside(base *b, codec *c, const char *path, const char *beside, 
 }
 
 /* All bases, or none. */
-static int open_all(base *list, codec *c, const link_end *ends, const input *in, const char *path, uint64_t limit, int *found, fault *f)
+static int open_all(base *list, codec *c, const delta_ends *ends, const input *in, const char *path, uint64_t limit, int *found, fault *f)
 {
-    const unsigned count = link_end_count(ends);
+    const size_t count = ends->base_count;
     char **paths = (char **)calloc(count, sizeof *paths);
     file_stamp *stamps = (file_stamp *)calloc(count, sizeof *stamps);
-    const link_end *e;
     base *b = list, *last = NULL;
-    unsigned n, k;
+    size_t n, k;
     int others = 0, failed = (!paths || !stamps) && fault_memory(f);
-    for (e = ends, n = 0; e && !failed; e = e->next, n++) {
-        paths[n] = base_beside(c, e, in, path, &stamps[n], &others, f);
+    for (n = 0; n < count && !failed; n++) {
+        paths[n] = base_beside(c, &ends->bases[n], in, path, &stamps[n], &others, f);
         if (paths[n]) continue;
         failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
-                                                  "give the base with -b", e->name));
+                                                  "give the base with -b", ends->bases[n].name));
         break;
     }
     *found = n == count;
@@ -442,7 +442,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
     if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d deltas that follow each other; merge them", DEPTH_MOST);
     if (top && !(c->known = (struct known_files *)calloc(1, sizeof *c->known))) return fault_memory(f);
-    failed = file_look_begin(&r, c, in, NULL, f) || open_all(b, c, &r.link.base, in, path, limit, found, f);
+    failed = file_look_begin(&r, c, in, NULL, f) || open_all(b, c, &r.ends, in, path, limit, found, f);
     file_read_close(&r);
     if (top) {
         free(c->known->files);

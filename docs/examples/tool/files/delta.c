@@ -1,7 +1,7 @@
-/* delta.c - deltas as wholes: two that follow each other as one, and the way back.
+/* delta.c - what a delta is: the files that it is between, and its frames; two that follow each other as one, and the way back.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * Without the base: frame by frame, as far as docs/FORMAT.md, section 6.4 goes. */
+ * Without the base they are put together frame by frame, as far as docs/FORMAT.md, section 6.4 goes. */
 #include "../system/posix.h"
 
 #include "delta.h"
@@ -12,18 +12,174 @@
 #define GIVE_BASE "give the base with -b"
 #define IN_ORDER "; give deltas in the order in which they were made"
 
-static int note_frame(void *context, const file_frame *about, fault *f)
+/* ================================================================================= ENDS */
+
+static void *copy(const void *bytes, size_t size)
 {
-    delta *d = (delta *)context;
-    delta_frame *frame;
-    if (!about->count) return 0; /* nothing in it */
-    frame = (delta_frame *)grown(d->frames, d->count, &d->capacity, sizeof *frame, f);
+    void *p = malloc(size ? size : 1);
+    if (p && size) memcpy(p, bytes, size);
+    return p;
+}
+
+delta_end delta_end_of(const char *text, size_t text_size, uint64_t data_size)
+{
+    delta_end e;
+    memset(&e, 0, sizeof e);
+    e.text_size = text_size;
+    e.data_size = data_size;
+    e.text_id = bitsnap_hash(text, text_size);
+    return e;
+}
+
+static int texts_agree(const delta_end *a, const delta_end *b) { return a->text_size == b->text_size && a->text_id == b->text_id; }
+
+int delta_ends_agree(const delta_end *a, const delta_end *b) { return texts_agree(a, b) && a->data_size == b->data_size; }
+
+/* Bases in one piece of memory, with their names behind them. */
+static int copy_bases(delta_ends *l, const delta_end *bases, size_t count, fault *f)
+{
+    size_t size = count * sizeof *bases, i;
+    char *name;
+    for (i = 0; i < count; i++) size += (bases[i].name ? strlen(bases[i].name) : 0) + 1;
+    l->bases = (delta_end *)malloc(size);
+    if (!l->bases) return fault_memory(f);
+    memcpy(l->bases, bases, count * sizeof *bases);
+    l->base_count = count;
+    name = (char *)(l->bases + count);
+    for (i = 0; i < count; i++) {
+        l->bases[i].file = NULL;
+        l->bases[i].name = strcpy(name, bases[i].name ? bases[i].name : "");
+        name += strlen(name) + 1;
+    }
+    return 0;
+}
+
+static int copy_ends(delta_ends *l, const delta_end *bases, size_t count, const char *base_text, const delta_end *own, const char *own_text,
+                     fault *f)
+{
+    memset(l, 0, sizeof *l);
+    if (copy_bases(l, bases, count, f)) return 1;
+    l->own = *own;
+    l->own.name = NULL;
+    l->base_text = base_text ? (char *)copy(base_text, (size_t)bases->text_size) : NULL;
+    l->own_text = own_text ? (char *)copy(own_text, (size_t)own->text_size) : NULL;
+    return (base_text && !l->base_text) || (own_text && !l->own_text) ? fault_memory(f) : 0;
+}
+
+int delta_make_ends(delta_ends *l, const delta_end *bases, size_t count, const char *base_text, const delta_end *own, const char *own_text,
+                    int with_base_text, fault *f)
+{
+    const size_t base_size = (size_t)bases->text_size;
+    if (copy_ends(l, bases, count, base_text, own, own_text, f)) return 1;
+    if (texts_agree(bases, own)) return 0;
+    return text_encode(&l->coded, &l->coded_size, own_text, (size_t)own->text_size, base_text, base_size, f) ||
+           (with_base_text && text_encode(&l->base_coded, &l->base_coded_size, base_text, base_size, NULL, 0, f));
+}
+
+int delta_take_ends(delta_ends *l, const bitsnap_file_start *s, fault *f)
+{
+    l->own.text_size = s->text_size;
+    l->own.data_size = s->source_size - 8 - s->text_size;
+    l->own.text_id = s->text_id;
+    return copy_bases(l, s->bases, s->base_count, f);
+}
+
+/* The text of an end: a copy of what is known, or what is coded, like `before`; it has the id that it should have. */
+static int find_text(char **text, const delta_end *e, const char *known, const uint8_t *coded, size_t coded_size, const char *before,
+                     uint64_t before_size, fault *f)
+{
+    const size_t size = (size_t)e->text_size;
+    *text = (char *)malloc(size + 1);
+    if (!*text) return fault_memory(f);
+    if (known) memcpy(*text, known, size);
+    else if (text_decode(*text, size, before, (size_t)before_size, coded, coded_size, f)) return 1;
+    return bitsnap_hash(*text, size) == e->text_id ? 0 : fault_set(f, "damaged text: it is not the one that was coded (S16)");
+}
+
+int delta_find_texts(delta_ends *l, const char *base_text, fault *f)
+{
+    if (!l->base_text && (base_text || l->base_coded_size) &&
+        find_text(&l->base_text, l->bases, base_text, l->base_coded, l->base_coded_size, NULL, 0, f)) return 1;
+    if (l->own_text || !l->base_text) return 0;
+    return find_text(&l->own_text, &l->own, l->coded_size ? NULL : l->base_text, l->coded, l->coded_size, l->base_text, l->bases->text_size, f);
+}
+
+/* What is stored of other ends is right for these, too. */
+static int copy_coded(delta_ends *l, const delta_ends *from, fault *f)
+{
+    l->coded = (uint8_t *)copy(from->coded, from->coded_size);
+    l->base_coded = (uint8_t *)copy(from->base_coded, from->base_coded_size);
+    l->coded_size = from->coded_size;
+    l->base_coded_size = from->base_coded_size;
+    return l->coded && l->base_coded ? 0 : fault_memory(f);
+}
+
+/* From the base of `a` to the end of `b`, which begins where `a` ends. Where it takes the text of the base the message says so. */
+static int join_ends(delta_ends *l, delta_ends *a, delta_ends *b, fault *f)
+{
+    memset(l, 0, sizeof *l);
+    if (delta_find_texts(a, NULL, f) || delta_find_texts(b, a->own_text, f)) return 1;
+    if (!texts_agree(a->bases, &b->own) && a->coded_size && b->coded_size && a->base_text && b->own_text)
+        return delta_make_ends(l, a->bases, 1, a->base_text, &b->own, b->own_text, a->base_coded_size > 0, f);
+    if (copy_ends(l, a->bases, 1, a->base_text, &b->own, b->own_text, f)) return 1;
+    if (texts_agree(a->bases, &b->own)) return 0;
+    if (!a->coded_size || !b->coded_size) return copy_coded(l, a->coded_size ? a : b, f);
+    if (!b->own_text) return fault_set(f, "their header texts take that of the base to be put together: give it with -b");
+    /* a text that does not reach back may follow any other */
+    return text_encode(&l->coded, &l->coded_size, b->own_text, (size_t)b->own.text_size, NULL, 0, f);
+}
+
+/* The way back. */
+static int turn_ends(delta_ends *l, delta_ends *a, fault *f)
+{
+    memset(l, 0, sizeof *l);
+    if (a->coded_size && delta_find_texts(a, NULL, f)) return 1;
+    if (!a->coded_size) return copy_ends(l, &a->own, 1, a->own_text, a->bases, a->base_text, f);
+    if (!a->base_text || !a->own_text) return fault_set(f, "it does not hold the header text of its base: give the base with -b");
+    return delta_make_ends(l, &a->own, 1, a->own_text, a->bases, a->base_text, 1, f);
+}
+
+void delta_ends_free(delta_ends *l)
+{
+    free(l->bases);
+    free(l->base_text);
+    free(l->own_text);
+    free(l->coded);
+    free(l->base_coded);
+    memset(l, 0, sizeof *l);
+}
+
+/* ================================================================================= FRAMES */
+
+int delta_note_frame(delta *d, const file_frame *about, fault *f)
+{
+    delta_frame *frame = (delta_frame *)grown(d->frames, d->count, &d->capacity, sizeof *frame, f);
     if (!frame) return 1;
     d->frames = frame;
     frame = &d->frames[d->count++];
     memset(frame, 0, sizeof *frame);
     frame->about = *about;
     return 0;
+}
+
+int delta_take(delta *d, file_reader *r, fault *f)
+{
+    d->ends = r->ends;
+    memset(&r->ends, 0, sizeof r->ends);
+    if (r->s.start.kind != BITSNAP_SOURCE_DELTA && r->text) {
+        d->ends.own = delta_end_of(r->text, r->text_size, r->s.source_size - 8 - r->text_size);
+        d->ends.own_text = (char *)copy(r->text, r->text_size);
+        return d->ends.own_text ? 0 : fault_memory(f);
+    }
+    d->ends.own_text = r->text;
+    r->text = NULL;
+    return 0;
+}
+
+/* Of an observer: frames that have elements. */
+static int note_frame(void *context, const file_frame *about, fault *f)
+{
+    return about->count ? delta_note_frame((delta *)context, about, f) : 0;
 }
 
 static int open_file(delta *d, codec *c, const char *path, fault *f)
@@ -34,15 +190,12 @@ static int open_file(delta *d, codec *c, const char *path, fault *f)
     if (input_open(&d->in, path, f) || input_note(&d->in, path, &c->used, f) || input_settle(&d->in, f)) return 1;
     failed = file_look_begin(&r, c, &d->in, NULL, f);
     if (!failed && r.s.start.kind != BITSNAP_SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file; bitsnap compress -b makes deltas");
-    if (!failed && r.link.base.next) failed = fault_set(f, "is a delta against several files, of which deltas cannot be put together, nor turned; restore it");
+    if (!failed && r.ends.base_count > 1) failed = fault_set(f, "is a delta against several files, of which deltas cannot be put together, nor turned; restore it");
     r.frame_observer.note = note_frame;
     r.frame_observer.context = d;
     failed = failed || file_look(&r, f) || input_map(&d->in, f);
     if (!failed) {
-        d->link = r.link;
-        memset(&r.link, 0, sizeof r.link);
-        d->link.own.text = r.text;
-        r.text = NULL;
+        failed = delta_take(d, &r, f);
         for (i = 0; i < d->count; i++) {
             d->frames[i].bytes = d->in.map + d->frames[i].about.at;
             d->frames[i].size = (size_t)d->frames[i].about.size;
@@ -64,13 +217,11 @@ void delta_close(delta *d)
     size_t i;
     for (i = 0; i < d->count; i++) free(d->frames[i].owned);
     free(d->frames);
-    link_free(&d->link);
+    delta_ends_free(&d->ends);
     input_close(&d->in);
     memset(d, 0, sizeof *d);
     d->in.fd = -1;
 }
-
-/* ================================================================================= FRAMES */
 
 static unsigned block_log2_of(const delta_frame *x)
 {
@@ -108,7 +259,7 @@ static int frame_failed(const bitsnap *b, size_t number, fault *f)
 static delta_frame *add_frame(delta *d, const file_frame *about, size_t capacity, fault *f)
 {
     uint8_t *bytes = (uint8_t *)malloc(capacity ? capacity : 1);
-    if (!bytes || note_frame(d, about, f)) {
+    if (!bytes || delta_note_frame(d, about, f)) {
         free(bytes);
         (void)fault_memory(f);
         return NULL;
@@ -175,18 +326,48 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
     return failed;
 }
 
-static const delta_frame *frame_at(const delta *d, const file_range *range, uint64_t count)
+/* The frame whose elements begin with this byte of the data, or null. */
+static const delta_frame *frame_at(const delta *d, uint64_t begin)
 {
     size_t low = 0, high = d->count;
-    while (low < high) {
+    while (low < high) { /* frames of no elements share their place with the next */
         const size_t middle = low + (high - low) / 2;
-        if (d->frames[middle].about.begin < range->begin) low = middle + 1;
+        if (d->frames[middle].about.begin + d->frames[middle].about.bytes <= begin) low = middle + 1;
         else high = middle;
     }
-    if (low == d->count || d->frames[low].about.begin != range->begin || d->frames[low].about.count != count ||
-        d->frames[low].about.dtype != range->dtype)
-        return NULL;
-    return &d->frames[low];
+    return low < d->count && d->frames[low].about.begin == begin ? &d->frames[low] : NULL;
+}
+
+static int holds(const delta_frame *x, const file_range *range, uint64_t count)
+{
+    return x && x->about.count == count && x->about.dtype == range->dtype;
+}
+
+int delta_follows(const delta *before, const delta *x, char *why)
+{
+    size_t i, unknown = 0;
+    if (x->ends.base_count > 1) {
+        (void)snprintf(why, 96, "it was made against several files");
+        return 0;
+    }
+    if (!delta_ends_agree(&before->ends.own, x->ends.bases)) {
+        (void)snprintf(why, 96, "it was made against another header");
+        return 0;
+    }
+    for (i = 0; i < x->count; i++) {
+        const file_frame *a = &x->frames[i].about;
+        const delta_frame *b = a->role ? frame_at(before, a->range.begin) : NULL;
+        if (!a->role || !a->count) continue;
+        if (!holds(b, &a->range, a->count) || !b->about.has_id) {
+            unknown++;
+        } else if (b->about.id != a->base_id) {
+            (void)snprintf(why, 96, "frame %zu was made against other elements", i);
+            return 0;
+        }
+    }
+    *why = 0;
+    if (unknown) (void)snprintf(why, 96, ", but for %zu frames, which are cut otherwise and were not compared", unknown);
+    return 1;
 }
 
 int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
@@ -194,13 +375,13 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
     size_t i;
     memset(d, 0, sizeof *d);
     d->in.fd = -1;
-    if (!link_ends_agree(&a->link.own, &b->link.base)) return fault_set(f, "does not follow the delta before it: it was made against another header" IN_ORDER);
-    if (link_join(&d->link, &a->link, &b->link, f)) return 1;
+    if (!delta_ends_agree(&a->ends.own, b->ends.bases)) return fault_set(f, "does not follow the delta before it: it was made against another header" IN_ORDER);
+    if (join_ends(&d->ends, &a->ends, &b->ends, f)) return 1;
     for (i = 0; i < b->count; i++) {
         const delta_frame *y = &b->frames[i], *x = NULL;
         if (y->about.role) {
-            x = frame_at(a, &y->about.range, y->about.count);
-            if (!x || (y->about.role == 2 && x->about.role))
+            x = frame_at(a, y->about.range.begin);
+            if (!holds(x, &y->about.range, y->about.count) || (y->about.role == 2 && x->about.role))
                 return fault_set(f, "frame %zu does not go together with one of the delta before: " GIVE_BASE, i);
             if (x->about.has_id && y->about.base_id != x->about.id)
                 return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements" IN_ORDER, i);
@@ -254,7 +435,7 @@ static int turn_frames(delta *d, codec *c, const delta *a, const delta_frame **s
     if (n) qsort((void *)sorted, n, sizeof *sorted, by_place);
     for (i = 0; i < n; at += sorted[i++]->about.bytes)
         if (sorted[i]->about.range.begin != at) break;
-    if (i < n || at != a->link.base.data_size) return fault_set(f, "not every element of the base is in it once: " GIVE_BASE);
+    if (i < n || at != a->ends.bases->data_size) return fault_set(f, "not every element of the base is in it once: " GIVE_BASE);
     for (i = 0; i < n; i++)
         if (turn_frame(d, c, sorted[i], f)) return 1;
     return 0;
@@ -266,7 +447,7 @@ int delta_turn(delta *d, codec *c, delta *a, fault *f)
     int failed;
     memset(d, 0, sizeof *d);
     d->in.fd = -1;
-    if (link_turn(&d->link, &a->link, f)) return 1;
+    if (turn_ends(&d->ends, &a->ends, f)) return 1;
     sorted = (const delta_frame **)malloc((a->count + 1) * sizeof *sorted);
     if (!sorted) return fault_memory(f);
     failed = turn_frames(d, c, a, sorted, f);
@@ -278,7 +459,7 @@ int delta_write(const delta *d, codec *c, output *out, fault *f)
 {
     file_writer w;
     size_t i;
-    int failed = file_write_delta(&w, c, out, &d->link, NULL, f);
+    int failed = file_write_delta(&w, c, out, &d->ends, NULL, f);
     for (i = 0; i < d->count && !failed; i++) {
         const delta_frame *x = &d->frames[i];
         failed = file_write_packed(&w, x->bytes, x->size, x->about.bytes, x->about.role ? &x->about.range : NULL, f);

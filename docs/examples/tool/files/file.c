@@ -5,6 +5,7 @@
 #include "file.h"
 
 #include "bytes.h"
+#include "delta.h"
 #include "foreign.h"
 
 #include <stdlib.h>
@@ -104,33 +105,25 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
     return put_head(w, c, out, &head, NULL, f);
 }
 
-int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f)
+int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f)
 {
     bitsnap_file_head head;
-    bitsnap_file_base of[BASES_MOST];
     const file_base *from = base;
-    const link_end *e;
+    size_t i;
+    if (ends->base_count > BASES_MOST) return fault_set(f, "has its tensors in more than %d files of the base", BASES_MOST);
+    for (i = 0; from && i < ends->base_count; i++, from = from->next) ends->bases[i].file = from->file;
     memset(&head, 0, sizeof head);
-    memset(of, 0, sizeof of);
     head.kind = BITSNAP_SOURCE_DELTA;
-    head.source_size = 8 + l->own.text_size + l->own.data_size;
-    head.text = l->own.text;
-    head.text_size = (size_t)l->own.text_size;
-    head.coded = l->coded;
-    head.coded_size = l->coded_size;
-    head.text_id = l->own.id;
-    for (e = &l->base; e && head.base_count < BASES_MOST; e = e->next, from = from ? from->next : NULL) {
-        bitsnap_file_base *x = &of[head.base_count++];
-        x->name = e->name;
-        x->text_size = e->text_size;
-        x->data_size = e->data_size;
-        x->text_id = e->id;
-        x->file = from ? from->file : NULL;
-    }
-    if (e) return fault_set(f, "has its tensors in more than %d files of the base", BASES_MOST);
-    head.bases = of;
-    head.base_coded = l->base_coded;
-    head.base_coded_size = l->base_coded_size;
+    head.source_size = 8 + ends->own.text_size + ends->own.data_size;
+    head.text = ends->own_text;
+    head.text_size = (size_t)ends->own.text_size;
+    head.coded = ends->coded;
+    head.coded_size = ends->coded_size;
+    head.text_id = ends->own.text_id;
+    head.bases = ends->bases;
+    head.base_count = ends->base_count;
+    head.base_coded = ends->base_coded;
+    head.base_coded_size = ends->base_coded_size;
     return put_head(w, c, out, &head, base, f);
 }
 
@@ -302,24 +295,6 @@ static int check_limit(const file_reader *r, uint64_t size, fault *f)
     return file_check_limit(size, start->source_size != SIZE_UNKNOWN ? start->source_size : size, file, r->limit, f);
 }
 
-/* The bases of a delta, and what it says of itself. */
-static int take_bases(file_link *l, const bitsnap_file_start *s, fault *f)
-{
-    link_end *e = &l->base;
-    size_t i;
-    l->own.text_size = s->text_size;
-    l->own.data_size = s->source_size - 8 - s->text_size;
-    l->own.id = s->text_id;
-    for (i = 0; i < s->base_count; i++) {
-        if (i && !(e = e->next = (link_end *)calloc(1, sizeof *e))) return fault_memory(f);
-        e->text_size = s->bases[i].text_size;
-        e->data_size = s->bases[i].data_size;
-        e->id = s->bases[i].text_id;
-        if (*s->bases[i].name && !(e->name = strdup(s->bases[i].name))) return fault_memory(f);
-    }
-    return 0;
-}
-
 /* The text of a file that is no delta. */
 static int decode_text(file_reader *r, fault *f)
 {
@@ -333,37 +308,41 @@ static int decode_text(file_reader *r, fault *f)
 }
 
 /* Whether these are the bases, as far as their headers tell. */
-static int bases_agree(const file_reader *r, const file_base *base)
+static int bases_agree(const delta_ends *ends, const file_base *base)
 {
-    const link_end *e;
-    for (e = &r->link.base; e && base; e = e->next, base = base->next)
-        if (base->text_size != e->text_size || bitsnap_hash(base->text, base->text_size) != e->id || (base->file && base->data_size != e->data_size)) return 0;
-    return !e && !base;
+    size_t i;
+    for (i = 0; i < ends->base_count && base; i++, base = base->next) {
+        const delta_end *e = &ends->bases[i];
+        if (base->text_size != e->text_size || bitsnap_hash(base->text, base->text_size) != e->text_id ||
+            (base->file && base->data_size != e->data_size)) return 0;
+    }
+    return i == ends->base_count && !base;
 }
 
 /* The texts of a delta, as far as they can be known. */
 static int find_texts(file_reader *r, const file_base *base, int needed, fault *f)
 {
-    const int agrees = bases_agree(r, base);
-    const char *name = r->link.base.name;
-    const unsigned count = link_end_count(&r->link.base);
-    bitsnap_file_base *at = r->s.start.bases;
-    r->link.base_coded = r->s.base_coded;
-    r->link.base_coded_size = r->s.base_coded_size;
-    r->link.coded = r->s.coded;
-    r->link.coded_size = r->s.coded_size;
+    delta_ends *ends = &r->ends;
+    const int agrees = bases_agree(ends, base);
+    const char *name = ends->bases->name;
+    size_t i;
+    ends->base_coded = r->s.base_coded;
+    ends->base_coded_size = r->s.base_coded_size;
+    ends->coded = r->s.coded;
+    ends->coded_size = r->s.coded_size;
     r->s.base_coded = r->s.coded = NULL;
-    if (needed && count > 1 && (!base || !base->next))
-        return fault_set(f, "this delta needs %u files of one model, the first of which was called %s: give their folder with -b", count, name ? name : "nothing");
-    if (needed && !base && name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
+    if (needed && ends->base_count > 1 && (!base || !base->next))
+        return fault_set(f, "this delta needs %zu files of one model, the first of which was called %s: give their folder with -b", ends->base_count,
+                         *name ? name : "nothing");
+    if (needed && !base && *name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
         return fault_set(f, "what is given as its base is not what this delta was made against: its header is another; give the right base");
-    if (link_find_texts(&r->link, agrees ? base->text : NULL, f)) return fault_add(f, DAMAGED);
-    r->text = r->link.own.text;
-    r->link.own.text = NULL;
+    if (delta_find_texts(ends, agrees ? base->text : NULL, f)) return fault_add(f, DAMAGED);
+    r->text = ends->own_text;
+    ends->own_text = NULL;
     r->base = agrees ? base : NULL;
-    for (base = r->base; base; base = base->next) (at++)->file = base->file;
+    for (base = r->base, i = 0; base; base = base->next) r->s.start.bases[i++].file = base->file;
     return 0;
 }
 
@@ -389,7 +368,7 @@ static int begin(file_reader *r, codec *c, input *in, uint64_t limit, const file
     if (bitsnap_file_stream_begin(&r->s, &c->b, &bytes, NULL)) return read_failed(r, f);
     r->s.window = c->window;
     r->text_size = (size_t)start->text_size;
-    if (take_bases(&r->link, start, f)) return 1;
+    if (start->kind == BITSNAP_SOURCE_DELTA && delta_take_ends(&r->ends, start, f)) return 1;
     if (start->source_size != SIZE_UNKNOWN && (limit || in->size != SIZE_UNKNOWN) && check_limit(r, start->source_size, f)) return 1;
     if (bitsnap_file_stream_texts(&r->s)) return read_failed(r, f);
     if (start->kind == BITSNAP_SOURCE_SAFETENSORS) failed = decode_text(r, f);
@@ -631,7 +610,7 @@ int file_look(file_reader *r, fault *f)
 void file_read_close(file_reader *r)
 {
     bitsnap_file_stream_close(&r->s);
-    link_free(&r->link);
+    delta_ends_free(&r->ends);
     free(r->text);
     free(r->elements);
     memset(r, 0, sizeof *r);

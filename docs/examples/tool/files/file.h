@@ -7,7 +7,6 @@
 #include "codec.h"
 #include "container.h"
 #include "../system/io.h"
-#include "link.h"
 #include "../console/progress.h"
 
 enum { BASES_MOST = 255 }; /* of a delta */
@@ -29,6 +28,21 @@ typedef struct file_base {
     const void *context;
     const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
 } file_base;
+
+/* One of the files that a delta is between, by what the delta says of it. A name is empty or null if it is not known. */
+typedef bitsnap_file_base delta_end;
+
+/* What a delta says of these files, and how it holds the header text of one by that of the other: docs/FORMAT.md, section 8.5. */
+typedef struct delta_ends {
+    delta_end *bases;    /* base_count of them; texts are coded after that of the first */
+    size_t base_count;
+    delta_end own;
+    char *base_text, *own_text; /* null where they are not known */
+    uint8_t *coded;      /* the own text as text records, like the base's; no bytes: it is the base's */
+    size_t coded_size;
+    uint8_t *base_coded; /* the base's text, in deltas that can be merged and inverted without it; no bytes: not here */
+    size_t base_coded_size;
+} delta_ends;
 
 /* Elements of a base, from this byte of its data on. */
 typedef struct file_range {
@@ -74,7 +88,7 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
                      int quantized, fault *f);
 
 /* The same for a delta. Without a base only frames that are packed, or have none, can follow. */
-int file_write_delta(file_writer *w, codec *c, output *out, const file_link *l, const file_base *base, fault *f);
+int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f);
 
 /* A frame: begin, windows (c->window bytes each, but for the last), end. `elements` are little-endian, and
  * changed on machines that are not. `range`: the elements of the base that it is coded against, or null. */
@@ -144,7 +158,7 @@ typedef struct file_reader {
     uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */
     char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
     size_t text_size;
-    file_link link;        /* of a delta */
+    delta_ends ends;       /* of a delta */
     const file_base *base; /* what was given as its base */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
     file_frame cells;      /* of the frame: only the numbers of its cells */

@@ -4,6 +4,8 @@
 
 #include "shards.h"
 
+#include "delta.h"
+
 #include "file.h"
 #include "header.h"
 
@@ -30,7 +32,7 @@ static int is_in_folder_of(const char *file, const char *name)
 }
 
 /* The number of the file that is this base of a delta, which is called `name`; s->count: there is none, or which it is cannot be told. */
-static size_t find_base(const shards *s, const link_end *e, const char *name)
+static size_t find_base(const shards *s, const delta_end *e, const char *name)
 {
     enum { BESIDE, BY_NAME, BY_DELTA, BY_HEADER, WAYS };
     int way;
@@ -38,8 +40,8 @@ static size_t find_base(const shards *s, const link_end *e, const char *name)
         size_t i, found = s->count, n = 0;
         for (i = 0; i < s->count; i++) {
             const char *file = s->files[i].name;
-            if (!link_ends_agree(&s->files[i].link.own, e)) continue;
-            if (way <= BY_NAME && (!e->name || !is_called(last_part(file), e->name) || (way == BESIDE && !is_in_folder_of(file, name)))) continue;
+            if (!delta_ends_agree(&s->files[i].ends.own, e)) continue;
+            if (way <= BY_NAME && (!e->name || !*e->name || !is_called(last_part(file), e->name) || (way == BESIDE && !is_in_folder_of(file, name)))) continue;
             if ((way == BY_DELTA && !is_called(file, name)) || (way == BY_HEADER && s->files[i].is_twin)) continue;
             found = i;
             n++;
@@ -53,14 +55,13 @@ static size_t find_base(const shards *s, const link_end *e, const char *name)
 static int look_again(const shards *s, const shard *x, codec *c, input *in, file_reader *r, fault *f)
 {
     file_base texts[BASES_MOST];
-    const link_end *e;
-    size_t n = 0;
+    size_t n;
     memset(texts, 0, sizeof texts);
-    for (e = &r->link.base; e && s->before; e = e->next, n++) {
-        const size_t number = find_base(s->before, e, x->name);
+    for (n = 0; n < r->ends.base_count && s->before; n++) {
+        const size_t number = find_base(s->before, &r->ends.bases[n], x->name);
         if (number == s->before->count) return 0;
         texts[n].text = s->before->files[number].text;
-        texts[n].text_size = (size_t)e->text_size;
+        texts[n].text_size = (size_t)r->ends.bases[n].text_size;
         if (n) texts[n - 1].next = &texts[n];
     }
     if (!n) return 0;
@@ -81,12 +82,12 @@ static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
                                           : "holds raw elements, which have no names; leave it out with --exclude");
     if (!failed && r.text) {
         x->text = r.text;
-        x->link = r.link;
-        x->link.own.text_size = r.text_size;
-        x->link.own.data_size = r.s.start.source_size - r.s.source_size;
+        x->ends = r.ends;
+        x->ends.own.text_size = r.text_size;
+        x->ends.own.data_size = r.s.start.source_size - r.s.source_size;
         r.text = NULL;
-        memset(&r.link, 0, sizeof r.link);
-        failed = safetensors_parse(&x->model, x->text, (size_t)x->link.own.text_size, f);
+        memset(&r.ends, 0, sizeof r.ends);
+        failed = safetensors_parse(&x->model, x->text, (size_t)x->ends.own.text_size, f);
     }
     file_read_close(&r);
     return failed;
@@ -104,10 +105,10 @@ static int read_header(const shards *s, shard *x, codec *c, fault *f)
         failed = header_read(&h, &in, f);
         x->text = h.text;
         x->model = h.model;
-        x->link.own.text_size = h.size;
-        x->link.own.data_size = h.model.data_size;
+        x->ends.own.text_size = h.size;
+        x->ends.own.data_size = h.model.data_size;
     }
-    if (!failed && x->text) x->link.own.id = bitsnap_hash(x->text, (size_t)x->link.own.text_size);
+    if (!failed && x->text) x->ends.own.text_id = bitsnap_hash(x->text, (size_t)x->ends.own.text_size);
     input_close(&in);
     return failed ? fault_in(f, x->path) : 0;
 }
@@ -245,7 +246,7 @@ void shards_close(shards *s)
         bitsnap_safetensors_free(&s->files[--s->count].model);
         free(s->files[s->count].text);
         free(s->files[s->count].why);
-        link_free(&s->files[s->count].link);
+        delta_ends_free(&s->files[s->count].ends);
     }
     free(s->files);
     free(s->tensors);
@@ -298,7 +299,7 @@ int shards_open_bases(shards *s, codec *c, const char *path, const shards *befor
         memset(f, 0, sizeof *f);
         bitsnap_safetensors_free(&to->model);
         free(to->text);
-        link_free(&to->link);
+        delta_ends_free(&to->ends);
         memset(&to->model, 0, sizeof to->model);
         to->text = NULL;
     }
@@ -314,7 +315,7 @@ static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, b
     if (used_name(&c->used, x->path, USE_BASE, f)) return 1;
     if (!x->is_delta) return base_open(b, c, &x->path, 1, limit, f);
     (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(x->name) - 6), x->name);
-    failed = shards_find_bases(s->before, &x->link.base, name, c, limit, &before, f);
+    failed = shards_find_bases(s->before, &x->ends, name, c, limit, &before, f);
     if (failed && !*f->file) (void)fault_in(f, x->path);
     failed = failed || base_follow(b, c, x->path, &before, limit, f);
     base_close(&before);
@@ -333,16 +334,17 @@ base *shards_add_base(const shards *s, size_t number, codec *c, uint64_t limit, 
     return b;
 }
 
-int shards_find_bases(const shards *s, const link_end *ends_of, const char *name, codec *c, uint64_t limit, base *list, fault *f)
+int shards_find_bases(const shards *s, const delta_ends *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f)
 {
-    const link_end *e;
     base *last = NULL;
+    size_t i;
     memset(list, 0, sizeof *list);
     list->in.fd = -1;
-    for (e = ends_of; e; e = e->next) {
+    for (i = 0; i < ends->base_count; i++) {
+        const delta_end *e = &ends->bases[i];
         const size_t number = find_base(s, e, name);
         if (number == s->count)
-            return fault_set(f, "is a delta against %s, and in %s no file has the header of that, or more than one has", e->name ? e->name : "a file", s->path);
+            return fault_set(f, "is a delta against %s, and in %s no file has the header of that, or more than one has", *e->name ? e->name : "a file", s->path);
         last = shards_add_base(s, number, c, limit, list, last, f);
         if (!last) return 1;
     }

@@ -11,7 +11,7 @@ typedef struct shard {
     const char *path, *name; /* name: from the folder on */
     char *text;              /* the header text */
     safetensors model;
-    file_link link;          /* `own`, without the text, is what deltas to it say of it; the rest is of deltas */
+    delta_ends ends;         /* `own`, without the text, is what deltas to it say of it; the rest is of deltas */
     int is_delta;
     int is_twin;             /* of bases: another name of one before it */
     char *why;               /* of bases: why it is none, though it is called so; or null */
@@ -58,6 +58,6 @@ size_t shards_called(const shards *s, const char *name);
 base *shards_add_base(const shards *s, size_t number, codec *c, uint64_t limit, base *list, base *last, fault *f);
 
 /* Opens the bases of a delta: the files with the headers that these ends have, by their names, then by that of the delta, `name`. */
-int shards_find_bases(const shards *s, const link_end *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f);
+int shards_find_bases(const shards *s, const delta_ends *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f);
 
 #endif
