@@ -287,7 +287,8 @@ typedef struct bitsnap_file_stream {
     uint64_t source_size;     /* and of what it stands for: of texts with 8 bytes before them */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
     int in_frame;             /* a frame has begun, and not ended */
-    bitsnap_file_frame frame; /* it, or the last one; size, content_id and certificate are known when it has ended */
+    bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
+                              /* same, sparse, classed and plain */
     int quantized;            /* 1: that frame is */
     bitsnap_decoder decoder;  /* of it */
     const bitsnap_base *base; /* what the decoder got of its base for the last elements; null: it has none */
@@ -2967,7 +2968,7 @@ BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t off
 /* ================================================================================= IN ORDER */
 
 enum { BSF_FRAME_HEADER = 24, BSF_CERTIFICATE = 44 };
-enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9 }; /* forms */
+enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_SAME = 4, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9 }; /* forms */
 
 enum { BSF_AT_HEADER, BSF_DECODED, BSF_PASSED };
 
@@ -2981,7 +2982,7 @@ typedef struct bsf_stream_reader {
     uint64_t record_begin;    /* byte of the file where the record of the frame begins */
     int met_quantized;        /* a quantized frame has come */
     int stage;                /* of the frame: BSF_AT_HEADER, ... */
-    uint64_t passed, blocks;  /* elements and blocks that have been passed */
+    uint64_t passed, blocks;  /* its elements so far in whole blocks; blocks that have been passed */
     uint64_t to_pass;         /* bytes of the header, or of the block that has been found */
     bsf_window window;        /* of the base of the frame */
     uint8_t *elements;        /* of one block that is only checked */
@@ -3272,7 +3273,7 @@ static bitsnap_status bsf_read_frame_header(bitsnap_file_stream *s, int placed)
         (void)bitsnap_decoder_begin(s->b, &s->decoder, bsf_bytes(s), bsf_available(s), &used);
         return bsf_stream_codec_failed(s);
     }
-    info->content_id = 0; /* of the footer, which is read at the end */
+    info->content_id = info->same = info->sparse = info->classed = info->plain = 0; /* of the blocks and the footer, which are to come */
     memset(&info->certificate, 0, sizeof info->certificate);
     s->quantized = (bsf_bytes(s)[7] & 4) != 0;
     status = bsf_check_frame(s, placed);
@@ -3331,6 +3332,17 @@ static bitsnap_status bsf_begin_decoder(bitsnap_file_stream *s)
     return BITSNAP_E_BASE;
 }
 
+/* Counts the cells of the block at p, by its form, and returns its size. */
+static uint64_t bsf_count_block(bitsnap_file_stream *s, const uint8_t *p)
+{
+    bitsnap_info *info = &s->frame.info;
+    const bitsnap_file_block b = bitsnap_file_block_at(p, info, s->reader->passed);
+    uint64_t *count = b.form == BSF_SAME ? &info->same : b.form == BSF_CLASSED ? &info->classed : b.form == BSF_SPARSE ? &info->sparse : &info->plain;
+    *count += b.cells;
+    s->reader->passed += b.elements;
+    return b.size;
+}
+
 BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void *to, size_t room, size_t *count)
 {
     bsf_stream_reader *r = s->reader;
@@ -3364,7 +3376,8 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
     s->source_size += (uint64_t)*count * s->decoder.width;
     s->blocks = bsf_bytes(s);
     s->blocks_size = used;
-    bsf_consume(s, used);
+    while (used) used -= (size_t)bsf_count_block(s, s->blocks + (s->blocks_size - used));
+    bsf_consume(s, s->blocks_size);
     return BITSNAP_OK;
 }
 
@@ -3420,8 +3433,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size
     s->blocks = bsf_bytes(s);
     s->blocks_size = bsf_available(s) < s->block.size ? bsf_available(s) : (size_t)s->block.size;
     s->source_size += s->block.elements * info->width;
-    r->passed += s->block.elements;
-    r->to_pass = s->block.size;
+    r->to_pass = bsf_count_block(s, s->blocks);
     r->blocks++;
     return BITSNAP_OK;
 }

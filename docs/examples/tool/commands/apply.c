@@ -27,15 +27,15 @@ static int look_in_file(job *j, const file_frame *frame)
 {
     const file_base *b = &j->base.file;
     uint64_t id = 0;
-    if (frame->has_id && bitsnap_file_content_id(b->file, frame->begin, frame->count, frame->dtype, &id)) return b->failed(b, j->f);
-    j->is_result = frame->has_id && frame->id == id;
+    if (frame->info.has_content_id && bitsnap_file_content_id(b->file, frame->begin, frame->info.count, frame->info.dtype, &id)) return b->failed(b, j->f);
+    j->is_result = frame->info.has_content_id && frame->info.content_id == id;
     return 0;
 }
 
 static int note_frame(void *context, const file_frame *frame, fault *f)
 {
     job *j = (job *)context;
-    if (frame->role == 2)
+    if (frame_role(frame) == 2)
         return fault_set(f, "this delta is against a master copy, which it would replace; bitsnap decompress -b makes another file");
     return j->is_result && look_in_file(j, frame);
 }

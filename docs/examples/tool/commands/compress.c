@@ -64,19 +64,13 @@ static int not_whole(const job *j, uint64_t bytes)
 }
 
 /* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
-static int note_frame(job *j, const file_form *form, uint64_t begin, uint64_t count)
+static int note_frame(job *j, uint64_t begin)
 {
     file_frame frame;
     memset(&frame, 0, sizeof frame);
     frame.begin = begin;
-    frame.bytes = count * bitsnap_width(form->dtype);
-    frame.count = count;
-    frame.dtype = form->dtype;
-    frame.quantized = (form->cells | form->clusters) != 0;
-    frame.cells = form->cells;
-    frame.clusters = form->clusters;
-    frame.columns = form->columns;
-    frame.certificate = j->writer.to.certificate;
+    frame.info = j->writer.info;
+    frame.info.certificate = j->writer.to.certificate;
     frame.size = j->writer.to.last;
     return lossy_note(&j->lossy, &frame, j->f);
 }
@@ -109,7 +103,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     j->frames++;
     if (file_write_frame_end(&j->writer, j->f)) return 1;
     if (range) j->paired_stored += BITSNAP_PLACE_SIZE + j->writer.to.last;
-    return note_frame(j, form, begin, count);
+    return note_frame(j, begin);
 }
 
 /* One frame, as long as a frame can hold so many elements. */

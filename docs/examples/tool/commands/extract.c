@@ -636,8 +636,7 @@ static int note_quantized(job *j, const pick *p)
 {
     bitsnap_file *file = &p->from->file;
     uint64_t low = 0, high, count;
-    bitsnap_file_frame x;
-    file_frame frame;
+    file_frame x;
     if (!file->quantized) return 0;
     if (bitsnap_file_frames(file, &count)) return fail(p->from, j->f);
     for (high = count; high - low > 1;) {
@@ -649,19 +648,7 @@ static int note_quantized(job *j, const pick *p)
     for (; low < count; low++) {
         if (bitsnap_file_frame_at(file, low, &x)) return fail(p->from, j->f);
         if (x.begin >= p->whole.end) return 0;
-        memset(&frame, 0, sizeof frame);
-        frame.at = x.at;
-        frame.size = x.size;
-        frame.begin = x.begin;
-        frame.bytes = x.info.elements_size;
-        frame.count = x.info.count;
-        frame.dtype = x.info.dtype;
-        frame.cells = x.info.cells;
-        frame.clusters = x.info.clusters;
-        frame.quantized = frame.cells || frame.clusters;
-        frame.certificate = x.info.certificate;
-        frame.columns = x.info.columns;
-        if (lossy_note(&j->lossy, &frame, j->f)) return 1;
+        if (lossy_note(&j->lossy, &x, j->f)) return 1;
     }
     return 0;
 }

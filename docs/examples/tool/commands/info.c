@@ -164,16 +164,21 @@ static int check_chain(job *j, const char *path)
 
 static double per_element(uint64_t bytes, uint64_t elements) { return elements ? 8 * (double)bytes / (double)elements : 0; }
 
+/* Cells that are coded by how they differ from the base. */
+static uint64_t differences(const file_frame *x) { return x->info.sparse + x->info.classed; }
+
 static file_frame sum_of(const delta *x)
 {
     file_frame all;
     size_t i;
     memset(&all, 0, sizeof all);
     for (i = 0; i < x->count; i++) {
-        all.count += x->frames[i].about.count;
-        all.same += x->frames[i].about.same;
-        all.differences += x->frames[i].about.differences;
-        all.plain += x->frames[i].about.plain;
+        const bitsnap_info *info = &x->frames[i].about.info;
+        all.info.count += info->count;
+        all.info.same += info->same;
+        all.info.sparse += info->sparse;
+        all.info.classed += info->classed;
+        all.info.plain += info->plain;
     }
     return all;
 }
@@ -195,8 +200,8 @@ static void print_delta(const delta *x, uint64_t file_size)
         (void)putchar('\n');
     }
     (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
-                 "%llu for themselves\n", (unsigned long long)all.count, per_element(file_size, all.count),
-                 (unsigned long long)all.same, (unsigned long long)all.differences, (unsigned long long)all.plain);
+                 "%llu for themselves\n", (unsigned long long)all.info.count, per_element(file_size, all.info.count),
+                 (unsigned long long)all.info.same, (unsigned long long)differences(&all), (unsigned long long)all.info.plain);
 }
 
 /* How blocks are coded: in all, and where `each` is set frame by frame; of deltas a line for each frame anyway. */
@@ -206,19 +211,19 @@ static void print_frames(const chain_link *x, int each)
     size_t i;
     for (i = 0; (x->is_delta || each) && i < x->file.count; i++) {
         const file_frame *a = &x->file.frames[i].about;
-        (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->count, bitsnap_dtype_name(a->dtype),
+        (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->info.count, bitsnap_dtype_name(a->info.dtype),
                      (unsigned long long)a->begin);
-        if (a->role) {
-            (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->range.dtype), (unsigned long long)a->range.begin,
-                         a->role == 2 ? ", cast" : "");
-            if (x->file.ends.base_count > 1) (void)printf(", of base %u", a->range.base);
+        if (a->info.has_base) {
+            (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->info.base_dtype), (unsigned long long)a->base_begin,
+                         frame_role(a) == 2 ? ", cast" : "");
+            if (x->file.ends.base_count > 1) (void)printf(", of base %u", a->base);
         } else (void)printf("without a base");
-        (void)printf(": %.4f bits/element", per_element(a->size, a->count));
+        (void)printf(": %.4f bits/element", per_element(a->size, a->info.count));
         if (x->is_delta)
-            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->same, (unsigned long long)a->differences,
-                         (unsigned long long)a->plain);
-        if (a->role) (void)printf(", from id %016llx", (unsigned long long)a->base_id);
-        if (a->has_id) (void)printf(a->role ? " to %016llx" : ", id %016llx", (unsigned long long)a->id);
+            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->info.same, (unsigned long long)differences(a),
+                         (unsigned long long)a->info.plain);
+        if (a->info.has_base) (void)printf(", from id %016llx", (unsigned long long)a->info.base_id);
+        if (a->info.has_content_id) (void)printf(a->info.has_base ? " to %016llx" : ", id %016llx", (unsigned long long)a->info.content_id);
         (void)putchar('\n');
         if (each) forms_print(&x->forms[i], x->is_delta);
     }
@@ -237,9 +242,9 @@ static void put_id(json *j, const char *name, uint64_t id)
 
 static void put_cells(json *j, const file_frame *a)
 {
-    json_member_whole(j, "cells_same", a->same);
-    json_member_whole(j, "cells_differences", a->differences);
-    json_member_whole(j, "cells_plain", a->plain);
+    json_member_whole(j, "cells_same", a->info.same);
+    json_member_whole(j, "cells_differences", differences(a));
+    json_member_whole(j, "cells_plain", a->info.plain);
 }
 
 /* All bases, where there are several. */
@@ -273,8 +278,8 @@ static void json_delta(json *j, const chain_link *x, uint64_t file_size, int fol
     put_id(j, "base_text_id", ends->bases->text_id);
     put_id(j, "text_id", ends->own.text_id);
     if (x->file.ends.base_count > 1) json_ends(j, ends);
-    json_member_whole(j, "elements", all.count);
-    json_member_real(j, "bits_per_element", per_element(file_size, all.count));
+    json_member_whole(j, "elements", all.info.count);
+    json_member_real(j, "bits_per_element", per_element(file_size, all.info.count));
     put_cells(j, &all);
     if (follows >= 0) json_member_truth(j, "follows", follows);
     json_name(j, "frames");
@@ -282,21 +287,21 @@ static void json_delta(json *j, const chain_link *x, uint64_t file_size, int fol
     for (i = 0; i < x->file.count; i++) {
         const file_frame *a = &x->file.frames[i].about;
         json_begin(j, '{');
-        json_member_string(j, "dtype", bitsnap_dtype_name(a->dtype));
+        json_member_string(j, "dtype", bitsnap_dtype_name(a->info.dtype));
         json_member_whole(j, "begin", a->begin);
-        json_member_whole(j, "elements", a->count);
+        json_member_whole(j, "elements", a->info.count);
         json_member_whole(j, "frame_bytes", a->size);
-        json_member_real(j, "bits_per_element", per_element(a->size, a->count));
-        json_member_whole(j, "role", (uint64_t)a->role);
+        json_member_real(j, "bits_per_element", per_element(a->size, a->info.count));
+        json_member_whole(j, "role", (uint64_t)frame_role(a));
         put_cells(j, a);
         forms_json(j, &x->forms[i]);
-        if (a->role) {
-            json_member_string(j, "base_dtype", bitsnap_dtype_name(a->range.dtype));
-            if (x->file.ends.base_count > 1) json_member_whole(j, "base", a->range.base);
-            json_member_whole(j, "base_begin", a->range.begin);
-            put_id(j, "base_id", a->base_id);
+        if (a->info.has_base) {
+            json_member_string(j, "base_dtype", bitsnap_dtype_name(a->info.base_dtype));
+            if (x->file.ends.base_count > 1) json_member_whole(j, "base", a->base);
+            json_member_whole(j, "base_begin", a->base_begin);
+            put_id(j, "base_id", a->info.base_id);
         }
-        if (a->has_id) put_id(j, "id", a->id);
+        if (a->info.has_content_id) put_id(j, "id", a->info.content_id);
         json_end(j, '}');
     }
     json_end(j, ']');

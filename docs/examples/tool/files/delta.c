@@ -179,7 +179,7 @@ int delta_take(delta *d, file_reader *r, fault *f)
 /* Of an observer: frames that have elements. */
 static int note_frame(void *context, const file_frame *about, fault *f)
 {
-    return about->count ? delta_note_frame((delta *)context, about, f) : 0;
+    return about->info.count ? delta_note_frame((delta *)context, about, f) : 0;
 }
 
 static int open_file(delta *d, codec *c, const char *path, fault *f)
@@ -278,16 +278,16 @@ static void trim(delta_frame *frame)
 /* Elements of `x`, which has no base, with those of `y`, which is against them: a frame without a base. */
 static bitsnap_status encode_again(bitsnap *b, delta_frame *to, size_t capacity, const delta_frame *x, const delta_frame *y)
 {
-    const uint64_t count = y->about.count;
-    uint8_t *before = (uint8_t *)malloc((size_t)x->about.bytes), *after = (uint8_t *)malloc((size_t)y->about.bytes);
+    const uint64_t count = y->about.info.count;
+    uint8_t *before = (uint8_t *)malloc((size_t)x->about.info.elements_size), *after = (uint8_t *)malloc((size_t)y->about.info.elements_size);
     bitsnap_status status = before && after ? BITSNAP_OK : BITSNAP_E_WORKSPACE;
-    if (!status) status = bitsnap_decode(b, before, count, x->about.dtype, x->bytes, x->size);
+    if (!status) status = bitsnap_decode(b, before, count, x->about.info.dtype, x->bytes, x->size);
     b->base.data = before;
     b->base.count = count;
-    b->base.dtype = x->about.dtype;
-    if (!status) status = bitsnap_decode(b, after, count, y->about.dtype, y->bytes, y->size);
+    b->base.dtype = x->about.info.dtype;
+    if (!status) status = bitsnap_decode(b, after, count, y->about.info.dtype, y->bytes, y->size);
     memset(&b->base, 0, sizeof b->base);
-    if (!status) status = bitsnap_encode(b, to->owned, capacity, &to->size, after, count, y->about.dtype);
+    if (!status) status = bitsnap_encode(b, to->owned, capacity, &to->size, after, count, y->about.info.dtype);
     free(before);
     free(after);
     return status;
@@ -302,10 +302,12 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
     bitsnap_status status;
     bitsnap b;
     int failed = 0;
-    about.role = x ? x->about.role : 0;
-    if (x) about.range = x->about.range;
+    about.info.has_base = x && x->about.info.has_base;
+    about.info.base_dtype = x ? x->about.info.base_dtype : about.info.base_dtype;
+    about.base = x ? x->about.base : 0;
+    about.base_begin = x ? x->about.base_begin : 0;
     if (!capacity) return fault_memory(f);
-    if (x && !x->about.role && file_check_limit(y->about.bytes, y->about.bytes, x->size + y->size, limit, f)) return 1;
+    if (x && !x->about.info.has_base && file_check_limit(y->about.info.elements_size, y->about.info.elements_size, x->size + y->size, limit, f)) return 1;
     to = add_frame(d, &about, capacity, f);
     if (!to) return 1;
     if (codec_for(&b, c, y, x, f)) return 1;
@@ -313,12 +315,12 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
         to->size = y->size;
         memcpy(to->owned, y->bytes, y->size);
         status = bitsnap_test(&b, y->bytes, y->size);
-    } else if (!x->about.role) {
+    } else if (!x->about.info.has_base) {
         status = encode_again(&b, to, capacity, x, y);
     } else {
         status = bitsnap_merge(&b, to->owned, capacity, &to->size, x->bytes, x->size, y->bytes, y->size);
     }
-    if (status && x && x->about.role && block_log2_of(x) != block_log2_of(y))
+    if (status && x && x->about.info.has_base && block_log2_of(x) != block_log2_of(y))
         failed = fault_set(f, "frame %zu has cells of another size in each delta: " GIVE_BASE, number);
     else if (status) failed = frame_failed(&b, number, f);
     free(b.workspace);
@@ -332,15 +334,16 @@ static const delta_frame *frame_at(const delta *d, uint64_t begin)
     size_t low = 0, high = d->count;
     while (low < high) { /* frames of no elements share their place with the next */
         const size_t middle = low + (high - low) / 2;
-        if (d->frames[middle].about.begin + d->frames[middle].about.bytes <= begin) low = middle + 1;
+        if (d->frames[middle].about.begin + d->frames[middle].about.info.elements_size <= begin) low = middle + 1;
         else high = middle;
     }
     return low < d->count && d->frames[low].about.begin == begin ? &d->frames[low] : NULL;
 }
 
-static int holds(const delta_frame *x, const file_range *range, uint64_t count)
+/* Whether `x` has the elements that `y` is against. */
+static int holds(const delta_frame *x, const file_frame *y)
 {
-    return x && x->about.count == count && x->about.dtype == range->dtype;
+    return x && x->about.info.count == y->info.count && x->about.info.dtype == y->info.base_dtype;
 }
 
 int delta_follows(const delta *before, const delta *x, char *why)
@@ -356,11 +359,11 @@ int delta_follows(const delta *before, const delta *x, char *why)
     }
     for (i = 0; i < x->count; i++) {
         const file_frame *a = &x->frames[i].about;
-        const delta_frame *b = a->role ? frame_at(before, a->range.begin) : NULL;
-        if (!a->role || !a->count) continue;
-        if (!holds(b, &a->range, a->count) || !b->about.has_id) {
+        const delta_frame *b = a->info.has_base ? frame_at(before, a->base_begin) : NULL;
+        if (!a->info.has_base || !a->info.count) continue;
+        if (!holds(b, a) || !b->about.info.has_content_id) {
             unknown++;
-        } else if (b->about.id != a->base_id) {
+        } else if (b->about.info.content_id != a->info.base_id) {
             (void)snprintf(why, 96, "frame %zu was made against other elements", i);
             return 0;
         }
@@ -379,11 +382,11 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
     if (join_ends(&d->ends, &a->ends, &b->ends, f)) return 1;
     for (i = 0; i < b->count; i++) {
         const delta_frame *y = &b->frames[i], *x = NULL;
-        if (y->about.role) {
-            x = frame_at(a, y->about.range.begin);
-            if (!holds(x, &y->about.range, y->about.count) || (y->about.role == 2 && x->about.role))
+        if (y->about.info.has_base) {
+            x = frame_at(a, y->about.base_begin);
+            if (!holds(x, &y->about) || (frame_role(&y->about) == 2 && x->about.info.has_base))
                 return fault_set(f, "frame %zu does not go together with one of the delta before: " GIVE_BASE, i);
-            if (x->about.has_id && y->about.base_id != x->about.id)
+            if (x->about.info.has_content_id && y->about.info.base_id != x->about.info.content_id)
                 return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements" IN_ORDER, i);
         }
         if (join_frames(d, c, x, y, limit, i, f)) return 1;
@@ -393,7 +396,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
 
 static int by_place(const void *x, const void *y)
 {
-    const uint64_t a = (*(const delta_frame *const *)x)->about.range.begin, b = (*(const delta_frame *const *)y)->about.range.begin;
+    const uint64_t a = (*(const delta_frame *const *)x)->about.base_begin, b = (*(const delta_frame *const *)y)->about.base_begin;
     return (a > b) - (a < b);
 }
 
@@ -404,8 +407,8 @@ static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
     delta_frame *to;
     bitsnap b;
     int failed = 0;
-    about.begin = x->about.range.begin;
-    about.range.begin = x->about.begin;
+    about.begin = x->about.base_begin;
+    about.base_begin = x->about.begin;
     if (!capacity) return fault_memory(f);
     to = add_frame(d, &about, capacity, f);
     if (!to) return 1;
@@ -429,12 +432,12 @@ static int turn_frames(delta *d, codec *c, const delta *a, const delta_frame **s
     uint64_t at = 0;
     size_t i, n = 0;
     for (i = 0; i < a->count; i++) {
-        if (a->frames[i].about.role == 2) return fault_set(f, "frame %zu is against a cast, which has no inverse: " GIVE_BASE, i);
-        if (a->frames[i].about.role) sorted[n++] = &a->frames[i];
+        if (frame_role(&a->frames[i].about) == 2) return fault_set(f, "frame %zu is against a cast, which has no inverse: " GIVE_BASE, i);
+        if (a->frames[i].about.info.has_base) sorted[n++] = &a->frames[i];
     }
     if (n) qsort((void *)sorted, n, sizeof *sorted, by_place);
-    for (i = 0; i < n; at += sorted[i++]->about.bytes)
-        if (sorted[i]->about.range.begin != at) break;
+    for (i = 0; i < n; at += sorted[i++]->about.info.elements_size)
+        if (sorted[i]->about.base_begin != at) break;
     if (i < n || at != a->ends.bases->data_size) return fault_set(f, "not every element of the base is in it once: " GIVE_BASE);
     for (i = 0; i < n; i++)
         if (turn_frame(d, c, sorted[i], f)) return 1;
@@ -462,7 +465,8 @@ int delta_write(const delta *d, codec *c, output *out, fault *f)
     int failed = file_write_delta(&w, c, out, &d->ends, NULL, f);
     for (i = 0; i < d->count && !failed; i++) {
         const delta_frame *x = &d->frames[i];
-        failed = file_write_packed(&w, x->bytes, x->size, x->about.bytes, x->about.role ? &x->about.range : NULL, f);
+        const bitsnap_file_place place = { x->about.base, x->about.base_begin };
+        failed = file_write_packed(&w, x->bytes, x->size, x->about.info.elements_size, x->about.info.has_base ? &place : NULL, f);
     }
     failed = failed || file_write_end(&w, f);
     file_write_close(&w);

@@ -198,9 +198,8 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     return done(w, status, f);
 }
 
-int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const file_range *range, fault *f)
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const bitsnap_file_place *place, fault *f)
 {
-    bitsnap_file_place place;
     bitsnap_file_block b;
     bitsnap_info info;
     uint64_t noted = 0;
@@ -212,7 +211,7 @@ int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_
             noted += b.elements;
         }
     ready(w, f);
-    return done(w, bitsnap_file_write_packed(&w->to, frame, size, source_bytes, base_place(&place, range)), f);
+    return done(w, bitsnap_file_write_packed(&w->to, frame, size, source_bytes, place), f);
 }
 
 int file_write_end(file_writer *w, fault *f)
@@ -393,7 +392,6 @@ static int next_frame(file_reader *r, fault *f)
     const bitsnap_info *info = &r->s.frame.info;
     r->fault = f;
     r->noted = 0;
-    memset(&r->cells, 0, sizeof r->cells);
     if (bitsnap_file_stream_next(&r->s)) return read_failed(r, f);
     r->ended = !r->s.in_frame;
     if (r->ended) return 0;
@@ -413,28 +411,8 @@ static int codec_for_frame(const file_reader *r, fault *f)
 /* Reads the footer of the frame, and tells of it. */
 static int end_frame(file_reader *r, fault *f)
 {
-    const bitsnap_file_frame *x = &r->s.frame;
-    file_frame *frame = &r->cells;
     if (bitsnap_file_stream_frame_end(&r->s)) return read_failed(r, f);
-    frame->at = x->at;
-    frame->size = x->size;
-    frame->begin = x->begin;
-    frame->bytes = x->info.elements_size;
-    frame->count = x->info.count;
-    frame->dtype = x->info.dtype;
-    frame->quantized = r->s.quantized;
-    frame->cells = x->info.cells;
-    frame->clusters = x->info.clusters;
-    frame->columns = x->info.columns;
-    frame->certificate = x->info.certificate;
-    frame->role = !x->info.has_base ? 0 : x->info.base_dtype == x->info.dtype ? 1 : 2;
-    frame->range.base = x->base;
-    frame->range.begin = x->base_begin;
-    frame->range.dtype = x->info.base_dtype;
-    frame->base_id = x->info.base_id;
-    frame->has_id = x->info.has_content_id;
-    frame->id = x->info.content_id;
-    return r->frame_observer.note ? r->frame_observer.note(r->frame_observer.context, frame, f) : 0;
+    return r->frame_observer.note ? r->frame_observer.note(r->frame_observer.context, &r->s.frame, f) : 0;
 }
 
 uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width)
@@ -449,13 +427,6 @@ uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n,
         sum += count;
     }
     return sum;
-}
-
-static void count_cells(file_frame *frame, unsigned form, uint64_t cells)
-{
-    if (form == FORM_SAME) frame->same += cells;
-    else if (form == FORM_CLASSED || form == FORM_SPARSE) frame->differences += cells;
-    else frame->plain += cells;
 }
 
 /* How the block at p, byte `at` of the file, is coded. Its elements, where they are known, with those of the base. */
@@ -492,7 +463,6 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, fault *
     for (left = r->s.blocks_size; left; left -= (size_t)block.size, p += (size_t)block.size) {
         const size_t at = r->noted > begin ? (size_t)(r->noted - begin) * d->width : 0; /* runs are the same, or have no base */
         if (note_form(r, p, left, r->s.offset - left, &block, elements + at, base ? base + (r->noted - held->first) * d->width : NULL, f)) return 1;
-        count_cells(&r->cells, block.form, ((block.elements - 1) >> d->block_log2) + 1);
         r->noted += block.elements;
     }
     r->noted = noted;
@@ -595,7 +565,6 @@ static int look_at_frame(file_reader *r, fault *f)
         if (!s->blocks_size) return end_frame(r, f);
         if (r->observer.note) r->observer.note(r->observer.context, s->block.elements * s->frame.info.width, s->block.size);
         if (r->form_observer.block && note_form(r, s->blocks, s->blocks_size, s->offset, &block, NULL, NULL, f)) return 1;
-        count_cells(&r->cells, s->block.form, s->block.cells);
         r->noted += s->block.elements;
     }
 }

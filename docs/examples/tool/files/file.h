@@ -100,8 +100,8 @@ int file_write_frame_end(file_writer *w, fault *f);
 int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
                     uint8_t *frame, size_t capacity, size_t *size, fault *f);
 
-/* A frame that is there already, for so many bytes of the source; `range`: the elements of the base that it is against, or null. */
-int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const file_range *range, fault *f);
+/* A frame that is there already, for so many bytes of the source; `place`: of the elements of the base that it is against, or null. */
+int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const bitsnap_file_place *place, fault *f);
 
 /* The end record. file_write_close frees memory, at any time. */
 int file_write_end(file_writer *w, fault *f);
@@ -109,26 +109,15 @@ void file_write_close(file_writer *w);
 
 /* ================================================================================= READING */
 
-/* What there is to know of a frame without decoding it. */
-typedef struct file_frame {
-    uint64_t at, size;        /* bytes of the file */
-    uint64_t begin, bytes;    /* of the data of the source */
-    uint64_t count;
-    bitsnap_dtype dtype;
-    int quantized;
-    unsigned cells, clusters; /* of an octave, or of a block, where it is quantized so; else 0 */
-    bitsnap_certificate certificate; /* where it is quantized; bound 0: there is none */
-    uint64_t columns;         /* 0: not known */
-    int role;                 /* 0 no base, 1 against elements of the same dtype, 2 against their cast */
-    file_range range;         /* of the base, where there is one */
-    uint64_t base_id;         /* content id of that range */
-    int has_id;
-    uint64_t id;              /* content id of the elements */
-    uint64_t same, differences, plain; /* cells that are as the base, coded as differences to it, or alone */
-} file_frame;
+/* A frame, of which all is known that its header and footer say; info counts its cells. */
+typedef bitsnap_file_frame file_frame;
 
-/* Who wants to know of frames: called for each in order, when it has been passed. The numbers of cells are
- * those of file_look, and of file_read with an observer of forms. Returns 0, or 1 with a message. */
+static inline int frame_is_quantized(const file_frame *x) { return (x->info.cells | x->info.clusters) != 0; }
+
+/* 0: it has no base, 1: one of the same dtype, 2: one that is cast to it. */
+static inline int frame_role(const file_frame *x) { return !x->info.has_base ? 0 : x->info.base_dtype == x->info.dtype ? 1 : 2; }
+
+/* Who wants to know of frames: called for each in order, when it has been passed. Returns 0, or 1 with a message. */
 typedef struct frame_observer {
     int (*note)(void *context, const file_frame *frame, fault *f);
     void *context;
@@ -161,7 +150,6 @@ typedef struct file_reader {
     delta_ends ends;       /* of a delta */
     const file_base *base; /* what was given as its base */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
-    file_frame cells;      /* of the frame: only the numbers of its cells */
     uint64_t noted;        /* elements of the frame that the observers know of */
     int ended;             /* the end record has been read and agreed */
     uint8_t *elements;     /* c->window bytes */

@@ -252,7 +252,8 @@ int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fau
     frame = rows[best].bytes;
     for (i = 0; i < rows[best].count && !failed; frame += rows[best].sizes[i++]) {
         const piece *p = &rows[best].pieces[i];
-        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &p->range : NULL, f);
+        const bitsnap_file_place place = { p->range.base, p->range.begin };
+        failed = file_write_packed(w, frame, rows[best].sizes[i], p->bytes, p->paired ? &place : NULL, f);
     }
     for (i = 0; i < 3; i++) row_close(&rows[i]);
     return failed;

@@ -10,7 +10,7 @@
 int lossy_note(lossy *l, const file_frame *frame, fault *f)
 {
     file_frame *frames;
-    if (!frame->quantized) return 0;
+    if (!frame_is_quantized(frame)) return 0;
     frames = (file_frame *)grown(l->frames, l->count, &l->capacity, sizeof *frames, f);
     if (!frames) return 1;
     l->frames = frames;
@@ -30,7 +30,7 @@ static size_t first_behind(const lossy *l, uint64_t begin)
     size_t low = 0, high = l->count;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
-        if (l->frames[middle].begin + l->frames[middle].bytes <= begin) low = middle + 1;
+        if (l->frames[middle].begin + l->frames[middle].info.elements_size <= begin) low = middle + 1;
         else high = middle;
     }
     return low;
@@ -42,7 +42,7 @@ int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound)
     size_t i;
     *bound = 0;
     for (i = first_behind(l, begin); i < l->count && l->frames[i].begin < end; i++) {
-        const double here = l->frames[i].certificate.bound;
+        const double here = l->frames[i].info.certificate.bound;
         if (here <= 0) bounded = 0;
         if (here > *bound) *bound = here;
     }
@@ -82,9 +82,9 @@ static label label_of(const lossy *l, const file_frame *x, const lossy_names *na
     c = &names->roles[i];
     a.tensor = &names->model->tensors[i];
     a.role = c->role;
-    a.paired = c->role == ADAM_M && c->partner && x->certificate.bound > 0 &&
+    a.paired = c->role == ADAM_M && c->partner && x->info.certificate.bound > 0 &&
                lossy_bound(l, c->partner->begin, c->partner->end, &bound);
-    if (a.paired) a.update = adam_update_bound(x->certificate.bound, bound);
+    if (a.paired) a.update = adam_update_bound(x->info.certificate.bound, bound);
     return a;
 }
 
@@ -100,15 +100,15 @@ lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
         const file_frame *x = &l->frames[i];
         const label a = label_of(l, x, names);
         s.tensors++;
-        s.elements += x->count;
+        s.elements += x->info.count;
         s.bytes += x->size;
         s.of_role[a.role]++;
-        s.bound[a.role] = larger(s.bound[a.role], x->certificate.bound);
-        s.largest[a.role] = larger(s.largest[a.role], x->certificate.max_relative);
+        s.bound[a.role] = larger(s.bound[a.role], x->info.certificate.bound);
+        s.largest[a.role] = larger(s.largest[a.role], x->info.certificate.max_relative);
         s.pairs += a.paired != 0;
         s.update = larger(s.update, a.update);
-        if (x->certificate.bound <= 0) s.unbounded++;
-        else if (!(x->certificate.max_relative <= x->certificate.bound)) s.within = 0;
+        if (x->info.certificate.bound <= 0) s.unbounded++;
+        else if (!(x->info.certificate.max_relative <= x->info.certificate.bound)) s.within = 0;
     }
     return s;
 }
@@ -143,13 +143,13 @@ void lossy_print_table(const lossy *l, const lossy_names *names)
                  "MSE", "max abs", "exact", "update", "quantized");
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
-        const bitsnap_certificate *c = &x->certificate;
+        const bitsnap_certificate *c = &x->info.certificate;
         const label a = label_of(l, x, names);
         char family[16] = "other";
-        if (x->cells) (void)snprintf(family, sizeof family, "LOG-%u", x->cells);
-        else if (x->clusters) (void)snprintf(family, sizeof family, "C-%u", x->clusters);
+        if (x->info.cells) (void)snprintf(family, sizeof family, "LOG-%u", x->info.cells);
+        else if (x->info.clusters) (void)snprintf(family, sizeof family, "C-%u", x->info.clusters);
         (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
-                     (unsigned long long)x->columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
+                     (unsigned long long)x->info.columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
                      c->max_absolute, (unsigned long long)c->exact);
         if (a.paired) (void)printf("%8.4f %%  ", 100 * a.update);
         else (void)printf("%10s  ", "-");
@@ -176,16 +176,16 @@ void lossy_json(const lossy *l, json *j, const lossy_names *names)
     json_begin(j, '[');
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
-        const bitsnap_certificate *c = &x->certificate;
+        const bitsnap_certificate *c = &x->info.certificate;
         const label a = label_of(l, x, names);
         json_begin(j, '{');
         json_name(j, "name");
         if (a.tensor) json_text(j, a.tensor->name.at, a.tensor->name.size);
         else json_null(j);
         json_member_string(j, "role", role_names[a.role]);
-        json_member_whole(j, "cells", x->cells);
-        if (x->clusters) json_member_whole(j, "clusters", x->clusters);
-        json_member_whole(j, "columns", x->columns);
+        json_member_whole(j, "cells", x->info.cells);
+        if (x->info.clusters) json_member_whole(j, "clusters", x->info.clusters);
+        json_member_whole(j, "columns", x->info.columns);
         json_member_real(j, "bound", c->bound);
         json_member_real(j, "max_rel_error", c->max_relative);
         json_member_real(j, "mre", c->mean_relative);
