@@ -203,7 +203,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     text_size = load32(to + 12);
     if (names && kind == BITSNAP_SOURCE_SAFETENSORS) {
         text = fuzz_room(text_size);
-        if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!tree_names(&entries, &count, (const char *)text, text_size, &f));
+        if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!bitsnap_tree_names(&entries, &count, (const char *)text, text_size, NULL, &e));
     }
     while (repair_frame(&r, kind)) continue;
     to[10] = (uint8_t)(r.quantized && kind != BITSNAP_SOURCE_DELTA);

@@ -162,11 +162,115 @@ static void check_start(const uint8_t *p, const bitsnap_file *f, const char *wha
     CHECK(e.wanted == end, "%s: %lu of %lu bytes wanted", what, (unsigned long)e.wanted, (unsigned long)end);
 }
 
+typedef struct pipe_end {
+    const uint8_t *p;
+    size_t left;
+} pipe_end;
+
+static int pipe_read(void *context, void *to, size_t size, size_t *got)
+{
+    pipe_end *in = (pipe_end *)context;
+    *got = size < in->left ? size : in->left;
+    if (*got) memcpy(to, in->p, *got);
+    in->p += *got;
+    in->left -= *got;
+    return 0;
+}
+
+static int pipe_skip(void *context, uint64_t size, uint64_t *passed)
+{
+    pipe_end *in = (pipe_end *)context;
+    const size_t n = size < in->left ? (size_t)size : in->left;
+    in->p += n;
+    in->left -= n;
+    *passed = n;
+    return 0;
+}
+
+enum { STREAM_READ, STREAM_CHECK, STREAM_PASS, STREAM_SKIP, STREAM_WAYS };
+
+/* The frame that has begun: its elements are those of the source, where they are decoded. */
+static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_t *source, const char *what)
+{
+    const bitsnap_info *info = &s->frame.info;
+    const unsigned width = info->width;
+    const size_t room = info->count >> info->block_log2 ? (size_t)1 << info->block_log2 : (size_t)info->count;
+    guarded out;
+    bitsnap_status status = BITSNAP_OK;
+    size_t n;
+    if (way >= STREAM_PASS) {
+        do status = bitsnap_file_stream_pass(s, 4);
+        while (!status && s->blocks_size);
+        return status ? status : bitsnap_file_stream_frame_end(s);
+    }
+    out = guarded_alloc(room * width, 0);
+    do {
+        const uint64_t before = s->source_size;
+        status = bitsnap_file_stream_read(s, way == STREAM_READ ? out.p : NULL, room, &n);
+        CHECK(s->source_size - before == n * width, "%s: elements", what);
+        if (status || !n || way == STREAM_CHECK || test_big_endian()) continue;
+        CHECK(!memcmp(out.p, source + before, n * width), "%s: other elements from byte %lu on", what, (unsigned long)before);
+    } while (!status && s->decoder.position < s->decoder.count);
+    guarded_free(out);
+    return status ? status : bitsnap_file_stream_frame_end(s);
+}
+
+/* A file as it comes from a pipe, of which `size` bytes come. */
+static bitsnap_status stream_file(const uint8_t *p, size_t size, int way, bitsnap_file *const *bases, size_t base_count, const uint8_t *source,
+                                  size_t source_size, const char *what)
+{
+    pipe_end in = { NULL, 0 };
+    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, &in };
+    bitsnap_file_stream s;
+    bitsnap_status status;
+    bitsnap b;
+    size_t i;
+    in.p = p;
+    in.left = size;
+    memset(&b, 0, sizeof b);
+    status = bitsnap_file_stream_begin(&s, &b, &input, NULL);
+    for (i = 0; !status && i < s.start.base_count && i < base_count; i++) s.start.bases[i].file = bases[i];
+    if (!status) status = bitsnap_file_stream_texts(&s);
+    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+        const uint64_t cells = (s.frame.info.count + ((uint64_t)1 << s.frame.info.block_log2) - 1) >> s.frame.info.block_log2;
+        status = stream_frame(&s, way, source, what);
+        if (!status)
+            CHECK(s.frame.info.same + s.frame.info.sparse + s.frame.info.classed + s.frame.info.plain == cells, "%s: cells", what);
+    }
+    CHECK(status || (s.source_size == source_size && s.offset == size && !in.left), "%s: %lu bytes of %lu", what, (unsigned long)s.source_size,
+          (unsigned long)source_size);
+    CHECK(!status || s.error.message, "%s: a failure without a reason", what);
+    bitsnap_file_stream_close(&s);
+    CHECK(!b.workspace, "%s: the workspace is left", what);
+    return status;
+}
+
+/* In order: decoded, checked, passed over; whole, cut off, and with a byte behind the end. */
+static void check_stream(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
+                         const char *what)
+{
+    uint8_t *more = (uint8_t *)malloc(size + 1);
+    bitsnap_status status;
+    int way;
+    memcpy(more, p, size);
+    more[size] = 0;
+    for (way = 0; way < STREAM_WAYS; way++) {
+        status = stream_file(p, size, way, bases, base_count, source, source_size, what);
+        CHECK(!status, "%s, in order, way %d: %d", what, way, status);
+        status = stream_file(p, test_below(size), way, bases, base_count, source, source_size, what);
+        CHECK(status == BITSNAP_E_TRUNCATED, "%s, cut off, way %d: %d", what, way, status);
+        status = stream_file(more, size + 1, way, bases, base_count, source, source_size, what);
+        CHECK(status == BITSNAP_E_CORRUPT, "%s, with a byte behind its end, way %d: %d", what, way, status);
+    }
+    free(more);
+}
+
 /* The same from memory and by a callback, twice: asked for single tensors first, and verified first. */
 static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
                        const char *what)
 {
     unsigned i;
+    if (size >= 8 && !memcmp(p, BITSNAP_FILE_MAGIC, 8)) check_stream(p, size, bases, base_count, source, source_size, what);
     for (i = 0; i < 4; i++) {
         const bitsnap_memory memory = { counting_resize, counting_release, NULL };
         guarded copy = guarded_alloc(size, 0);

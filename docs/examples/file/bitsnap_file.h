@@ -310,8 +310,9 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s);
 /* Reads the header of the next frame. Without one, when in_frame is 0, it was the end: the end record has been checked, and nothing follows. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s);
 
-/* Decodes the next elements of the frame in native byte order: *count of them, at least 1 where any are left, and at most `room`. Where `to`
- * is null they are only checked. A frame with a base needs that: start.bases[frame.base].file. */
+/* Decodes the next elements of the frame in native byte order: *count of them, at least 1 where any are left, and at most `room`, which is a
+ * block (2^frame.info.block_log2 elements) or all that are left, or more; else BITSNAP_E_CAPACITY. Where `to` is null they are only checked.
+ * A frame with a base needs that: start.bases[frame.base].file. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void *to, size_t room, size_t *count);
 
 /* Instead: passes over the next block of the frame without decoding it. blocks has `least` bytes of the block, or all if it has fewer;

@@ -32,18 +32,6 @@ int text_decode(void *text, size_t size, const void *base, size_t base_size, con
     return fault_set(f, "damaged text: %s (S%u, byte %llu of it)", e.message, e.rule, (unsigned long long)e.offset);
 }
 
-int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, fault *f)
-{
-    bitsnap_file_error e;
-    return bitsnap_tree_names(entries, count, text, size, NULL, &e) ? fault_memory(f) : 0;
-}
-
-int tree_tensors(uint8_t **entries, size_t *count, const safetensors *s, fault *f)
-{
-    bitsnap_file_error e;
-    return bitsnap_tree_tensors(entries, count, s, NULL, &e) ? fault_memory(f) : 0;
-}
-
 int container_failed(const bitsnap_file_error *e, fault *f)
 {
     const char *advice = e->status == BITSNAP_E_UNSUPPORTED ? ": a newer bitsnap is needed" : "; take another copy of the file";

@@ -21,10 +21,6 @@ int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f);
 int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f);
 int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f);
 
-/* bitsnap_tree_names, bitsnap_tree_tensors */
-int tree_names(uint8_t **entries, size_t *count, const char *text, size_t size, fault *f);
-int tree_tensors(uint8_t **entries, size_t *count, const safetensors *s, fault *f);
-
 /* What has gone wrong with a file: the status, and what to do. */
 int container_failed(const bitsnap_file_error *e, fault *f);
 
