@@ -14,7 +14,7 @@ typedef struct codec {
     size_t window;   /* bytes of elements that are coded in one go: a multiple of 8 MiB, which is a whole number
                         of blocks whatever their size and dtype */
     used_files used; /* what the run reads and writes */
-    unsigned depth;  /* bases of bases that have been found and are being opened: find.h */
+    unsigned depth;  /* bases of bases that have been found and are being opened: base.h */
     struct known_files *known; /* and what is known of them, until all are open */
 } codec;
 
