@@ -3574,17 +3574,22 @@ static engine_status begin(engine *e, engine_error *error)
     return error->status;
 }
 
-/* The snapshot of a step in slots from `first` on. Without memory it is not known whether it is there: then this rank does not answer any more. */
+/* The snapshot of a step in slots from `first` on: 1, or 0 if it is not there. -1: for want of memory that is not known; with other ranks this one
+ * does not answer any more. */
 static int find_step(const engine *e, unsigned first, const disk_entry *wanted, snapshot *v)
 {
     unsigned i;
+    int unread = 0;
     for (i = first; i < first + OWN_SLOTS; i++) {
         const char *wrong = snapshot_open(v, &e->s, i);
         if (!wrong && v->seal.step == wanted->step && engine_same_id(&v->seal.line.links[0].attempt, &wanted->attempt) && is_ours(e, &v->seal, i)) return 1;
-        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM && e->mover) (void)give_up(e, no_bytes);
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) {
+            unread = -1;
+            if (e->mover) (void)give_up(e, no_bytes);
+        }
         snapshot_free(v);
     }
-    return 0;
+    return unread;
 }
 
 /* What one of the group has lost, if one has. */
@@ -3598,7 +3603,7 @@ static int rebuild(engine *e, const plan *p, const snapshot *parity, snapshot *c
         if (p->from[rank_of(e, m)] == ENGINE_FROM_PARTNER) lost = m;
     if (lost == e->o.group) return 0;
     if (lost == member_of(e)) return take_shares(e, came);
-    if (!parity->map || !find_step(e, 0, &p->chosen, &own)) return give_up(e, no_bytes);
+    if (!parity->map || 1 != find_step(e, 0, &p->chosen, &own)) return give_up(e, no_bytes);
     failed = send_shares(e, &own, parity, lost, sent);
     if (!failed) snapshot_free(&own);
     return failed;
@@ -3608,12 +3613,15 @@ static int rebuild(engine *e, const plan *p, const snapshot *parity, snapshot *c
 static engine_status restore_chosen(engine *e, const plan *p, snapshot *own, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     char run[256];
+    int found = 1;
     run_of(e, run);
     (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)p->chosen.step); /* who has it whole */
     if (p->others) (void)disk_recover_all(e->o.disk, run, &p->chosen, tensors, count, error);
     else if (e->cost.source == ENGINE_FROM_DISK) (void)disk_recover(e->o.disk, e->o.name, &p->chosen, tensors, count, error);
-    else if (own->map || find_step(e, 0, &p->chosen, own)) (void)restore(e, own, tensors, count, error);
-    else if (!e->o.transport) (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu cannot be read any more", (unsigned long long)p->chosen.step);
+    else if (own->map || (found = find_step(e, 0, &p->chosen, own)) == 1) (void)restore(e, own, tensors, count, error);
+    else if (found < 0) (void)no_memory(error);
+    else if (!e->o.transport)
+        (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu was whole and is damaged now; recover again to have what is left", (unsigned long long)p->chosen.step);
     return error->status;
 }
 
