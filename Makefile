@@ -115,7 +115,7 @@ test: $(B)/bitsnap $(TESTS)
 # one object has the codec for all test programs but those that need all of its inside, and have it in them
 LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION\|include "test_' $(TESTS_C) /dev/null),$(TESTS_C))
 $(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
-$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/vectors.h tests/inside.h $(HEADERS)
+$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/corpus.h tests/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
 $(B)/tests/codec.o: tests/codec.c tests/inside.h $(HEADERS)
@@ -176,6 +176,10 @@ device:
 switches:
 	@tests/check_switches.py all
 
+#: make vectors     docs/vectors and tests/corpus.txt anew, for a change of the format before 1.0 (needs python3)
+vectors:
+	@python3 tests/vectors.py write
+
 #: make replay      the fuzz targets on their seeds and mutations of them, without libFuzzer
 replay:
 	@tests/run.sh tests/check_replay.sh
@@ -218,5 +222,5 @@ clean:
 
 include bench/Makefile
 
-.PHONY: all help lib install uninstall demo test check checks nightly python-test switches replay fuzz fuzz-smoke fuzz-smoke-fast \
+.PHONY: all help lib install uninstall demo test check checks nightly python-test switches vectors replay fuzz fuzz-smoke fuzz-smoke-fast \
         fuzz-smoke-checked fuzz-soak engine train_mpi crash-demo offload-test offload-count device mutants clean

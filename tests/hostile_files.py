@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""The tool on files that were made to do harm: those of docs/vectors, and .bsnap, .safetensors and delta files with changed bytes, cut,
+"""The tool on files that were made to do harm: those of the corpus, and .bsnap, .safetensors and delta files with changed bytes, cut,
 and with bytes of others; a store with a damaged manifest. Passes if no command ends by a signal or with a word of a sanitizer:
 check_sanitize.sh has the tool compiled with these.
     hostile_files.py TOOL"""
-import glob
 import os
 import random
 import re
@@ -14,8 +13,9 @@ import sys
 import tempfile
 
 from decoder import xxh3
+from vectors import frozen
 
-tool, here = os.path.abspath(sys.argv[1]), os.path.dirname(os.path.abspath(__file__))
+tool = os.path.abspath(sys.argv[1])
 top = tempfile.mkdtemp()
 os.chdir(top)
 os.environ.update(TMPDIR=top, ASAN_OPTIONS="exitcode=98", UBSAN_OPTIONS="exitcode=98:print_stacktrace=1")
@@ -40,33 +40,6 @@ def write(name, data):
 def read(name):
     with open(name, "rb") as f:
         return f.read()
-
-
-def in_bytes(line):
-    """As the first lines of each file of vectors say."""
-    data, line = b"", line.split("#")[0]
-    for word, times, of in re.findall(r"([0-9A-Fa-f]{2})\b|x(\d+)(?:/(\d+))?", line):
-        data = data + bytes.fromhex(word) if word else data + data[len(data) - int(of or 1):] * (int(times) - 1)
-    return data
-
-
-def vectors():
-    """Name, file, bases."""
-    for path in sorted(glob.glob(f"{here}/../docs/vectors/file*.txt")):
-        for text in read(path).decode().split("\n== ")[1:]:
-            parts, number = {"file": b"", "base": []}, None
-            for line in text.split("\n")[1:]:
-                if line[:1] == " ":
-                    if number == "file":
-                        parts["file"] += in_bytes(line)
-                    elif number == "base":
-                        parts["base"][-1] += in_bytes(line)
-                elif line:
-                    number = line.split()[0]
-                    if number == "base":
-                        parts["base"].append(b"")
-            if parts["file"]:
-                yield re.sub(r"\W", "_", text.split("\n")[0]), parts["file"], parts["base"]
 
 
 def model(seed):
@@ -95,9 +68,9 @@ def damaged(data, others):
 
 
 count = 0
-for name, data, bases in vectors():
-    write(name, data)
-    of = []
+for vector in (vector for _, found in frozen() for vector in found if "file" in vector.parts):
+    name, bases, of = f"vector{count}", [base for _, base in vector.bases], []
+    write(name, vector.parts["file"])
     for i, base in enumerate(bases):
         write(f"{name}.{i}", base)
         of += ["-b", f"{name}.{i}"]
@@ -153,6 +126,6 @@ if subprocess.run([tool, "test", "-q", "f30.bsnap"], timeout=120).returncode:
     bad.append("a chain of deltas that name their base often is refused")
 shutil.rmtree(top)
 if count < 70:
-    bad.append(f"only {count} files of docs/vectors")
+    bad.append(f"only {count} files of the corpus")
 print(f"not ok - sanitize: the tool on hostile files: {bad[0]}" if bad else f"ok - sanitize: the tool on {len(every)} hostile files, in {runs} runs")
 sys.exit(bool(bad))

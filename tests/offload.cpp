@@ -1,4 +1,4 @@
-/* The device code of docs/examples/offload as fibers: every block that the codec makes, of the frozen frames and of docs/vectors, comes
+/* The device code of docs/examples/offload as fibers: blocks of the corpus and others that the codec makes come
  * back as the codec has it; of damaged ones, with checks ignored, it says what the codec says. For sanitizers: each block, base and
  * target has memory of its own size. ROUNDS in the environment: how many damaged blocks (5000).
  *
@@ -23,8 +23,7 @@ enum { BARRIERS = __COUNTER__ };
 #endif
 #endif
 #include "data.h"
-#include "vectors.h"
-#include <dirent.h>
+#include "corpus.h"
 #include <math.h>
 
 #define MEMORY (48u << 10)
@@ -251,82 +250,19 @@ static void blocks(const char *name, const u8 *frame, size_t size, const bitsnap
     }
 }
 
-/* ---- frames that stand in files ---- */
+/* ---- the corpus ---- */
 
-static char line[1 << 16];
-
-static size_t from_hex(u8 *to, const char *hex)
+static void one(corpus_entry *e)
 {
-    size_t n = 0;
-    unsigned byte;
-    for (; strlen(hex) >= 2 && sscanf(hex, "%2x", &byte) == 1; hex += 2) to[n++] = (u8)byte;
-    return n;
+    const bitsnap_base base = corpus_base(e);
+    if (e->has[CORPUS_FRAME]) blocks(e->name, e->data[CORPUS_FRAME], e->size[CORPUS_FRAME], base.data ? &base : NULL);
 }
 
-static void golden_frames(void)
+static void corpus(void)
 {
-    static u8 frame[1 << 15], given[1 << 15];
-    FILE *f = fopen("tests/golden.txt", "r");
-    CHECK(f, "tests/golden.txt");
-    while (f && fgets(line, sizeof line, f)) {
-        char *part[5] = { NULL, NULL, NULL, NULL, NULL }, *at = line;
-        bitsnap_base base;
-        if (line[0] == '#') continue;
-        for (int i = 0; i < 5; i++) part[i] = strtok(i ? NULL : at, " \n");
-        memset(&base, 0, sizeof base);
-        if (part[4] && part[4][0] != '-') {
-            const size_t size = from_hex(given, part[4]);
-            base.dtype = (bitsnap_dtype)given[0];
-            base.data = given + 1;
-            base.count = (size - 1) / bitsnap_width(base.dtype);
-        }
-        const size_t size = from_hex(frame, part[2]);
-        blocks(part[0], frame, size, base.data ? &base : NULL);
-    }
-    if (f) fclose(f);
+    static corpus_entry e;
+    CHECK(corpus_each(&e, one), "docs/vectors and tests/corpus.txt; %s", e.name);
     CHECK(equal > (SMALL ? 20 : 150) && declined < equal / 3, "%lu equal, %lu left to the host", equal, declined);
-}
-
-static void vectors(void)
-{
-    static u8 bytes[3][1 << 22];
-    static const char *const titles[3] = { "frame", "elements", "base" };
-    DIR *d = opendir("docs/vectors");
-    CHECK(d, "docs/vectors");
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
-        char path[400], name[100] = "";
-        size_t size[4] = { 0, 0, 0, 0 };
-        unsigned part = 3, dtype = 0;
-        if (!strstr(e->d_name, ".txt")) continue;
-        snprintf(path, sizeof path, "docs/vectors/%.300s", e->d_name);
-        FILE *f = fopen(path, "r");
-        for (int more = 1; f && more;) {
-            char title[20];
-            more = fgets(line, sizeof line, f) != NULL;
-            if (more && (line[0] == '#' || line[0] == '\n')) continue;
-            if (!more || line[0] == '=') {
-                bitsnap_base base;
-                memset(&base, 0, sizeof base);
-                if (size[2] && bitsnap_width((bitsnap_dtype)dtype)) {
-                    base.data = bytes[2];
-                    base.dtype = (bitsnap_dtype)dtype;
-                    base.count = size[2] / bitsnap_width(base.dtype);
-                }
-                if (size[0]) blocks(name, bytes[0], size[0], base.data ? &base : NULL);
-                memset(size, 0, sizeof size);
-                if (more) sscanf(line, "== %99s", name);
-            } else if (line[0] == ' ') {
-                if (part < 3 && vector_bytes(bytes[part], &size[part], sizeof bytes[part], line)) part = 3; /* a frame of 65537 blocks */
-            } else {
-                unsigned given = 0;
-                if (sscanf(line, "%19s %u", title, &given) < 1) continue;
-                for (part = 0; part < 3 && strcmp(title, titles[part]); part++) {}
-                if (part == 2) dtype = given;
-            }
-        }
-        if (f) fclose(f);
-    }
-    if (d) closedir(d);
 }
 
 /* ---- what the codec makes ---- */
@@ -367,6 +303,7 @@ static void made_up(void)
 {
     static const char *const ways[WAYS] = { "", ", a delta", ", quantized", " in columns" };
     char name[100];
+    test_state = 1; /* What is made does not depend on the size of the corpus: `coverage` counts large blocks. */
     for (unsigned dtype = 1; dtype < 11; dtype++)
         for (int shape = 0; shape < DATA_SHAPES; shape++)
             for (int with = 0; with < WAYS; with++) {
@@ -671,8 +608,7 @@ int main(void)
 #endif
     RUN(encodes);
     RUN(too_long);
-    RUN(golden_frames);
-    if (!SMALL) RUN(vectors);
+    RUN(corpus);
     RUN(made_up);
 #ifndef OFFLOAD_OPENCL
     RUN(little_memory);

@@ -1,12 +1,12 @@
-/* test_file.c - .bsnap files read at random: the vectors of docs/vectors; files of a tool's making with each of their tensors, whole and
+/* test_file.c - .bsnap files read at random: the files of the corpus; files of a tool's making with each of their tensors, whole and
  * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
  *
  *   FEW=1   a tenth of the work (tests/mutants.py), as QUICK=1 under sanitizers */
 #include "test.h"
-#include "vectors.h"
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
+#include "corpus.h"
 #include <stdarg.h>
 
 /* ---- sources and memory that count, and can fail ---- */
@@ -292,89 +292,51 @@ static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases
 
 /* ================================================================================= VECTORS */
 
-enum { BASE, BASES = 2, FILE_ = BASES, SOURCE, OTHER, PARTS };
-static const char *const titles[PARTS] = { "base", "base", "file", "source", "" };
-static struct {
-    char name[100];
-    char kind;     /* S, R, or 0: it is good */
-    unsigned rule;
-    uint8_t data[PARTS][1 << 18];
-    size_t size[PARTS];
-    int has[PARTS];
-} v;
 static unsigned good, rejected, several;
 
 /* What is wrong with the end of a file is met from there backwards, in another order. */
 static int of_the_end(unsigned rule) { return rule == 5 || rule >= 22; }
 
-static void vector(void)
+static void one(corpus_entry *e)
 {
-    bitsnap_file base[BASES], *bases[BASES], f;
+    const uint8_t *p = e->data[CORPUS_FILE];
+    const size_t size = e->size[CORPUS_FILE];
+    bitsnap_file base[CORPUS_BASES], *bases[CORPUS_BASES], f;
     bitsnap_source s;
-    counted c, d[BASES];
+    counted c, d[CORPUS_BASES];
     size_t count;
     int failed = 0;
-    if (v.has[FILE_]) {
-        for (count = 0; count < BASES && v.has[BASE + count]; count++) {
-            s = source_of(&d[count], v.data[BASE + count], v.size[BASE + count]);
-            failed |= bitsnap_file_open(&base[count], &s, NULL, 0, NULL) != BITSNAP_OK;
-            bases[count] = &base[count];
-        }
-        several += count > 1;
-        if (failed) { /* no .safetensors file */
-            CHECK(v.kind == 'S' && v.rule == 17, "%s: %s", v.name, base[0].error.message);
-            rejected++;
-        } else if (!v.kind) {
-            check_file(v.data[FILE_], v.size[FILE_], bases, count, v.data[SOURCE], v.size[SOURCE], v.name);
-            good++;
-        } else {
-            s = source_of(&c, v.data[FILE_], v.size[FILE_]);
-            if (!bitsnap_file_open(&f, &s, bases, count, NULL)) (void)bitsnap_file_verify(&f);
-            CHECK(f.error.status, "%s is accepted", v.name);
-            CHECK((v.kind == 'S' ? f.error.rule : f.error.frame_rule) == v.rule ||
-                      (v.kind == 'S' && of_the_end(v.rule) && of_the_end(f.error.rule)), "%s: S%u R%u (%s), not %c%u", v.name, f.error.rule,
-                  f.error.frame_rule, f.error.message, v.kind, v.rule);
-            bitsnap_file_close(&f);
-            rejected++;
-        }
-        while (count) bitsnap_file_close(&base[--count]);
+    if (!e->has[CORPUS_FILE]) return;
+    for (count = 0; count < CORPUS_BASES && e->has[CORPUS_BASE + count]; count++) {
+        s = source_of(&d[count], e->data[CORPUS_BASE + count], e->size[CORPUS_BASE + count]);
+        failed |= bitsnap_file_open(&base[count], &s, NULL, 0, NULL) != BITSNAP_OK;
+        bases[count] = &base[count];
     }
-    memset(v.size, 0, sizeof v.size);
-    memset(v.has, 0, sizeof v.has);
-}
-
-static void one_vector_file(const char *path)
-{
-    static char line[1 << 12];
-    FILE *f = fopen(path, "r");
-    unsigned part = OTHER;
-    CHECK(f, "%s", path);
-    while (f && fgets(line, sizeof line, f)) {
-        char rule[20] = "", title[20] = "";
-        if (line[0] == '#' || line[0] == '\n') continue;
-        if (line[0] == '=') {
-            vector();
-            CHECK(sscanf(line, "== %99s rejected %19s", v.name, rule) >= 1, "%s", line);
-            v.kind = rule[0];
-            v.rule = rule[0] ? (unsigned)atoi(rule + 1) : 0;
-        } else if (line[0] == ' ') CHECK(!vector_bytes(v.data[part], &v.size[part], sizeof v.data[part], line), "%s is too long", v.name);
-        else {
-            if (sscanf(line, "%19s", title) < 1) continue;
-            for (part = 0; part < OTHER && (strcmp(title, titles[part]) || (part + 1 < BASES && v.has[part])); part++) {}
-            v.has[part] = 1;
-            v.size[part] = 0;
-        }
+    several += count > 1;
+    if (failed) { /* no .safetensors file */
+        CHECK(e->kind == 'S' && e->rule == 17, "%s: %s", e->name, base[0].error.message);
+        rejected++;
+    } else if (!e->kind) {
+        check_file(p, size, bases, count, e->data[CORPUS_SOURCE], e->size[CORPUS_SOURCE], e->name);
+        good++;
+    } else {
+        s = source_of(&c, p, size);
+        if (!bitsnap_file_open(&f, &s, bases, count, NULL)) (void)bitsnap_file_verify(&f);
+        CHECK(f.error.status, "%s is accepted", e->name);
+        CHECK((e->kind == 'S' ? f.error.rule : f.error.frame_rule) == e->rule ||
+                  (e->kind == 'S' && of_the_end(e->rule) && of_the_end(f.error.rule)), "%s: S%u R%u (%s), not %c%u", e->name, f.error.rule,
+              f.error.frame_rule, f.error.message, e->kind, e->rule);
+        bitsnap_file_close(&f);
+        rejected++;
     }
-    vector();
-    if (f) (void)fclose(f);
+    while (count) bitsnap_file_close(&base[--count]);
 }
 
 static void vectors(void)
 {
-    one_vector_file("docs/vectors/file.txt");
-    one_vector_file("docs/vectors/file-text.txt");
-    one_vector_file("docs/vectors/file-delta.txt");
-    CHECK(good >= 10 && rejected >= 25 && several >= 1, "%u good, %u rejected, %u with several bases", good, rejected, several);
+    static corpus_entry e;
+    CHECK(corpus_each(&e, one), "docs/vectors and tests/corpus.txt are read from the project's folder; %s", e.name);
+    CHECK(good >= 18 && rejected >= 55 && several >= 1, "%u good, %u rejected, %u with several bases", good, rejected, several);
 }
 
 /* ================================================================================= FILES OF THE TOOL */

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""The test vectors of FORMAT.md, in docs/vectors: small frames and files in readable text, with what they hold or why they
-are rejected.
+"""The corpus of frozen frames and files. docs/vectors has those that a person reads, with a dump; tests/corpus.txt has all others,
+one a line. No frame is in both. docs/vectors/README.md has the grammar, tests/corpus.h reads it in C.
 
     vectors.py write                writes all of them anew
     vectors.py check [TOOL]         tests/decoder.py agrees with each, and so does the tool, if given, with the files; every
-                                    numbered condition of section 9, form and kind of list has a vector
+                                    numbered condition of section 9, form and kind of list has a vector in docs/vectors
 
-A frame or file is found by the recipes of generate.py, the smallest of some tries; its dump is what decoder.py reads.
+A frame or file is made by a recipe of generate.py, the smallest of some tries. Its dump is what decoder.py reads.
 """
 import functools
 import os
@@ -20,8 +20,12 @@ import decoder
 import generate as g
 from decoder import DTYPES, le64, u16, u32, xxh3
 
-FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "docs", "vectors")
+HERE = os.path.dirname(os.path.abspath(__file__))
+FOLDER, CORPUS = os.path.join(HERE, "..", "docs", "vectors"), os.path.join(HERE, "corpus.txt")
 TRIES = 12
+LINES = 32          # of a vector that a person reads, at most, unless no other shows what it does
+CHARACTERS = 8700   # of a line of the corpus that a recipe for rejected frames makes, at most
+DAMAGES, FEW = 32, 5000
 FORMS = ("STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG")
 BF16, F32 = decoder.BF16, decoder.F32
 
@@ -255,62 +259,131 @@ def repeated(data, at, end, unit):
 
 
 def hex_lines(data, names=None):
-    """Lines of up to 16 bytes, or of some that are repeated; the name stands at the first of its bytes."""
+    """Lines of up to 16 bytes with names, 32 without, or of some that are repeated; the name stands at the first of its bytes."""
     units = (1, 2, 4, 8) if names is not None else (1, 2, 4, 5, 8, 29)      # (small blocks and frames)
-    at, lines, names = 0, [], names or {}
+    at, lines, names, most = 0, [], names or {}, 16 if names else 32
     while at < len(data):
         name, end = names.get(at), at
         while end < len(data) and names.get(end) == name:
             end += 1
         while at < end:
             unit, size = max(((u, repeated(data, at, end, u)) for u in units), key=lambda found: found[1])
-            if size > 32:
+            if size > 2 * most:
                 text, at = "%s x%d" % (data[at:at + unit].hex(" ").upper(), size // unit) + ("/%d" % unit if unit > 1 else ""), at + size
             else:
-                stop = min(at + 16, end)
+                stop = min(at + most, end)
                 text, at = data[at:stop].hex(" ").upper(), stop
             lines.append("  %-48s # %s" % (text, name) if name else "  " + text)
             name = None
     return "\n".join(lines) + "\n"
 
 
+def hex_tokens(data):
+    """The same without names, in one line"""
+    at, text = 0, ""
+    while at < len(data):
+        unit, size = max(((u, repeated(data, at, len(data), u)) for u in (1, 2, 4, 5, 8, 29)), key=lambda found: found[1])
+        if size > unit + 8:
+            text += "%s x%d%s " % (data[at:at + unit].hex().upper(), size // unit, "/%d" % unit if unit > 1 else "")
+            at += size
+        else:
+            text += data[at:at + 1].hex().upper()
+            at += 1
+    return text.strip()
+
+
 def section(title, data, names=None):
     return title + "\n" + (hex_lines(data, names) if data else "")
 
 
+# ---- damage ----
+
+def damaged(frame, header, number):
+    """One bit behind the header is changed, or some of a byte; tests/test_cases.c does the same."""
+    x = (number * 6364136223846793005 + len(frame) * 1442695040888963407) & decoder.M64
+    x = (x ^ x >> 29) * 0x9E3779B97F4A7C15 & decoder.M64
+    place, value = header + (x >> 32) % (len(frame) - header), 1 << (x >> 16 & 7)
+    if number % 2:
+        value = x >> 8 & 255 or 1
+    return frame[:place] + bytes([frame[place] ^ value]) + frame[place + 1:]
+
+
+def verdicts(frame, base):
+    """Which of DAMAGES damaged frames are accepted if checks are ignored, as bits, and the XXH3 of their elements, combined by
+    exclusive or. None where nothing follows the header, or there are too many elements to decode so often."""
+    header = 24 + (2 + u16(frame, 16) if frame[7] & 0x80 else 0)
+    if header == len(frame) or decoder.decode_header(frame).count > FEW:
+        return None
+    accepted = found = 0
+    for number in range(DAMAGES):
+        try:
+            elements = decoder.decode_frame(damaged(frame, header, number), ignore_checks=True, base=base).elements
+        except decoder.Reject:
+            continue
+        accepted |= 1 << number
+        found ^= xxh3(elements)
+    return le64(accepted)[:4] + le64(found)
+
+
+# Forms, kinds of lists and levels of words, by what a dump says of them
+SHOWN = dict([(form, "head: %s," % form) for form in FORMS] + [("level %d of words" % level, "bits, level %d: s" % level) for level in range(5)] + [
+    ("list " + kind_name(kind), ": %s\n" % kind_name(kind)) for kind in (0, 1, 2, *range(0x14, 0x94, 16), 5, 6, *range(0xC0, 0xC5))])
+
+
 class Vector:
-    """rule: None, a number of R, or "S5". parts: of "frame", "elements", "file", "source", "xxh3", "bytes"; bases: (dtype or None, bytes)"""
+    """rule: None, a number of R, or "S5". parts: of "frame", "elements", "file", "source", "xxh3", "bytes", "damaged"; bases: (dtype or
+    None, bytes)"""
 
     dumped = True       # with names for the bytes
 
     def __init__(self, name, rule=None, bases=(), **parts):
         self.name, self.rule, self.bases, self.parts = name, rule, list(bases), parts
 
+    def base(self):
+        return decoder.Base(*self.bases[0]) if self.bases else None
+
+    def head(self):
+        return "== " + self.name + ("" if self.rule is None else " rejected " + decoder.rule_name(self.rule))
+
     def text(self):
+        """As a person reads it"""
         global trace
         trace = Trace()
         what = self.outcome()
         names, trace = trace.names, None
-        rule = "" if self.rule is None else " rejected " + decoder.rule_name(self.rule)
-        text = "== %s%s\n" % (self.name, rule)
+        text = self.head() + "\n"
         if isinstance(what, decoder.Reject):
             first = "" if what.rule == self.rule else decoder.rule_name(what.rule) + ", which a reader forwards meets first: "
             text += "# byte %d: %s%s\n" % (what.offset, first, what.message)
         for dtype, data in self.bases:
-            text += section("base %d" % dtype if dtype is not None else "base", data, {})
+            text += section("base/%d" % dtype if dtype is not None else "base", data, {})
         for title, data in self.parts.items():
-            text += section(title, data, names if title in ("frame", "file") and self.dumped else None)
-        return text + "\n"
+            if title != "damaged":
+                text += section(title, data, names if title in ("frame", "file") and self.dumped else None)
+        return text + self.damage() + "\n"
+
+    def line(self, name):
+        """As a line; of elements, their XXH3 only"""
+        parts = [("base/%d" % dtype if dtype is not None else "base", data) for dtype, data in self.bases]
+        parts += [("xxh3", le64(xxh3(data))) if title == "elements" else (title, data) for title, data in self.parts.items() if title != "damaged"]
+        return " ".join([self.head().replace(self.name, name, 1)] + [title + " " + hex_tokens(data) for title, data in parts]).rstrip() + " " * bool(self.damage()) + (
+            self.damage() or "\n")
+
+    def damage(self):
+        if "frame" not in self.parts or self.rule is not None:
+            return ""
+        if "damaged" not in self.parts:
+            self.parts["damaged"] = verdicts(self.parts["frame"], self.base())
+        return "damaged %s\n" % self.parts["damaged"].hex().upper() if self.parts["damaged"] else ""
 
     def outcome(self):
         """What decoder.py makes of it: bytes, or a Reject"""
         try:
-            if "xxh3" in self.parts:
+            if "bytes" in self.parts:
                 return le64(xxh3(self.parts["bytes"]))
             if "frame" in self.parts:
-                base = decoder.Base(*self.bases[0]) if self.bases else None
-                frame = decoder.decode_frame(self.parts["frame"], base=base)
-                return frame.elements
+                elements = decoder.decode_frame(self.parts["frame"], base=self.base()).elements
+                return le64(xxh3(elements)) if "xxh3" in self.parts else elements
             return decoder.decode_file(self.parts["file"], base=[data for _, data in self.bases] if self.bases else None)
         except decoder.Reject as reject:
             return reject
@@ -319,13 +392,14 @@ class Vector:
         got = self.outcome()
         if self.rule is None:
             right = next(self.parts[part] for part in ("xxh3", "elements", "source") if part in self.parts)
-            return None if got == right else str(got) if isinstance(got, decoder.Reject) else "another result"
+            if got != right:
+                return str(got) if isinstance(got, decoder.Reject) else "another result"
+            return "damaged" if self.parts.get("damaged") and verdicts(self.parts["frame"], self.base()) != self.parts["damaged"] else None
         if not isinstance(got, decoder.Reject):
             return "accepted"
         if self.rule == 41:
-            base = decoder.Base(*self.bases[0]) if self.bases else None
             last = decoder.decode_header(self.parts["frame"]).count - 1
-            rule = decoder.rejected_rule(decoder.decode_range, self.parts["frame"], last, 1, base=base)
+            rule = decoder.rejected_rule(decoder.decode_range, self.parts["frame"], last, 1, base=self.base())
             return None if rule == 41 else "a range: %s" % rule
         return None if decoder.rule_agrees(self.rule, got.rule) else str(got)
 
@@ -333,27 +407,34 @@ class Vector:
 def parse(text):
     """The vectors of a file."""
     vectors, into = [], None
-    for line in text.split("\n"):
-        line = line.split("#")[0].rstrip()
-        if line.startswith("== "):
-            name, *rest = line[3:].split()
-            rule = rest[1] if rest else None
-            vectors.append(Vector(name, int(rule[1:]) if rule and rule[0] == "R" else rule))
-        elif line.startswith(" "):
-            for token in line.split():
-                count, _, unit = token[1:].partition("/")
-                into.extend(into[-int(unit or 1):] * (int(count) - 1) if token[0] == "x" else bytes.fromhex(token))
-        elif line:
+    tokens = iter(re.sub("#.*", "", text).split())
+    for token in tokens:
+        title, _, dtype = token.partition("/")
+        if token == "==":
+            vectors.append(Vector(next(tokens)))
+        elif token == "rejected":
+            rule = next(tokens)
+            vectors[-1].rule = int(rule[1:]) if rule[0] == "R" else rule
+        elif title == "base":
             into = bytearray()
-            title, *dtype = line.split()
-            if title == "base":
-                vectors[-1].bases.append((int(dtype[0]) if dtype else None, into))
-            else:
-                vectors[-1].parts[title] = into
+            vectors[-1].bases.append((int(dtype) if dtype else None, into))
+        elif title in ("frame", "file", "elements", "source", "xxh3", "bytes", "damaged"):
+            into = vectors[-1].parts[title] = bytearray()
+        elif token[0] == "x":
+            into.extend(into[-int(dtype or 1):] * (int(title[1:]) - 1))
+        else:
+            into.extend(bytes.fromhex(token))
     for vector in vectors:
         vector.parts = {title: bytes(data) for title, data in vector.parts.items()}
         vector.bases = [(dtype, bytes(data)) for dtype, data in vector.bases]
     return vectors
+
+
+def frozen():
+    """All entries of the corpus: (file, its vectors)"""
+    for path in sorted(os.path.join(FOLDER, name) for name in os.listdir(FOLDER) if name.endswith(".txt")) + [CORPUS]:
+        with open(path, encoding="ascii") as stream:
+            yield os.path.basename(path)[:-4], parse(stream.read())
 
 
 # ---- vectors ----
@@ -593,7 +674,7 @@ def all_vectors():
         ("list-tree", "4.1 to 4.3: TREE", [valid("tree", lambda rng: g.valid_kind(rng, "tree"))] + [
             valid("%d-codes" % codes, lambda rng, codes=codes: g.valid_many_codes(rng, codes), 4) for codes in (256,)] + rejected(26, 27, 28, 29, 32)),
         ("list-escape", "4.1 to 4.3: TREE with an escape", [valid("escape-%d" % e, lambda rng, e=e: g.valid_escape(rng, None, e, True)) for e in range(1, 9)] + [
-            valid("escape-never-used", lambda rng: g.valid_escape(rng, None, 3, False))]),
+            valid("escape-never-used", lambda rng: g.valid_escape(rng, None, 3, False)), escape_not_counted()]),
         ("list-built-in", "4.5: built-in trees", [valid("tree-%d" % j, lambda rng, j=j: g.valid_built_in(rng, j)) for j in range(5)]),
         ("list-split", "4.4: SPLIT0 and SPLIT2", [valid(kind, lambda rng, kind=kind: g.valid_kind(rng, kind)) for kind in ("split0", "split2")] + [
             valid("masks", g.valid_split_masks), valid("wrong-sides", g.valid_wrong_sides)]),
@@ -647,6 +728,12 @@ def of_blocks(name, rule, frame):
     if rule is None:
         vector.parts["elements"] = frame.elements() or decoder.decode_frame(data).elements
     return vector
+
+
+def escape_not_counted():
+    """r does not count the escape, and here that decides k of the root: 3 codes and the escape have 3 bits, 8 codes have 4."""
+    body = bytes([0x34, 0, 10, 0x33, 0x43, 0x44, 0x44, 0x44, 4, 0xAA, 0xAA, 0, 0, 0xFF, 0, 0xFF])
+    return of_blocks("escape-not-counted", None, g.Frame(2, 6, [g.Block(g.BYTES, body, 16, b"\1\4" * 8)], 1))
 
 
 def of_65537_blocks():
@@ -739,25 +826,76 @@ def named(rng):
     return snap
 
 
-HEAD = """\
-# FORMAT.md %s. Written by tests/vectors.py; a vector is
-#     == its name [rejected a condition of section 9 that holds, of several perhaps]
-#     base [its dtype]      what it is decoded with, if it needs that: elements, or, of a file, a .safetensors file
-#     frame, or file        bytes in hexadecimal, and behind # what they are, as far as a reader comes
-#     elements, or source   what it is decoded to
-# "00 x300" are 300 bytes 00; "01 02 x3/2" are the last two bytes three times: 01 02 01 02 01 02.
+# What no frame above has: recipe/seed. Of all seeds below 6 of every recipe, and of some more, these reach a branch of the decoders in bitsnap.h that
+# no other does (clang -fsanitize-coverage=inline-8bit-counters, every way in), or have another form, kind of list, descriptor or level of words of
+# their dtype. A recipe is known by its number, so new ones follow the others.
+MORE = """
+R6-1/4 R6-5/2 R12-4/2 R18-2/0 R24-8/0 R41-7/6 R44-2/1 R44-2/5 R44-5/2 R44-5/4 R45-4/1 R48-3/2 R50-7/16 R50-13/5 R50-15/3 R50-17/3 R50-20/5
+R50-23/4 R52-19/4 valid-3/4 valid-5/2 valid-7/0 valid-25/4 valid-29/5 valid-31/3 valid-32/5 valid-43/0 valid-45/2 valid-46/3 valid-47/1
+valid-50/5 valid-51/0 valid-54/4 valid-55/1 valid-57/4 valid-58/4 valid-62/5 valid-65/2 valid-66/3 valid-66/4 valid-67/2 valid-67/3
+valid-69/2 valid-72/5 valid-73/5 valid-76/2 valid-78/1 valid-81/4 valid-83/5 valid-85/4 valid-96/4 valid-97/5 valid-98/5 valid-101/1
+valid-106/0 valid-116/5 valid-121/5 valid-123/1 valid-124/1 valid-125/1 valid-125/5 valid-127/3 valid-129/5 valid-131/0 valid-137/5
+valid-138/3 valid-142/0 valid-158/4 valid-165/5 valid-166/5 valid-168/2 valid-170/0 valid-173/5 valid-186/3 valid-192/2 valid-200/0
+valid-202/40 valid-202/57 valid-203/4 valid-203/15 valid-203/21 valid-203/22 valid-203/58 valid-204/2 valid-204/4 valid-205/0 valid-207/4
+valid-208/4 valid-209/0 valid-210/0 valid-212/0 valid-212/4 valid-213/2 valid-214/4 valid-216/2 valid-218/1 valid-220/32 valid-220/51
+valid-221/0 valid-224/5 valid-230/1 valid-230/2 valid-231/2 valid-231/12 valid-232/2 valid-244/0 valid-272/5 valid-274/0 valid-292/6
+valid-302/0 valid-302/4 valid-306/3 valid-311/5 valid-313/3 valid-313/4 valid-319/5 valid-320/5 valid-321/0 valid-323/2 valid-324/5
+valid-325/3 valid-328/1
+""".split()
 
-"""
+
+def made_by(key):
+    name, seed = key.split("/")
+    rule = 0 if name.startswith("valid") else int(name[1:].split("-")[0])
+    recipes = g.invalid_recipes()[rule] if rule else g.valid_recipes()
+    frame, data = g.attempt(recipes[int(name.split("-")[1]) - 1], random.Random("vectors/" + key))
+    return vector_of(key, rule or None, frame, data)
+
+
+def needed(text):
+    """Forms, kinds of lists and levels of words that a dump shows"""
+    return {what for what, line in SHOWN.items() if line in text}
+
+
+def to_read(texts, shown):
+    """Which of the texts of a file, by vector, a person reads: short ones, of those with one rule the first, and what shows something new"""
+    shortest = min((text.count("\n") for vector, text in texts if vector.rule is None), default=0)
+    rules, some = set(), []
+    for vector, text in texts:
+        first = vector.rule is not None and vector.rule not in rules
+        if first or (vector.rule is None and text.count("\n") <= max(LINES, shortest)):
+            some.append(vector)
+            rules.add(vector.rule)
+            shown |= needed(text)
+    for vector, text in texts:
+        if needed(text) - shown:
+            some.append(vector)
+            shown |= needed(text)
+    return some
 
 
 def write():
-    os.makedirs(FOLDER, exist_ok=True)
+    texts, lines, made, shown = {}, [], set(), set()
+    for name, title, vectors in all_vectors():
+        found = [(vector, vector.text()) for vector in vectors]
+        read = to_read(found, shown)
+        texts[os.path.join(FOLDER, name + ".txt")] = "# FORMAT.md %s. README.md has the grammar. Written by tests/vectors.py.\n\n" % title + "".join(
+            text for vector, text in found if vector in read)
+        lines += [vector.line(name + "/" + vector.name) for vector in vectors if vector not in read]
+        made |= {vector.name for vector in vectors}
+    for rule, recipes in g.invalid_recipes().items():
+        for i, recipe in enumerate(recipes):
+            name = "R%d-%d" % (rule, i + 1)
+            line = "" if name in made else smallest(name, rule, recipe, 5).line(name)
+            lines += [line] * (0 < len(line) <= CHARACTERS)
+    lines += [made_by(key).line(key) for key in MORE]
+    texts[CORPUS] = "# Frozen frames and files beside those of docs/vectors, whose README.md has the grammar. Written by tests/vectors.py.\n" + "".join(lines)
     for name in os.listdir(FOLDER):
         if name.endswith(".txt"):
             os.remove(os.path.join(FOLDER, name))
-    for name, title, vectors in all_vectors():
-        with open(os.path.join(FOLDER, name + ".txt"), "w", encoding="ascii", newline="\n") as stream:
-            stream.write(HEAD % title + "".join(vector.text() for vector in vectors))
+    for path, text in texts.items():
+        with open(path, "w", encoding="ascii", newline="\n") as stream:
+            stream.write(text)
     return 0
 
 
@@ -784,25 +922,21 @@ def by_tool(tool, vector):
 
 
 def check(tool=None):
-    failed, vectors = 0, []
-    names = sorted(n for n in os.listdir(FOLDER) if n.endswith(".txt")) if os.path.isdir(FOLDER) else []
-    for name in names:
-        with open(os.path.join(FOLDER, name), encoding="ascii") as stream:
-            found = parse(stream.read())
-        vectors += found
+    failed, rules, shown = 0, set(), set()
+    for name, found in frozen():
         problems = ["%s: %s" % (v.name, problem) for v in found for problem in [v.problem()] if problem]
         if tool:
             problems += ["%s, the tool: %s" % (v.name, problem) for v in found if "file" in v.parts for problem in [by_tool(tool, v)] if problem]
         failed += bool(problems)
-        print("%sok - vectors: %s (%d)%s" % ("not " if problems else "", name[:-4], len(found), ": " + "; ".join(problems) if problems else ""))
+        print("%sok - vectors: %s (%d)%s" % ("not " if problems else "", name, len(found), ": " + "; ".join(problems) if problems else ""))
+        if name != "corpus":
+            rules |= {decoder.rule_name(v.rule) for v in found if v.rule is not None}
+            with open(os.path.join(FOLDER, name + ".txt"), encoding="ascii") as stream:
+                shown |= needed(stream.read())
     with open(os.path.join(FOLDER, "..", "FORMAT.md"), encoding="utf-8") as stream:
-        rules = {n for n, rest in re.findall(r"^\| ([RS]\d+) \| (.*)", stream.read(), re.M) if "(not used)" not in rest}
-    text = "".join(open(os.path.join(FOLDER, name), encoding="ascii").read() for name in names)
-    missing = sorted(rules - {decoder.rule_name(v.rule) for v in vectors if v.rule is not None})
-    missing += [form for form in FORMS if "head: %s," % form not in text]
-    missing += [kind for kind in map(kind_name, (0, 1, 2, 0x14, 0x24, 0x34, 0x44, 0x54, 0x64, 0x74, 0x84, 5, 6, *range(0xC0, 0xC5))) if ": %s\n" % kind not in text]
-    missing += ["level %d of words" % level for level in range(5) if "bits, level %d: s" % level not in text]
-    print("%sok - vectors: every condition, form, kind of list and level of words has one%s" % ("not " if missing else "", ": missing: " + ", ".join(missing) if missing else ""))
+        missing = sorted({n for n, rest in re.findall(r"^\| ([RS]\d+) \| (.*)", stream.read(), re.M) if "(not used)" not in rest} - rules)
+    missing += sorted(set(SHOWN) - shown)
+    print("%sok - vectors: docs/vectors has every condition, form, kind of list and level of words%s" % ("not " if missing else "", ": missing: " + ", ".join(missing) if missing else ""))
     return failed or bool(missing)
 
 
