@@ -95,18 +95,26 @@ $(B)/libbitsnap_engine.a: $(ENGINE_O)
 	@rm -f $@
 	$(AR) rcs $@ $^
 
+# the engine for engine_torch.py
+$(B)/libbitsnap_engine.so: $(patsubst %,docs/examples/engine/%.c,bitsnap_engine engine_disk codec) $(wildcard docs/examples/engine/*.h) docs/examples/file/bitsnap_file.h $(HEADERS)
+	@mkdir -p $(@D)
+	$(CC) -std=c99 $(CFLAGS) $(WARN) -shared -fPIC -I. $(filter %.c,$^) -o $@ -lpthread
+
 $(B)/engine.o/%.o: docs/examples/engine/%.c $(wildcard docs/examples/engine/*.h) docs/examples/file/bitsnap_file.h $(HEADERS)
 	@mkdir -p $(@D)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -I. -c $< -o $@
 
 #: make crash-demo  [KILLS=50] [GROUP=4]   4 ranks under mpirun, killed again and again: trainers, agents, ranks with their memory; the weights must be
 #:                  those of a run that was not (needs libopenmpi-dev, openmpi-bin, python3); KILLS=500: a nightly job
+#: make crash-demo  TORCH=python [KILLS=50] [RANKS=4]   the same with FSDP2 and gloo, by a Python that has PyTorch: each loss must be that of a run
+#:                  that was not killed
 KILLS ?= 50
 train_mpi: $(B)/train_mpi
 $(B)/train_mpi: docs/examples/train_gpt.c docs/examples/engine/engine_mpi.c $(B)/libbitsnap_engine.a
 	OMPI_CC='$(CC)' mpicc -std=c99 $(CFLAGS) $(WARN) -DTRAIN_MPI -I. $^ -o $@ -lm -lpthread
-crash-demo: $(B)/train_mpi $(B)/engine
-	@python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS)
+crash-demo: $(if $(TORCH),$(B)/libbitsnap_engine.so,$(B)/train_mpi) $(B)/engine
+	@$(if $(TORCH),'$(TORCH)' docs/examples/engine/crash_torch.py $(B)/libbitsnap_engine.so $(B)/crash --engine $(B)/engine --ranks $(or $(RANKS),4) \
+	    --kills $(KILLS),python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS))
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
@@ -147,9 +155,9 @@ check: $(B)/bitsnap $(TESTS)
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
 
-#: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger
+#: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
 NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_study.sh tests/check_bench.sh \
-          tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh
+          tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh tests/check_fsdp.sh
 nightly: $(B)/bitsnap
 	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \

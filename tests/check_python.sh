@@ -45,9 +45,15 @@ readme=docs/examples/python/README.md
 }
 if ${CC:-cc} -std=c99 -O1 -DBITSNAP_NO_SIMD -shared -fPIC -I. docs/examples/engine/bitsnap_engine.c docs/examples/engine/engine_disk.c \
     docs/examples/engine/codec.c -o "$bare/engine.so" -lpthread >"$log" 2>&1 &&
-    "$venv/bin/python" -W ignore tests/python_engine.py "$bare/engine.so" 2>"$log"; then :; else
+    "$venv/bin/python" -W ignore tests/python_engine.py "$bare/engine.so" 2>"$log" &&
+    "$venv/bin/python" -W ignore tests/python_engine_cuda.py "$bare/engine.so" 2>"$log"; then :; else
     tail -n 20 "$log"
     echo 'not ok - python: the engine for torch.distributed'
+fi
+name='python: the engine: FSDP2 on 2 ranks, killed 3 times, and refused on 1 and 4'
+if timeout 300 "$venv/bin/python" -W ignore docs/examples/engine/crash_torch.py "$bare/engine.so" "$bare/crash" --kills 3 --others 1 4 >"$log" 2>&1; then echo "ok - $name"; else
+    tail -n 20 "$log"
+    echo "not ok - $name"
 fi
 "$venv/bin/python" tests/python_sync.py "${SCHEDULES:-600}" || echo 'not ok - python: docs/examples/sync'
 
