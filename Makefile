@@ -121,7 +121,7 @@ test: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS)
 
 # one object has the codec for all test programs but those that need all of its inside, and have it in them
-LINKED = $(filter-out $(shell grep -l 'define BITSNAP_IMPLEMENTATION\|include "test_' $(TESTS_C) /dev/null),$(TESTS_C))
+LINKED = $(filter-out tests/parts.c $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
 $(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
 $(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/corpus.h tests/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
@@ -137,7 +137,7 @@ $(B)/tests/parts: $(PARTS_C)
 $(B)/tests/test_kernels: tests/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
-$(B)/tests/test_protection: tests/test_engine.c $(B)/tests/codec.o
+$(B)/tests/test_protection: tests/test_engine.c
 $(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 

@@ -62,7 +62,7 @@ void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells)
 
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8])
 {
-    static uint8_t chunk[BSN_CHUNK];
+    static uint8_t elements[8 * BSN_CHUNK];
     bsn_coder s;
     bsn_call call;
     bsn_record record;
@@ -79,7 +79,7 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     s.index = index, s.index_capacity = sizeof index;
     if (bsn_push_note(&call, &s, p, bsn_load32(p))) return 0;
     s.position = count;
-    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, chunk, BSN_CHUNK, p + 12, 0, count, count, s.width);
+    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.width);
     if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.width, 128, &end)) return 0;
     return at + 12 + s.width + end;
 }

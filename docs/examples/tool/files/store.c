@@ -43,10 +43,11 @@ char *store_object_path(const store *s, const store_object *x, fault *f)
 
 /* ================================================================================= OPENING */
 
-/* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left. */
+/* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left, or one that writes it just now:
+ * whoever has the lock looks again. */
 static int check_new(const store *s, fault *f)
 {
-    static const char *const own[] = { ".", "..", OBJECTS, LOCK, MANIFEST_BEFORE, DAMAGED };
+    static const char *const own[] = { ".", "..", OBJECTS, LOCK, MANIFEST, MANIFEST_BEFORE, DAMAGED };
     DIR *d = opendir(s->path);
     struct dirent *e;
     size_t i;
