@@ -2991,7 +2991,10 @@ typedef struct bsf_stream_reader {
     void *workspace;          /* b's, where it comes from the memory */
 } bsf_stream_reader;
 
-static const uint8_t *bsf_bytes(const bitsnap_file_stream *s) { return s->reader->bytes + s->reader->at; }
+static const uint8_t *bsf_bytes(const bitsnap_file_stream *s) /* null before the first has been read */
+{
+    return s->reader->bytes ? s->reader->bytes + s->reader->at : NULL;
+}
 static size_t bsf_available(const bitsnap_file_stream *s) { return s->reader->end - s->reader->at; }
 
 static bitsnap_status bsf_stream_failed(bitsnap_file_stream *s, unsigned rule, uint64_t at, const char *message)

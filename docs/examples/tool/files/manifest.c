@@ -534,7 +534,7 @@ static void print_all(const manifest *m, FILE *to)
 }
 
 /* Returns the text, to be freed; null if there is no memory. It ends with a check of itself. */
-static char *print_manifest(const manifest *m, size_t *size)
+char *manifest_print(const manifest *m, size_t *size)
 {
     char *text = NULL, tail[TAIL_SIZE + 1];
     FILE *to = open_memstream(&text, size);
@@ -683,7 +683,7 @@ static int write_record(const manifest *m, store_step *s, const char *folder, fa
     for (i = 0; i < s->count; i++)
         for (k = s->entries[i].kind == ENTRY_FILE ? manifest_chain(m, manifest_object(m, s->entries[i].id), chain) : 0; k-- && !failed;)
             failed = !manifest_object(&one, chain[k]->id) && !manifest_add_object(&one, chain[k], f);
-    if (!failed && !(text = print_manifest(&one, &size))) failed = fault_memory(f);
+    if (!failed && !(text = manifest_print(&one, &size))) failed = fault_memory(f);
     record_name(s->number, name);
     failed = failed || write_text(folder, name, text, size, f);
     free(text);
@@ -716,7 +716,7 @@ int manifest_save(const manifest *m, const char *store, fault *f)
     int failed = !path;
     if (path) there = read_text(path, &before, &before_size, f);
     if (there > MANIFEST_NONE) failed = path && fault_in(f, path);
-    if (!failed && !(text = print_manifest(m, &size))) failed = fault_memory(f);
+    if (!failed && !(text = manifest_print(m, &size))) failed = fault_memory(f);
     failed = failed || write_records(m, store, f) || (!there && write_text(store, MANIFEST_BEFORE, before, before_size, f)) ||
              write_text(store, MANIFEST, text, size, f);
     free(text);

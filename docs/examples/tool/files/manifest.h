@@ -73,6 +73,9 @@ typedef enum manifest_status {
 /* Reads the file `name` in a folder. The fault has its path. */
 manifest_status manifest_read(manifest *m, const char *folder, const char *name, fault *f);
 
+/* The text of a manifest, which the caller frees; null: no memory. */
+char *manifest_print(const manifest *m, size_t *size);
+
 /* Writes the manifest of a store: first the records of steps that have none, then manifest-before.json, at last manifest.json. Each file
  * is replaced as a whole, so a process that is killed leaves the old text or the new one. The caller holds the store's lock, and
  * manifest.json is the one that it has read, or is absent. */
