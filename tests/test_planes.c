@@ -2,6 +2,7 @@
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
+#include "data.h"
 
 static const struct {
     bitsnap_dtype dtype;
@@ -12,17 +13,6 @@ static const struct {
                { BITSNAP_F8_E5M2, 1, 5, "F8_E5M2" }, { BITSNAP_F16, 2, 5, "F16" },         { BITSNAP_BF16, 2, 8, "BF16" },
                { BITSNAP_F32, 4, 8, "F32" },         { BITSNAP_F64, 8, 8, "F64" } };
 #define DTYPES (sizeof dtypes / sizeof *dtypes)
-
-static uint64_t element(const uint8_t *p, unsigned width)
-{
-    uint16_t h;
-    uint32_t w;
-    uint64_t d;
-    if (width == 1) return *p;
-    if (width == 2) return memcpy(&h, p, 2), h;
-    if (width == 4) return memcpy(&w, p, 4), w;
-    return memcpy(&d, p, 8), d;
-}
 
 /* field order, bit by bit: symbol, sign, rest */
 static uint64_t reordered(uint64_t v, unsigned bits, unsigned e)
@@ -56,7 +46,7 @@ static void one(const bitsnap_kernels *k, size_t d, size_t n)
     test_fill(from.p, n * w);
     CHECK(bitsnap_planes_split(k, planes.p, from.p, n, dtypes[d].dtype) == BITSNAP_OK);
     for (p = 0; p < n; p++) {
-        const uint64_t x = reordered(element(from.p + element_at(p, n, w) * w, w), 8 * w, dtypes[d].symbol);
+        const uint64_t x = reordered(data_load(from.p + element_at(p, n, w) * w, w), 8 * w, dtypes[d].symbol);
         for (b = 0; b < w; b++)
             CHECK(planes.p[b * n + p] == (uint8_t)(x >> (8 * b)), "%s, %s, %zu elements: plane %u, position %zu",
                   bitsnap_kernels_name(k), dtypes[d].name, n, b, p);
@@ -107,7 +97,7 @@ static void byte_stream_split(void)
             CHECK(bitsnap_bytes_split(planes.p, from.p, n, width) == BITSNAP_OK);
             for (i = 0; i < n; i++)
                 for (b = 0; b < width; b++)
-                    CHECK(planes.p[b * n + i] == (uint8_t)(element(from.p + i * width, width) >> (8 * b)));
+                    CHECK(planes.p[b * n + i] == (uint8_t)(data_load(from.p + i * width, width) >> (8 * b)));
             CHECK(bitsnap_bytes_join(back.p, planes.p, n, width) == BITSNAP_OK);
             CHECK(!n || !memcmp(back.p, from.p, n * width));
             guarded_free(from);

@@ -876,7 +876,7 @@ struct engine {
     choice *choices; /* of its pieces */
     pace *paces;     /* of its tensors */
     int afresh;      /* the next snapshot is to be made without deltas */
-    engine_lineage line; /* of this attempt; no links: it has not begun */
+    engine_lineage line; /* of this attempt; without links before it begins */
     uint64_t least;  /* a step below it begins another attempt */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
@@ -1931,7 +1931,7 @@ static int mover_end(engine *e, double patience, int away_ends);
 static void mover_owe(engine *e);
 static engine_status begin(engine *e, engine_error *error);
 
-/* A step that is not above the one before: training went back. The id of the new attempt follows from what all ranks know. */
+/* Training went back: the step is at most the one before. The id of the new attempt follows from what all ranks know. */
 static void turn_back(engine *e, uint64_t step)
 {
     const engine_id *old = &e->line.links[0].attempt;
@@ -2291,11 +2291,11 @@ static int by_id(const void *a, const void *b)
 typedef struct incoming {
     message_head head;
     map_entry *map;
-    uint8_t *missing; /* a byte for each chunk, behind one that says whether the rest is wanted at all */
+    uint8_t *missing; /* first a byte that says whether anything is wanted, then one for each chunk */
     unsigned slot;
 } incoming;
 
-/* Finds places for the chunks that are not there, in chunks that are free. 0: they are not wanted. */
+/* Finds free chunks for the chunks that are missing here. 0: the snapshot is not wanted. */
 static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned first_slot)
 {
     const segment *s = &e->s;
@@ -2352,7 +2352,7 @@ static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8
     return e->mover->broken;
 }
 
-/* Sends a snapshot, or none, to a rank, and takes one in, to slots from `first_slot` on, all of which may go but that of `kept`.
+/* Sends a snapshot, or none, to a rank, and takes one in, to a slot from `first_slot` on. All of these may go except the slot of `kept`.
  * `came`: it is there, whole. Returns 1 if nothing more will come. */
 static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot, snapshot *came,
                            uint64_t *sent)
@@ -3099,9 +3099,9 @@ typedef struct offered {
 } offered;
 
 typedef struct offer {
-    uint64_t unread, damaged, scattered, anew; /* something cannot be read now; files or seals of which nothing is known; see disk_list_files */
+    uint64_t unread, damaged, scattered, anew; /* something cannot be read now; files or seals whose run is not known; see disk_list_files */
     char why[160];                             /* it cannot be read */
-    uint64_t other_ranks;                      /* a snapshot is of so many ranks, not of as many as there are now */
+    uint64_t other_ranks;                      /* a snapshot has this number of ranks, which is not the present one */
     uint64_t count, lines_count, counted;      /* bit i: a snapshot of lines[i] counted */
     offered items[OFFERS];
     engine_lineage lines[OFFERED_LINES];
@@ -3289,7 +3289,7 @@ static engine_status make_view(view *x, const offer *all, const engine *e, engin
         for (k = 0; k < m.count; k++)
             if (m.entries[k].ranks > ranks) ranks = m.entries[k].ranks;
     }
-    for (i = 0; i < x->count; i++) /* an attempt of which all have a snapshot need not have one that counted */
+    for (i = 0; i < x->count; i++) /* if all ranks have a snapshot of an attempt, it counts, though none was marked */
         if (all_have(all, e, &x->steps[i]))
             for (k = 0; k < x->lines_count; k++)
                 if (engine_same_id(&x->lines[k].links[0].attempt, &x->steps[i].attempt)) x->counted[k] = 1;
@@ -3303,7 +3303,8 @@ static int is_adopted(const engine *e, const engine_lineage *line)
     return !engine_parse_id(&id, e->o.adopt) && (engine_same_id(&line->run, &id) || engine_lineage_place(line, &id) >= 0);
 }
 
-/* The lineage that descends from all others, or of those that are adopted. Those of which nothing counted have a say only where there are no others. */
+/* The lineage that descends from all others, or from the adopted ones. Lineages without a snapshot that counted are looked at only if there are no
+ * others. */
 static engine_status find_head(const view *x, const engine *e, const engine_lineage **head, engine_error *error)
 {
     char a[ID_TEXT], b[ID_TEXT];
@@ -3419,7 +3420,7 @@ static engine_status choose(plan *p, const view *x, const offer *all, const engi
     return engine_good(error);
 }
 
-/* The lineage of the attempt that begins: a child of the head. A full one first loses an ancestor of which no step is left. Attempts of this run that
+/* The lineage of the attempt that begins: a child of the head. A full lineage first loses an ancestor without a step that is left. Attempts of this run that
  * are passed over are listed as ancestors without a living step, so that their disks can be taken over. */
 static void descend(plan *p, const view *x, const engine_lineage *head, const engine_id *id)
 {
@@ -3574,7 +3575,7 @@ static engine_status begin(engine *e, engine_error *error)
     return error->status;
 }
 
-/* The snapshot of a step in slots from `first` on: 1, or 0 if it is not there. -1: for want of memory that is not known; with other ranks this one
+/* The snapshot of a step in slots from `first` on: 1, or 0 if it is missing. -1: out of memory, so that this is not known; with other ranks, this one
  * does not answer any more. */
 static int find_step(const engine *e, unsigned first, const disk_entry *wanted, snapshot *v)
 {
@@ -3615,7 +3616,7 @@ static engine_status restore_chosen(engine *e, const plan *p, snapshot *own, con
     char run[256];
     int found = 1;
     run_of(e, run);
-    (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)p->chosen.step); /* who has it whole */
+    (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)p->chosen.step); /* the partner's copy is whole */
     if (p->others) (void)disk_recover_all(e->o.disk, run, &p->chosen, tensors, count, error);
     else if (e->cost.source == ENGINE_FROM_DISK) (void)disk_recover(e->o.disk, e->o.name, &p->chosen, tensors, count, error);
     else if (own->map || (found = find_step(e, 0, &p->chosen, own)) == 1) (void)restore(e, own, tensors, count, error);
@@ -3920,7 +3921,7 @@ static int is_for_disk(const engine_reader *r, unsigned slot, const slot_seal *s
     const segment_header *h = header_of(&r->s);
     const int alone = is_alone(&r->s, slot, seal), wanted = alone || counts(&r->s, slot, seal);
     if (!r->agent || !is_locked(&r->s, LOCK_TRAINER)) return wanted;
-    if (!h->begun || seal->ranks < 2 || alone) return h->begun && wanted; /* while it recovers what is on disk stays as it is */
+    if (!h->begun || seal->ranks < 2 || alone) return h->begun && wanted; /* while it recovers, the disk stays as it is */
     return wanted && h->target_number != h->target_done && seal->step == h->target.step && engine_same_id(&seal->line.links[0].attempt, &h->target.attempt);
 }
 

@@ -1,7 +1,7 @@
 /* bitsnap_engine.h - checkpoints in memory that outlives the trainer. MIT licence, see bitsnap.h.
  *
- * At the end of a step a trainer hands over its tensors, and has them back when they are encoded: into a segment of shared memory,
- * which stays when the trainer is killed, and from which its successor goes on.
+ * At the end of a step a trainer hands over its tensors, and may change them again when they are encoded. They are encoded into a segment
+ * of shared memory. The segment stays when the trainer is killed, and its successor goes on from it.
  *
  *     engine_options o = {0};
  *     engine_error error;
@@ -17,12 +17,12 @@
  *     engine_close(e, ENGINE_REMOVE);
  *
  * The contract of every function below:
- *   - One thread at a time uses an engine; the engine's own threads work within a call, and none of them afterwards.
- *   - A snapshot is there whole or not at all, and the newest whole one stays until the next is whole: whatever is killed, whenever.
- *   - Memory is taken when the engine is opened, all of it: afterwards a full /dev/shm is nobody's trouble. What a call needs besides
- *     is private: about 4 MiB a thread, and 100 bytes for each 2^18 elements.
- *   - What is read from a segment is checked before it is used, and decides nothing about the trainer's memory: a segment may be
- *     damaged in any way, or change meanwhile. That finds accidents, not attacks: others must not be able to write to it (mode 0600).
+ *   - One thread at a time uses an engine. Its own threads work within a call; with options.copy, or a transport, also after it.
+ *   - A snapshot is whole or absent, and the newest whole one stays until the next is whole, whatever is killed, and whenever.
+ *   - engine_open takes all memory of the segment: a /dev/shm that fills up later does no harm. A call also needs private memory: about
+ *     4 MiB a thread, and 100 bytes for each 2^18 elements.
+ *   - The bytes of a segment are checked before they are used, and decide nothing about the trainer's memory: a segment may be damaged in
+ *     any way, or change during a call. Checks find accidents, not attacks: others must not be able to write to it (mode 0600).
  *     A segment that has been cut is ENGINE_E_DAMAGED when a call begins. If it is cut during a call, the system ends the process (SIGBUS).
  *   - Functions return a status, and say more in error, which must not be null.
  * Needs Linux, and gcc or clang with C99. */
@@ -42,13 +42,14 @@ typedef enum engine_status {
     ENGINE_E_ARGUMENT = 1, /* the caller's mistake */
     ENGINE_E_SYSTEM = 2,   /* the system refuses: no memory, no segment */
     ENGINE_E_BUSY = 3,     /* another trainer has the segment, or the agent reads what would have to go */
-    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; those that there are stay. The message names the budget that is enough, or the process that has the room */
-    ENGINE_E_NONE = 5,     /* there is no snapshot */
-    ENGINE_E_DAMAGED = 6,  /* there are some, but none that is whole */
+    ENGINE_E_FULL = 4,     /* the snapshot does not fit the budget; earlier ones stay. The message names a budget that is enough, or the process
+                              that has the room */
+    ENGINE_E_NONE = 5,     /* no snapshot exists */
+    ENGINE_E_DAMAGED = 6,  /* snapshots exist, but none is whole */
     ENGINE_E_MISMATCH = 7, /* a snapshot of other tensors */
     ENGINE_E_UNPROTECTED = 8, /* the snapshot is in memory, but nothing that the options ask for protects it now: go on, and mend what the message names */
-    ENGINE_E_STOP = 9,     /* so it has been for options.unprotected_steps snapshots: training is meant to stop, see there */
-    ENGINE_E_SCATTERED = 10, /* there are snapshots of this name, but no step that all ranks can have; or of several runs */
+    ENGINE_E_STOP = 9,     /* options.unprotected_steps snapshots in a row were unprotected or left out: training is meant to stop */
+    ENGINE_E_SCATTERED = 10, /* snapshots of this name exist, but no step that all ranks can have; or they are of several runs */
     ENGINE_E_FENCED = 11    /* a later attempt of the run, or another run, has the place */
 } engine_status;
 
@@ -73,8 +74,8 @@ typedef struct engine_tensor {
     uint64_t columns;     /* its last dimension, or 0; see bitsnap.columns */
     engine_kind kind;
     const struct engine_tensor *master; /* of F16 and BF16: the F32 tensor of the same array and count that it is rounded from; or null */
-    /* Of a tensor that is elsewhere, as on a device: copy elements from there, and to there, and return 0. `data` is what they are given; they are
-     * called by several of the engine's threads at once, for at most 2^18 elements, so that this is all that the host has of it (in copy mode all). */
+    /* For a tensor in other memory, as on a device: they copy elements from there, and to there, and return 0. Their first argument is `data`. Several
+     * of the engine's threads call them at once, for at most 2^18 elements each: the host never has more of the tensor (in copy mode all of it). */
     int (*fetch)(void *data, uint64_t first, uint64_t count, void *to);
     int (*store)(void *data, uint64_t first, uint64_t count, const void *from);
     const struct engine_tensor *weights; /* of moments, for options.stage: the F32 or BF16 tensor of the same count whose moments they are; or null */
@@ -103,38 +104,38 @@ enum { ENGINE_KEEP = 0, ENGINE_REMOVE = 1 };
 
 typedef struct engine_options {
     const char *name;      /* of the segment: letters, digits, '.', '-' and '_'; another one for each rank: RUN.0, RUN.1, ... */
-    const char *directory; /* where it is; null: /dev/shm */
+    const char *directory; /* of the segment; null: /dev/shm */
     uint64_t budget;       /* bytes of the segment, all in; 0: that of the segment that is there */
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
-    int level_most;        /* for pieces of which it makes frames at least a 32nd smaller; 0: none */
+    int level_most;        /* for pieces whose frames it makes at least a 32nd smaller; 0: none */
     unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
-    int stage;             /* 1: of moments whose weights are known no fewer cells than these, and as many as engine_stage_cells says */
+    int stage;             /* 1: moments whose weights are known get the cells of engine_stage_cells, and at least these */
     int deltas;            /* ENGINE_ADAPT: where a sample of a piece says that they pay; ENGINE_WHOLE: never; ENGINE_TRY: every piece, each time */
-    unsigned delta_percent; /* of its anchor that a delta may take; 0: 50, by which two snapshots never take more than two whole ones. Up to 90: fewer
-                              bytes to partners and disk; an anchor and two deltas then take up to 1.4 times two whole frames */
-    int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns; they are encoded behind it, by the
-                              engine's threads, and are there when engine_wait says so. A trainer that is killed meanwhile loses that one */
+    unsigned delta_percent; /* the most that a delta may take of its anchor; 0: 50. Then two snapshots never take more than two whole ones. Up to 90: fewer
+                              bytes to partners and disk; an anchor and two deltas then take at most 1.4 times two whole frames */
+    int copy;              /* 1: engine_snapshot copies the tensors to private memory of their size, and returns. The engine's threads encode them
+                              after it; engine_wait says when they are done. A trainer that is killed before that loses this snapshot */
     int when_busy;         /* ENGINE_DECLINE: ENGINE_E_BUSY at once; ENGINE_WAIT: after `patience` seconds */
     double patience;
     const engine_transport *transport; /* null: there is one rank */
     unsigned distance;     /* the partner of rank r, which keeps its snapshots, too, is r + distance; 0: 1. Take the ranks of a node */
-    unsigned group;        /* 0: partners keep copies. 3 to 64: ranks r, r + distance, ... of so many keep the parity of each other's, by which one that
-                              is lost comes back from all others, in 1 / (group - 1) of the bytes; ranks must make up whole groups */
+    unsigned group;        /* 0: partners keep copies. 3 to 64: this number of ranks r, r + distance, ... keep parity of each other's snapshots. One that
+                              is lost comes back from all others. That takes 1 / (group - 1) of the bytes; ranks must make up whole groups */
     double partner_patience; /* seconds without a byte from others, until snapshots go on without them, see engine_snapshot; 0: 60 */
     unsigned unprotected_steps; /* 0: no limit. engine_snapshot returns ENGINE_E_STOP when this number of snapshots in a row were left out (except by
                               ENGINE_E_BUSY), or are protected by nothing. ENGINE_E_UNPROTECTED says that one is not, ENGINE_E_STOP that the fault does not pass */
-    const char *const *agent; /* null, or path and arguments of the agent, started where there is none: "build/engine", "agent", "run7.0", NULL */
+    const char *const *agent; /* null, or path and arguments of the agent, started if none runs: "build/engine", "agent", "run7.0", NULL */
     const char *disk;      /* null, or the directory that the agent writes to: where engine_recover looks, too */
-    const char *adopt;     /* null, or the id of a run or of an attempt, as 32 hexadecimal digits: where this name has snapshots of several, that which
-                              engine_recover goes on from */
-    int anew;              /* 1: engine_recover restores nothing and begins a new run, which all ranks have to ask for. Snapshots of this name in memory
-                              go; files keep their names, their manifest or store gets one with the id of its run. 0: never if anything is there */
-    void (*say)(void *context, const char *message); /* what went wrong and was got over; null: nobody listens */
+    const char *adopt;     /* null, or the id of a run or of an attempt, 32 hexadecimal digits: engine_recover goes on from this one if the name has
+                              snapshots of several */
+    int anew;              /* 1: engine_recover restores nothing and begins a new run; all ranks have to ask for it. Snapshots of this name in memory
+                              go. Files stay; the id of the old run becomes part of the name of their manifest or store */
+    void (*say)(void *context, const char *message); /* faults that did not stop the engine; may be null */
     void *say_context;
 } engine_options;
 
-/* The cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1: there is none of that name. */
+/* Sets the cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1 for another name. */
 int engine_policy(engine_options *o, const char *name);
 
 /* Cells of the first moment, twice those of the second, at this stage of training: the fewest of 8, 12, 16, 24, 34, 48 and 70, and not below `least`, with
@@ -154,7 +155,7 @@ typedef struct engine_cost {
     double agree_seconds, fetch_seconds, decode_seconds; /* of a recovery: looking at what is there and agreeing on a step; bytes from other ranks;
                                decoding, or reading files */
     uint64_t elements_size; /* bytes of the tensors */
-    uint64_t frames_size;   /* bytes of the frames that stand for them */
+    uint64_t frames_size;   /* bytes of their frames */
     uint64_t written_size;  /* bytes of memory newly taken; the rest is shared with the snapshot before */
     uint64_t sent_size;     /* bytes to the partner, of the last snapshot that counts */
     uint64_t whole, cast, delta; /* pieces of tensors, by how they are coded */
@@ -175,9 +176,9 @@ typedef struct engine engine;
 
 /* ================================================================================= TRAINER */
 
-/* Opens the segment of this name, or makes it, in which case `budget` must be given. What a killed trainer has left is taken over. A child that the
+/* Opens the segment of this name, with all that a killed trainer left in it. If there is none, makes it, and needs `budget`. A child that the
  * trainer forks has no part in the engine: its calls are ENGINE_E_ARGUMENT, and it does not hold the segment when the trainer is gone.
- * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: it has another size than `budget`. ENGINE_E_DAMAGED: it is none. */
+ * ENGINE_E_BUSY: its trainer lives. ENGINE_E_MISMATCH: its size is not `budget`. ENGINE_E_DAMAGED: the file is no segment. */
 engine_status engine_open(engine **e, const engine_options *o, engine_error *error);
 
 /* Bytes of engine_options, engine_tensor, engine_cost and engine_protection, for callers in other languages, whose declarations must have the same. */
@@ -186,39 +187,43 @@ void engine_sizes(size_t sizes[4]);
 /* Ends the use of an engine (null: nothing); the segment stays, or goes. */
 void engine_close(engine *e, int remove);
 
-/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards. A step that is not above the one before begins an
- * attempt: from it on, steps of the attempt before are dead once this snapshot counts.
- * The first snapshot without engine_recover before it begins a run, on all ranks together, where nothing of this name is anywhere; else it is
- * ENGINE_E_SCATTERED, as after engine_recover that failed.
- * Any error leaves the snapshots that there were, but for the older one where there were two. ENGINE_E_UNPROTECTED means that this one is in memory,
- * ENGINE_E_STOP that it may be, any other error that it is not.
- * A snapshot is protected if its segment has a name, by which a successor finds it, and if a partner or the agent's disk takes snapshots, where the
- * options have a transport or an agent. If one of several fails that is said, and engine_protected has it, but it is no error. If a partner does
- * not answer for partner_patience seconds, snapshots are taken by each rank alone, in copy mode too within the call, and are written by its
- * agent; when it answers they count again. With little room the one that was on its way is then given up. With parity it is kept, so that newer ones
- * may be ENGINE_E_FULL.
- * With a transport it goes to the partner while training goes on. It counts when all ranks have it, and their partners: until then
- * the one that counted before stays everywhere. So each rank has to call, whatever the others' calls return. The next call waits
- * for the end of that, or leaves its own out (ENGINE_E_BUSY, see when_busy), which then counts for none. */
+/* Takes a snapshot of the tensors: they must not change during the call, and may afterwards.
+ *
+ * Attempts: if `step` is not above the step before, an attempt begins. Later steps of the attempt before are dead once this snapshot counts.
+ * The first snapshot without an engine_recover begins a run, on all ranks together. If anything of this name exists, it is ENGINE_E_SCATTERED;
+ * so it is after an engine_recover that failed.
+ * Errors: the snapshots that there were stay, except the older one of two. After ENGINE_E_UNPROTECTED this one is in memory, after ENGINE_E_STOP
+ * it may be, after any other error it is not.
+ * Protection: the segment needs its name, by which a successor finds it; and, if the options have a transport or an agent, a partner or the
+ * agent's disk must take snapshots. If one of these fails and another works, `say` and engine_protected tell, and the call returns ENGINE_OK.
+ * Partners: with a transport the snapshot goes to the partner while training goes on. It counts when all ranks and their partners have it. Until
+ * then the one that counted before stays everywhere, so each rank has to call, whatever the others' calls return. The next call waits for the
+ * end of that, or leaves its own snapshot out (ENGINE_E_BUSY, see when_busy), and then no rank's counts.
+ * Stalls: if a partner does not answer for partner_patience seconds, each rank takes snapshots alone, in copy mode also within the call, and its
+ * agent writes them. When the partner answers they count again. If room is short, the snapshot on its way is given up. With parity it is kept, so
+ * newer ones may be ENGINE_E_FULL. */
 engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error);
 
 /* What protects this run now. */
 void engine_protected(engine *e, engine_protection *p);
 
-/* Waits, at most so many seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: it is not; ENGINE_E_NONE: it does not. */
+/* Waits, at most `patience` seconds, until the last snapshot is made and it is known whether it counts. ENGINE_E_BUSY: that is not known yet.
+ * ENGINE_E_NONE: it does not count. */
 engine_status engine_wait(engine *e, double patience, engine_error *error);
 
-/* Restores the tensors from the newest living step that all ranks can have, each from its own memory, its partner's, or its disk; if that is one
- * of another number of ranks, of which all files are there, each tensor from the file that has it. This begins an attempt, which agrees on all ranks.
- * ENGINE_E_NONE: nothing of this name is anywhere; a new run begins. ENGINE_E_SCATTERED: there is something, but no step that all ranks can
- * have, or snapshots of two runs, or of two attempts of which none goes on from the other: see `adopt` and `anew`.
- * A rank alone takes an older step where the newest is damaged, and says so. Where several files have a tensor of that
- * name, its elements must be the same in all of them, which are all read, or engine_tensor.file says which file it is: ENGINE_E_MISMATCH if
- * neither holds, since shards of one name cannot be told from copies. Files are then taken as the manifest
- * lists them: a damaged one of that step is ENGINE_E_DAMAGED for all ranks, as the fault may pass, until that step's files are removed.
- * What cannot be read, fetched or stored now, or for want of memory, may be good: that is ENGINE_E_SYSTEM, of all ranks, and nothing older is taken.
- * Names, types and shapes must be those of the snapshot, in any order; no two tensors may have one name. After an error the tensors are
- * unspecified. */
+/* Restores the tensors from the newest living step that all ranks can have, each from its own memory, its partner's, or its disk, and begins an
+ * attempt, the same on all ranks. Names, types and shapes must be those of the snapshot, in any order; no two tensors may have one name. After
+ * an error the tensors are unspecified.
+ *
+ * ENGINE_E_NONE: nothing of this name exists anywhere; a new run begins.
+ * ENGINE_E_SCATTERED: something exists, but no step that all ranks can have; or snapshots are of two runs, or of two attempts that do not follow
+ * each other. See `adopt` and `anew`.
+ * ENGINE_E_DAMAGED: a rank alone takes an older step if the newest is damaged, and says so. With others, a damaged file of the step is an error of
+ * all ranks until the files of that step are removed, as the fault may pass.
+ * ENGINE_E_SYSTEM, on all ranks: something cannot be read, fetched or stored now. It may be good, so nothing older is taken.
+ * ENGINE_E_MISMATCH: other tensors. Or the step is of another number of ranks: then all its files must be there, and each tensor comes from the
+ * file that has it. If several files have a tensor of that name, all are read and must have the same elements, or engine_tensor.file names the
+ * file: shards of one name cannot be told from copies. */
 engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error);
 
 const engine_cost *engine_last_cost(const engine *e);
@@ -227,7 +232,7 @@ const engine_cost *engine_last_cost(const engine *e);
 void engine_ids(const engine *e, char run[33], char attempt[33]);
 
 /* ================================================================================= STATUS
- * For everybody: who only looks needs no engine, and disturbs none. */
+ * For any process: to look needs no engine, and disturbs none. */
 
 enum { ENGINE_SLOTS = 8 };
 
@@ -236,7 +241,7 @@ typedef struct engine_slot {
     int counts;             /* every rank has it, and its partner */
     char run[33], attempt[33]; /* ids */
     int peer;               /* it is of another rank, or parity: */
-    uint64_t parity;        /* of a group of so many, or 0 */
+    uint64_t parity;        /* the number of ranks of the group, or 0 */
     uint64_t rank, ranks;
     uint64_t sequence, step;
     uint64_t tensors, pieces;
@@ -251,7 +256,7 @@ typedef struct engine_report {
     int trainer, agent;     /* 1: one is there */
     uint64_t trainer_pid, agent_pid; /* the last ones */
     uint64_t disk_step, skipped;     /* the newest step on disk; snapshots that did not get there */
-    double disk_age;                 /* seconds since; 0: there is none */
+    double disk_age;                 /* seconds since then; 0: no step is on disk */
     char log[1024];                  /* the file that the agent logs to, or "" */
     engine_protection protection;
     engine_slot slots[ENGINE_SLOTS];
@@ -271,8 +276,8 @@ typedef struct engine_reader engine_reader;
 engine_status engine_reader_open(engine_reader **r, const char *directory, const char *name, int agent, engine_error *error);
 void engine_reader_close(engine_reader *r);
 
-/* Holds the newest snapshot that counts and is newer than *sequence, of which it tells sequence and step, instead of the one held before;
- * steps that are no multiple of `every` are passed over; 0 takes every step. ENGINE_E_NONE: there is no newer one. */
+/* Lets go of the snapshot held before, and holds the newest one that counts and is newer than *sequence; *sequence and *step become its own.
+ * Steps that are no multiple of `every` are passed over; 0 takes every step. ENGINE_E_NONE: no snapshot is newer. */
 engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error);
 void engine_reader_release(engine_reader *r);
 

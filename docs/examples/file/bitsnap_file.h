@@ -240,7 +240,7 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
  * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 12 bytes for each frame, the header text as it
  * is coded, and of a base one block for each worker. Sizes that the file states cost memory only as its bytes arrive. */
 
-/* What stands in a file before texts and frames: its header and, of a delta, the record of its bases. */
+/* The begin of a file, before texts and frames: its header and, in a delta, the record of its bases. */
 typedef struct bitsnap_file_start {
     int kind, quantized;      /* as in bitsnap_file */
     uint64_t text_size;
@@ -284,7 +284,7 @@ typedef struct bitsnap_file_stream {
     const bitsnap_safetensors *model; /* the text as the caller has parsed it, or null */
     size_t window;            /* bytes that are read ahead; 0: 1 MiB */
     uint64_t offset;          /* bytes of the file that are done with */
-    uint64_t source_size;     /* and of what it stands for: of texts with 8 bytes before them */
+    uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
     int in_frame;             /* a frame has begun, and not ended */
     bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
@@ -319,11 +319,11 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
  * blocks_size is 0 if there was no block any more. Checks grammar alone. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size_t least);
 
-/* Reads the footer of the frame, of which all elements have been read or all blocks passed. */
+/* Reads the footer of the frame. All its elements must have been read, or all its blocks passed. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_frame_end(bitsnap_file_stream *s);
 BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s);
 
-/* The block at p, 4 bytes of which are there, whose first element is number `first` of the frame. Nothing is checked: the form may be unknown,
+/* The block at p; its first element is number `first` of the frame. Only its first 4 bytes are read. Nothing is checked: the form may be unknown,
  * and a run may be empty or too long (then it has all elements that are left). */
 BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsnap_info *info, uint64_t first);
 
@@ -353,7 +353,7 @@ typedef struct bitsnap_sink {
 /* The caller may read these members, and may change nothing. */
 typedef struct bitsnap_file_writer {
     uint64_t size;            /* bytes of the file so far */
-    uint64_t source_size;     /* and of what it stands for: of texts with 8 bytes before them */
+    uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
     const uint8_t *written;   /* what the last call has written of a frame: blocks, or the footer */
     size_t written_size;
@@ -583,7 +583,15 @@ static void bsf_swap_elements(void *elements, size_t size, unsigned width)
         }
 }
 
-/* `*p`, which has room for so many, with room for `size`. */
+/* A workspace that was lent to b is about to be released. */
+static void bsf_take_back(bitsnap *b, const void *workspace)
+{
+    if (!workspace || b->workspace != workspace) return;
+    b->workspace = NULL;
+    b->workspace_size = 0;
+}
+
+/* Makes the `*room` bytes at `*p` at least `size`. */
 static bitsnap_status bsf_grow(const bitsnap_memory *memory, uint8_t **p, size_t *room, size_t size, bitsnap_file_error *error)
 {
     const size_t wanted = size > 2 * *room ? size : 2 * *room;
@@ -602,7 +610,7 @@ typedef struct bsf_records {
     size_t count, room;
 } bsf_records;
 
-/* Adds a record that stands for what begins with byte `begin` of the source, and begins with byte `at` of the file. */
+/* Adds a record: byte `at` of the file begins what byte `begin` of the source begins. */
 static bitsnap_status bsf_records_add(bsf_records *r, uint64_t begin, uint64_t at, const bitsnap_memory *memory, bitsnap_file_error *error)
 {
     const bitsnap_status status = bsf_grow(memory, &r->entries, &r->room, (r->count + 1) * BITSNAP_RECORD_ENTRY, error);
@@ -3110,7 +3118,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bit
     return BITSNAP_OK;
 }
 
-/* Reads the records of a text of so many bytes, as they are; `own`: they are of the source, and noted. */
+/* Reads the records of a text of text_size bytes, as they are. `own`: they are of the source, and are noted. */
 static bitsnap_status bsf_read_records(bitsnap_file_stream *s, uint64_t text_size, int own, uint8_t **coded, size_t *coded_size)
 {
     uint64_t done = 0;
@@ -3469,7 +3477,7 @@ static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned cells)
     return c;
 }
 
-/* What stands in the footer of a frame, from its byte at p on: `left` bytes are there. */
+/* Notes the footer of a frame, from its byte at p on; `left` bytes are there. */
 static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t left)
 {
     bitsnap_info *info = &s->frame.info;
@@ -3477,7 +3485,7 @@ static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t lef
     if (info->has_content_id && left >= 8) info->content_id = bsf_load(p, 8);
 }
 
-/* Bytes of the index of so many blocks. */
+/* Bytes of the index of this number of blocks. */
 static uint64_t bsf_index_size(uint64_t blocks)
 {
     uint64_t n = blocks, size = 4 * n;
@@ -3533,10 +3541,7 @@ BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s)
 {
     bsf_stream_reader *r = s->reader;
     if (r) {
-        if (r->workspace && s->b->workspace == r->workspace) {
-            s->b->workspace = NULL;
-            s->b->workspace_size = 0;
-        }
+        bsf_take_back(s->b, r->workspace);
         bsf_release(r->memory, s->start.bases);
         bsf_release(r->memory, s->coded);
         bsf_release(r->memory, s->base_coded);
@@ -3925,10 +3930,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
     if (x) {
-        if (x->workspace && w->b->workspace == x->workspace) {
-            w->b->workspace = NULL;
-            w->b->workspace_size = 0;
-        }
+        bsf_take_back(w->b, x->workspace);
         bsf_release(x->memory, x->workspace);
         bsf_release(x->memory, w->stream.index);
         bsf_release(x->memory, x->packed);
