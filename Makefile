@@ -156,8 +156,8 @@ checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
-NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh tests/check_study.sh tests/check_bench.sh \
-          tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh tests/check_fsdp.sh
+NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh \
+          tests/check_study.sh tests/check_bench.sh tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh tests/check_fsdp.sh
 nightly: $(B)/bitsnap
 	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
