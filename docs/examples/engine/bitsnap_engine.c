@@ -287,7 +287,8 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
     if (segment_map(s, s->fd, populate, error)) return error->status;
     memcpy(&h, s->base, sizeof h);
     if (h.magic != SEGMENT_MAGIC && (h.magic ^ SEGMENT_MAGIC) << 8 == 0)
-        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: a segment of another version of the engine; end its agent, and remove it if nobody needs it", s->path);
+        return engine_fail(error, ENGINE_E_DAMAGED,
+                           "%.180s: a segment of another version of the engine; end its agent, and remove it if nobody needs it", s->path);
     if (h.magic != SEGMENT_MAGIC || h.check != header_check(&h) || h.size != s->size || h.chunk_log2 < LEAST_LOG2 ||
         h.chunk_log2 > MOST_LOG2 || !h.chunks || h.chunks > MOST_CHUNKS || arena_at(h.chunks) > s->size ||
         h.chunks > (s->size - arena_at(h.chunks)) >> h.chunk_log2)
@@ -300,7 +301,8 @@ static engine_status segment_check(segment *s, int populate, engine_error *error
 static engine_status segment_attach(segment *s, const char *directory, const char *name, engine_error *error)
 {
     if (segment_name(s, directory, name, error)) return error->status;
-    if (segment_open(s, s->path, 0)) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+    if (segment_open(s, s->path, 0))
+        return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
     if (!segment_check(s, 0, error)) return ENGINE_OK;
     segment_close(s);
     return error->status;
@@ -367,9 +369,12 @@ static engine_status segment_replace(segment *s, engine_error *error)
     n.size = s->size;
     memcpy(n.path, s->path, sizeof n.path);
     if (segment_create(&n, temporary, sizeof temporary, error)) return error->status;
-    while (at < s->size && k > 0) k = pwrite(n.fd, s->base + at, (size_t)(s->size - at < (1u << 30) ? s->size - at : 1u << 30), (off_t)at), at += k > 0 ? (uint64_t)k : 0;
+    while (at < s->size && k > 0)
+        k = pwrite(n.fd, s->base + at, (size_t)(s->size - at < (1u << 30) ? s->size - at : 1u << 30), (off_t)at), at += k > 0 ? (uint64_t)k : 0;
     if (at < s->size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    else if (link(temporary, s->path)) (void)engine_fail(error, ENGINE_E_BUSY, "%.120s: %s", s->path, errno == EEXIST ? "another trainer has made one of that name" : strerror(errno));
+    else if (link(temporary, s->path))
+        (void)engine_fail(error, ENGINE_E_BUSY, "%.120s: %s", s->path,
+                          errno == EEXIST ? "another trainer has made one of that name" : strerror(errno));
     else if (segment_map(s, n.fd, 1, error)) unlink(s->path);
     else {
         const int old = s->fd;
@@ -390,7 +395,9 @@ static engine_status fail_busy(const segment *s, engine_error *error)
     const int known = pread(s->fd, &h, sizeof h, 0) == (ssize_t)sizeof h;
     const unsigned long long pid = known ? (unsigned long long)h.trainer_pid : 0;
     if (pid && kill((pid_t)pid, 0) && errno == ESRCH)
-        return engine_fail(error, ENGINE_E_BUSY, "%.100s: in use, though its trainer, process %llu, is gone: a child of it has it, or a trainer in another container", s->path, pid);
+        return engine_fail(error, ENGINE_E_BUSY,
+                           "%.100s: in use, though its trainer, process %llu, is gone: a child of it has it, or a trainer in another container",
+                           s->path, pid);
     return engine_fail(error, ENGINE_E_BUSY, "%.160s: another trainer has it, process %llu", s->path, pid);
 }
 
@@ -401,7 +408,8 @@ static engine_status segment_take(segment *s, uint64_t budget, int *fresh, engin
     unsigned tries;
     for (*fresh = 0, tries = 0; tries < 1000; tries++) {
         if (segment_open(s, s->path, 0)) {
-            if (errno != ENOENT || !budget) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
+            if (errno != ENOENT || !budget)
+                return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s->path, strerror(errno));
             if (!segment_make(s, budget, error)) return *fresh = 1, ENGINE_OK;
             if (error->status != ENGINE_E_BUSY) return error->status;
             continue;
@@ -442,7 +450,8 @@ static void protection_of(const segment *s, engine_protection *p)
     for (i = 0; i < OWN_SLOTS && is_named(s); i++) {
         if (!read_seal(s, i, &seal)) continue;
         for (k = 0; k < 2; k++) {
-            if (seal.sequence <= newest[k] || (k && (seal.ranks < 2 || __atomic_load_n(&slot_of(s, i)->counted, __ATOMIC_SEQ_CST) != seal.sequence))) continue;
+            if (seal.sequence <= newest[k] || (k && (seal.ranks < 2 || __atomic_load_n(&slot_of(s, i)->counted, __ATOMIC_SEQ_CST) != seal.sequence)))
+                continue;
             newest[k] = seal.sequence;
             *(k ? &p->partner_step : &p->memory_step) = seal.step;
             *(k ? &p->partner_age : &p->memory_age) = seconds_since(seal.made);
@@ -885,7 +894,8 @@ struct engine {
     uint8_t *held;        /* messages that still read or write each chunk */
     pthread_mutex_t telling; /* for what the header says of protection */
     unsigned doubtful, exposed; /* snapshots in a row with something wrong; without any protection */
-    char others_wrong[TEXT], nameless[TEXT], no_agent[TEXT]; /* what is wrong with the other ranks; why the segment has no name, why there is no agent; or "" */
+    /* what is wrong with the other ranks; why the segment has no name, why there is no agent; or "" */
+    char others_wrong[TEXT], nameless[TEXT], no_agent[TEXT];
 };
 
 static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
@@ -941,7 +951,8 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
         const char *wrong;
         uint64_t sequence = 0;
         for (i = best = 0; i < OWN_SLOTS; i++)
-            if (read_seal(&e->s, i, &seal) && (!e->o.transport || counts(&e->s, i, &seal)) && seal.sequence < below && seal.sequence > sequence) sequence = seal.sequence, best = i;
+            if (read_seal(&e->s, i, &seal) && (!e->o.transport || counts(&e->s, i, &seal)) && seal.sequence < below && seal.sequence > sequence)
+                sequence = seal.sequence, best = i;
         if (!sequence) break;
         wrong = snapshot_open(v, &e->s, best);
         if (!wrong) return ENGINE_OK;
@@ -1024,22 +1035,26 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (!(e->o.partner_patience > 0)) e->o.partner_patience = 60;
     if (o->transport && o->transport->ranks < 2) e->o.transport = NULL;
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
-    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 || e->o.level_most > BITSNAP_BEST || e->o.delta_percent > 90) {
+    if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 ||
+        e->o.level_most > BITSNAP_BEST || e->o.delta_percent > 90) {
         (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, levels, cells or percentage out of range");
         goto failed;
     }
     if (e->o.transport && o->group && (o->group < 3 || o->group > 64 || o->transport->ranks % ((uint64_t)o->group * e->o.distance))) {
-        (void)engine_fail(error, ENGINE_E_ARGUMENT, "%u ranks, distance %u, do not make up groups of %u, from 3 to 64", o->transport->ranks, e->o.distance, o->group);
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "%u ranks, distance %u, do not make up groups of %u, from 3 to 64", o->transport->ranks,
+                          e->o.distance, o->group);
         goto failed;
     }
     if (e->o.transport && (o->transport->rank >= o->transport->ranks || e->o.distance % o->transport->ranks == 0)) {
-        (void)engine_fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks, e->o.distance);
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "rank %u of %u, distance %u: that is nobody's partner", o->transport->rank, o->transport->ranks,
+                          e->o.distance);
         goto failed;
     }
     if (segment_take(&e->s, o->budget, &fresh, error)) goto failed;
     if (!fresh && o->budget && o->budget / ARENA_ALIGN * ARENA_ALIGN != e->s.size) {
-        (void)engine_fail(error, ENGINE_E_MISMATCH, "%.120s: has %llu bytes, not the %llu of the budget; open it with budget 0, or remove it if nobody needs its snapshots", e->s.path,
-                   (unsigned long long)e->s.size, (unsigned long long)o->budget);
+        (void)engine_fail(error, ENGINE_E_MISMATCH,
+                          "%.120s: has %llu bytes, not the %llu of the budget; open it with budget 0, or remove it if nobody needs its snapshots",
+                          e->s.path, (unsigned long long)e->s.size, (unsigned long long)o->budget);
         goto failed;
     }
     header_of(&e->s)->trainer_pid = (uint64_t)getpid();
@@ -1158,10 +1173,17 @@ static int no_room(making *m)
     pthread_mutex_lock(&m->mutex);
     if (slot == ENGINE_SLOTS && !m->also && m->afresh) m->counting = 1;
     else if (m->status) (void)0;
-    else if (slot == ENGINE_SLOTS) m->status = engine_fail(m->error, ENGINE_E_FULL, "%.120s: the snapshot does not fit the budget%s", s->path, m->also ? " beside one that is on its way to another rank" : "");
-    else if (quiet > 1) m->status = engine_fail(m->error, ENGINE_E_FULL, "the agent, process %llu, has not moved for %.0f s and holds step %llu, whose room is needed: if it hangs, kill it, and the next snapshot starts another",
-                                                (unsigned long long)h->agent_pid, quiet, (unsigned long long)slot_of(s, slot)->seal.step);
-    else m->status = engine_fail(m->error, ENGINE_E_FULL, "%.100s: step %llu is being read, and the budget has no room for a third snapshot beside it", s->path, (unsigned long long)slot_of(s, slot)->seal.step);
+    else if (slot == ENGINE_SLOTS)
+        m->status = engine_fail(m->error, ENGINE_E_FULL, "%.120s: the snapshot does not fit the budget%s", s->path,
+                                m->also ? " beside one that is on its way to another rank" : "");
+    else if (quiet > 1)
+        m->status = engine_fail(
+            m->error, ENGINE_E_FULL,
+            "the agent, process %llu, has not moved for %.0f s and holds step %llu, whose room is needed: if it hangs, kill it, and the next snapshot starts another",
+            (unsigned long long)h->agent_pid, quiet, (unsigned long long)slot_of(s, slot)->seal.step);
+    else
+        m->status = engine_fail(m->error, ENGINE_E_FULL, "%.100s: step %llu is being read, and the budget has no room for a third snapshot beside it",
+                                s->path, (unsigned long long)slot_of(s, slot)->seal.step);
     counting = m->counting;
     pthread_mutex_unlock(&m->mutex);
     return !counting;
@@ -1175,8 +1197,10 @@ static engine_status fail_full(making *m)
     const double own = (double)(m->cost.written_size + m->d.size) * (o->agent ? 3.25 : 2.25);
     const double with_others = own + (!o->transport ? 0 : o->group ? own / (o->group - 1) : own);
     const double needed = with_others * (1 + (4.0 + 6.0 * o->threads) / 1000) + ((4.0 + 6.0 * o->threads) * (1 << LEAST_LOG2) + 65536);
-    return engine_fail(m->error, ENGINE_E_FULL, "%.100s: the budget of %llu bytes is too small, a snapshot takes %llu: remove the segment, and open it with a budget of %llu",
-                       m->e->s.path, (unsigned long long)m->e->s.size, (unsigned long long)(m->cost.written_size + m->d.size), (unsigned long long)needed);
+    return engine_fail(m->error, ENGINE_E_FULL,
+                       "%.100s: the budget of %llu bytes is too small, a snapshot takes %llu: remove the segment, and open it with a budget of %llu",
+                       m->e->s.path, (unsigned long long)m->e->s.size, (unsigned long long)(m->cost.written_size + m->d.size),
+                       (unsigned long long)needed);
 }
 
 static int failed_already(making *m)
@@ -1284,7 +1308,10 @@ static int encode(worker *w, uint64_t capacity, size_t *size, const void *elemen
 }
 
 /* The elements of a sample are those at these places. */
-static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run) { return elements + (count - RUN) / (RUNS - 1) * run * width; }
+static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run)
+{
+    return elements + (count - RUN) / (RUNS - 1) * run * width;
+}
 
 static void take_sample(uint8_t *sample, uint8_t *has, const uint8_t *elements, uint64_t count, unsigned width)
 {
@@ -1323,7 +1350,8 @@ static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor
 
 /* Encodes at the level that serves this piece. Where level_most may be used, that is tried with the first whole frame, and the second, fourth, eighth
  * ..., and with as many deltas; it stays while it saves a 32nd. */
-static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, size_t *size, const uint8_t *elements, uint64_t count, const engine_tensor *t)
+static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, size_t *size, const uint8_t *elements, uint64_t count,
+                          const engine_tensor *t)
 {
     const engine_options *o = &m->e->o;
     const int delta = w->b.base.data != NULL;
@@ -1349,7 +1377,8 @@ static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, si
 static int is_stale(const engine *e, const choice *c, const contents_piece *before, const uint8_t *elements, uint64_t count, unsigned width)
 {
     if (e->o.deltas != ENGINE_ADAPT || !c->has_sample || !c->has_last) return 0;
-    return (double)before->frame.size * guess_delta(c->sample, elements, count, width) > 4.5 * (double)before->anchor.size * guess_delta(c->last, elements, count, width);
+    return (double)before->frame.size * guess_delta(c->sample, elements, count, width) >
+           4.5 * (double)before->anchor.size * guess_delta(c->last, elements, count, width);
 }
 
 /* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most delta_percent of it, or no more than the
@@ -1445,8 +1474,8 @@ static void choose_cells(making *m, uint64_t step)
             if (c->cells > before) c->cells = before;
         }
         if (before && before != c->cells)
-            say(m->e, "step %llu: moments of %s in %u cells instead of %u, as an update is %.2g %% of the weights", (unsigned long long)step, t->weights->name,
-                c->cells, before, 100 * c->ratio);
+            say(m->e, "step %llu: moments of %s in %u cells instead of %u, as an update is %.2g %% of the weights", (unsigned long long)step,
+                t->weights->name, c->cells, before, 100 * c->ratio);
     }
 }
 
@@ -1544,7 +1573,8 @@ static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *ten
 {
     const int octaves = is_float16(t->dtype) || t->dtype == BITSNAP_F32 || t->dtype == BITSNAP_F64;
     char text[DISK_TYPE];
-    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data && !t->fetch) || t->count > UINT64_C(1) << 48) return "name, dtype, data or count is wrong";
+    if (!t->name || !bitsnap_width(t->dtype) || (t->count && !t->data && !t->fetch) || t->count > UINT64_C(1) << 48)
+        return "name, dtype, data or count is wrong";
     if (!disk_type(text, t)) return wrong_type;
     if (t->kind != ENGINE_EXACT && (t->kind < ENGINE_EXACT || t->kind > ENGINE_MOMENT2 || !octaves)) return "no moment of Adam";
     if (t->master && (t->master < tensors || t->master >= tensors + count)) return "its master is not among the tensors";
@@ -1570,7 +1600,9 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
     for (i = 0; i < count; i++) {
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
         const uint64_t each = piece_count(tensors[i].columns);
-        if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        if (wrong)
+            return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "",
+                               wrong);
         h.names_size += strlen(tensors[i].name) + disk_type(text, &tensors[i]);
         h.pieces += tensors[i].count / each + (tensors[i].count % each != 0);
     }
@@ -1765,13 +1797,17 @@ static void say_choices(const making *m, uint64_t step)
             settled |= d->pieces[k].settled;
             if (d->pieces[k].anchor.size) frames += d->pieces[k].frame.size, anchors += d->pieces[k].anchor.size;
         }
-        if (anchors && !*said) say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name, 100 * (double)frames / (double)anchors);
-        if (!anchors && !settled && *said) say(m->e, "step %llu: no deltas of %s any more: they would take more than %u %% of whole frames", (unsigned long long)step, m->tensors[i].name, m->e->o.delta_percent);
+        if (anchors && !*said)
+            say(m->e, "step %llu: deltas of %s from here on: %.1f %% of whole frames", (unsigned long long)step, m->tensors[i].name,
+                100 * (double)frames / (double)anchors);
+        if (!anchors && !settled && *said)
+            say(m->e, "step %llu: no deltas of %s any more: they would take more than %u %% of whole frames", (unsigned long long)step,
+                m->tensors[i].name, m->e->o.delta_percent);
         *said = anchors || (settled && *said);
         high = m->e->choices[d->tensors[i].first_piece].high[anchors != 0];
         if (end > d->tensors[i].first_piece && high != m->e->paces[i].high[anchors != 0])
-            say(m->e, "step %llu: %s of %s at level %d from here on, %s", (unsigned long long)step, anchors ? "deltas" : "whole frames", m->tensors[i].name,
-                high ? m->e->o.level_most : m->e->o.level, high ? "as that saves a 32nd" : "as more saves less than a 32nd");
+            say(m->e, "step %llu: %s of %s at level %d from here on, %s", (unsigned long long)step, anchors ? "deltas" : "whole frames",
+                m->tensors[i].name, high ? m->e->o.level_most : m->e->o.level, high ? "as that saves a 32nd" : "as more saves less than a 32nd");
         m->e->paces[i].high[anchors != 0] = high;
     }
 }
@@ -1783,8 +1819,8 @@ static int mover_recall(engine *e);
 /* What is wrong with the other ranks, or null; *away: no snapshot is on its way to them, or none that counts. */
 static const char *mover_wrong(engine *e, int *away);
 
-static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost,
-                                  engine_error *error)
+static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made,
+                                  engine_cost *cost, engine_error *error)
 {
     making m;
     unsigned slot = 0;
@@ -1814,8 +1850,8 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage
 }
 
 /* Takes a snapshot. If a reader has the room, waits for it, if the options say so. If a snapshot has it that another rank does not take, that one goes. */
-static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made, engine_cost *cost,
-                                   engine_error *error)
+static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made,
+                                   engine_cost *cost, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     const struct timespec pause = { 0, 2000000 };
@@ -1871,7 +1907,9 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
     size_t i;
     for (i = 0; i < count; i++) {
         const char *wrong = wrong_tensor(&tensors[i], tensors, count);
-        if (wrong) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "", wrong);
+        if (wrong)
+            return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, tensors[i].name ? tensors[i].name : "",
+                               wrong);
         size += (tensors[i].count * bitsnap_width(tensors[i].dtype) + 63) / 64 * 64;
         names += strlen(tensors[i].name) + 1 + (tensors[i].type ? strlen(tensors[i].type) + 1 : 0);
     }
@@ -1915,7 +1953,8 @@ static void copy_parts(void *context, unsigned number)
             const engine_tensor *t = &g->from[i];
             uint8_t *to = (uint8_t *)g->tensors[i].data + at;
             if (!t->fetch) memcpy(to, (const uint8_t *)t->data + at, (size_t)n);
-            else if (t->fetch(t->data, at / bitsnap_width(t->dtype), n / bitsnap_width(t->dtype), to)) __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
+            else if (t->fetch(t->data, at / bitsnap_width(t->dtype), n / bitsnap_width(t->dtype), to))
+                __atomic_store_n(&g->failed, 1, __ATOMIC_RELAXED);
         }
         first += parts;
     }
@@ -1962,7 +2001,9 @@ static void mend(engine *e)
     if (!is_whole(&e->s)) return;
     if (!is_named(&e->s)) {
         if (!segment_replace(&e->s, &error)) say(e, "%.150s: somebody has removed it: it is made again", e->s.path), e->agent_started = 0;
-        else snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone, and with this process its snapshots will be: %.150s", error.message);
+        else
+            snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone, and with this process its snapshots will be: %.150s",
+                     error.message);
     }
     if (!e->o.agent || *e->nameless || is_locked(&e->s, LOCK_AGENT)) *e->no_agent = 0;
     else if (nanoseconds() - e->agent_started <= 1000000000u) return;
@@ -1970,7 +2011,8 @@ static void mend(engine *e)
     else {
         say(e, "there was no agent any more: a new one is started");
         *e->no_agent = 0;
-        if (started && header_of(&e->s)->beat < started) snprintf(e->no_agent, sizeof e->no_agent, "the agent ends as soon as it is started; see its log, or run it with --foreground");
+        if (started && header_of(&e->s)->beat < started)
+            snprintf(e->no_agent, sizeof e->no_agent, "the agent ends as soon as it is started; see its log, or run it with --foreground");
     }
 }
 
@@ -1983,7 +2025,10 @@ static void disk_wrong(engine *e, char text[TEXT])
     if (*e->no_agent) snprintf(text, TEXT, "%s", e->no_agent);
     else if (nanoseconds() - e->agent_started <= 1000000000u) return; /* it may not have begun yet */
     else if (!is_locked(&e->s, LOCK_AGENT)) snprintf(text, TEXT, "there is no agent");
-    else if (quiet > HUNG) snprintf(text, TEXT, "the agent, process %llu, has not moved for %.0f s: it is stopped, or its disk hangs; kill it, and the next snapshot starts another", (unsigned long long)h->agent_pid, quiet);
+    else if (quiet > HUNG)
+        snprintf(text, TEXT,
+                 "the agent, process %llu, has not moved for %.0f s: it is stopped, or its disk hangs; kill it, and the next snapshot starts another",
+                 (unsigned long long)h->agent_pid, quiet);
     else if (h->disk_failed) take_text(text, TEXT, h->disk_wrong);
 }
 
@@ -2001,9 +2046,11 @@ static engine_status judge(engine *e, uint64_t step, engine_error *error)
     snprintf(why, sizeof why, "%s", error->status ? error->message : *e->nameless ? e->nameless : others ? others : disk);
     e->exposed = exposed ? e->exposed + 1 : 0;
     e->doubtful = *why ? e->doubtful + 1 : 0;
-    tell(e, strcmp(why, disk) || *e->no_agent || !is_whole(&e->s) || !header_of(&e->s)->disk_failed ? why : "", &e->exposed); /* the agent has noted its own */
+    /* the agent has noted its own */
+    tell(e, strcmp(why, disk) || *e->no_agent || !is_whole(&e->s) || !header_of(&e->s)->disk_failed ? why : "", &e->exposed);
     if (*why && (e->doubtful & (e->doubtful - 1)) == 0)
-        say(e, "step %llu is %s, %u in a row: %s", (unsigned long long)step, error->status ? "left out" : exposed ? "not protected" : "protected less than it was to be", e->doubtful, why);
+        say(e, "step %llu is %s, %u in a row: %s", (unsigned long long)step,
+            error->status ? "left out" : exposed ? "not protected" : "protected less than it was to be", e->doubtful, why);
     if (exposed && e->o.unprotected_steps && e->exposed >= e->o.unprotected_steps)
         return engine_fail(error, ENGINE_E_STOP, "%u snapshots in a row are not protected, stop and mend this: %.160s", e->exposed, why);
     return exposed && !error->status ? engine_fail(error, ENGINE_E_UNPROTECTED, "%s", why) : error->status;
@@ -2069,7 +2116,8 @@ static const char *verify(const snapshot *v)
     uint64_t size = 0;
     if (v->seal.parity) {
         for (i = 0; i < v->d.rows && !wrong; i++)
-            if (bitsnap_hash(v->s->base + arena_at(v->s->chunks) + ((uint64_t)v->map[i].chunk << v->s->chunk_log2), (size_t)1 << v->s->chunk_log2) != v->d.checks[i])
+            if (bitsnap_hash(v->s->base + arena_at(v->s->chunks) + ((uint64_t)v->map[i].chunk << v->s->chunk_log2), (size_t)1 << v->s->chunk_log2) !=
+                v->d.checks[i])
                 wrong = "a chunk of parity is damaged";
         return wrong;
     }
@@ -2140,7 +2188,8 @@ static int give_up(const engine *e, const char *why)
     v->broken = 1;
     pthread_mutex_lock(&v->mutex);
     v->stalled = 1;
-    snprintf(v->wrong, sizeof v->wrong, "%s: from step %llu on snapshots do not count, until all ranks start again", why, (unsigned long long)v->step);
+    snprintf(v->wrong, sizeof v->wrong, "%s: from step %llu on snapshots do not count, until all ranks start again", why,
+             (unsigned long long)v->step);
     pthread_cond_broadcast(&v->changed);
     pthread_mutex_unlock(&v->mutex);
     return 1;
@@ -2322,7 +2371,9 @@ static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned fi
     pthread_mutex_unlock(&e->room);
     free(chunks);
     free(known);
-    if (!fits) say(e, "the snapshot of rank %llu, step %llu, does not fit the budget", (unsigned long long)x->head.seal.rank, (unsigned long long)x->head.step);
+    if (!fits)
+        say(e, "the snapshot of rank %llu, step %llu, does not fit the budget", (unsigned long long)x->head.seal.rank,
+            (unsigned long long)x->head.step);
     return fits;
 }
 
@@ -2354,8 +2405,8 @@ static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8
 
 /* Sends a snapshot, or none, to a rank, and takes one in, to a slot from `first_slot` on. All of these may go except the slot of `kept`.
  * `came`: it is there, whole. Returns 1 if nothing more will come. */
-static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot, snapshot *came,
-                           uint64_t *sent)
+static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot,
+                           snapshot *came, uint64_t *sent)
 {
     message_head *mine = (message_head *)calloc(1, sizeof *mine); /* memory that a broken partner may still have */
     incoming *in = (incoming *)calloc(1, sizeof *in);
@@ -2375,9 +2426,12 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
         in->missing = n <= MOST_CHUNKS ? (uint8_t *)calloc(1, (size_t)n + 1) : NULL;
         if (!in->map || !in->missing) failed = give_up(e, no_bytes);
     }
-    if (!failed) failed = trade(e, TAG_MAP, to, out ? out->map : NULL, out ? out->seal.chunks * sizeof *out->map : 0, from, in->map, in->map ? in->head.seal.chunks * sizeof *in->map : 0);
+    if (!failed)
+        failed = trade(e, TAG_MAP, to, out ? out->map : NULL, out ? out->seal.chunks * sizeof *out->map : 0, from, in->map,
+                       in->map ? in->head.seal.chunks * sizeof *in->map : 0);
     if (!failed && in->map) in->missing[0] = (uint8_t)find_places(e, in, kept, first_slot);
-    if (!failed) failed = trade(e, TAG_MISSING, from, in->missing, in->map ? in->head.seal.chunks + 1 : 0, to, missing, out ? out->seal.chunks + 1 : 0);
+    if (!failed)
+        failed = trade(e, TAG_MISSING, from, in->missing, in->map ? in->head.seal.chunks + 1 : 0, to, missing, out ? out->seal.chunks + 1 : 0);
     if (!failed) failed = trade_chunks(e, to, out, missing, from, in->map ? in : NULL, sent);
     if (!failed && in->map && in->missing[0]) {
         pthread_mutex_lock(&e->room);
@@ -2386,7 +2440,8 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
         pthread_mutex_unlock(&e->room);
         wrong = snapshot_open(came, &e->s, in->slot);
         if (wrong) {
-            say(e, "the snapshot of rank %llu, step %llu, came in damaged, or has been taken back: %s", (unsigned long long)in->head.seal.rank, (unsigned long long)in->head.step, wrong);
+            say(e, "the snapshot of rank %llu, step %llu, came in damaged, or has been taken back: %s", (unsigned long long)in->head.seal.rank,
+                (unsigned long long)in->head.step, wrong);
             snapshot_free(came);
         }
     }
@@ -2412,7 +2467,8 @@ typedef struct verdict {
 static int is_pending(const segment *s)
 {
     const segment_header *h = header_of(s);
-    return h->agent_every && __atomic_load_n(&h->target_number, __ATOMIC_SEQ_CST) != __atomic_load_n(&h->target_done, __ATOMIC_SEQ_CST) && is_locked(s, LOCK_AGENT);
+    return h->agent_every && __atomic_load_n(&h->target_number, __ATOMIC_SEQ_CST) != __atomic_load_n(&h->target_done, __ATOMIC_SEQ_CST) &&
+           is_locked(s, LOCK_AGENT);
 }
 
 static void fill_ask(const engine *e, ask *x, uint64_t step, engine_status status)
@@ -2449,7 +2505,8 @@ static void aim_at(const segment *s, const verdict *x, const snapshot *made, int
     if (x->common) h->common = h->target;
     if (!x->aim) return;
     h->target.step = made->seal.step, h->target.ranks = made->seal.ranks, h->target.attempt = made->seal.line.links[0].attempt;
-    if (here && h->agent_every && is_locked(s, LOCK_AGENT)) __atomic_store_n(&slot_of(s, made->slot)->pin, 1, __ATOMIC_SEQ_CST); /* until the agent has it, who takes that away */
+    if (here && h->agent_every && is_locked(s, LOCK_AGENT))
+        __atomic_store_n(&slot_of(s, made->slot)->pin, 1, __ATOMIC_SEQ_CST); /* until the agent has it, who takes that away */
     __atomic_store_n(&h->target_number, h->target_number + 1, __ATOMIC_SEQ_CST);
 }
 
@@ -2497,7 +2554,10 @@ static void add_chunk(uint8_t *to, const uint8_t *from, uint64_t size)
     }
 }
 
-static uint8_t *chunk_at(const segment *s, const map_entry *map, uint64_t i) { return s->base + arena_at(s->chunks) + ((uint64_t)map[i].chunk << s->chunk_log2); }
+static uint8_t *chunk_at(const segment *s, const map_entry *map, uint64_t i)
+{
+    return s->base + arena_at(s->chunks) + ((uint64_t)map[i].chunk << s->chunk_log2);
+}
 
 /* Sends the chunks of a snapshot that belong to one holder, and adds those of another member to the rows. Each takes the next when one before
  * has come. */
@@ -2529,7 +2589,8 @@ static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned 
 }
 
 /* Chunks for the rows, and behind them for what says what they are: in *seal and *map. 0: there are not enough. */
-static int place_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry **map, uint64_t *rows, unsigned *slot)
+static int place_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry **map, uint64_t *rows,
+                        unsigned *slot)
 {
     const segment *s = &e->s;
     const unsigned group = e->o.group, log2 = s->chunk_log2;
@@ -2541,7 +2602,8 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     pthread_mutex_lock(&e->room);
     for (m = 0; m < group; m++) {
         fits = fits && heads[m].seal.check == seal_check(&heads[m].seal) &&
-               engine_same_id(&heads[m].seal.line.links[0].attempt, &heads[member_of(e)].seal.line.links[0].attempt) && bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
+               engine_same_id(&heads[m].seal.line.links[0].attempt, &heads[member_of(e)].seal.line.links[0].attempt) &&
+               bitsnap_hash(maps[m], (size_t)heads[m].seal.chunks * sizeof **maps) == heads[m].seal.map_check;
         if (heads[m].seal.chunks > most) most = heads[m].seal.chunks;
         size += heads[m].seal.chunks * sizeof **maps;
     }
@@ -2566,7 +2628,8 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
 }
 
 /* Seals the rows, with what says what they are. */
-static const char *seal_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry *map, uint64_t rows, unsigned slot, snapshot *made)
+static const char *seal_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry *map, uint64_t rows,
+                               unsigned slot, snapshot *made)
 {
     const segment *s = &e->s;
     const uint64_t chunk = UINT64_C(1) << s->chunk_log2;
@@ -2678,7 +2741,9 @@ static int send_shares(engine *e, const snapshot *own, const snapshot *parity, u
          trade(e, TAG_MAP, rank_of(e, lost), parity->d.maps[lost], chunks * sizeof(map_entry), 0, NULL, 0)))
         return 1;
     head->seal = own->seal;
-    if (trade(e, TAG_HEAD, rank_of(e, lost), head, sizeof *head, 0, NULL, 0) || trade(e, TAG_MISSING, 0, NULL, 0, rank_of(e, lost), wanted, sizeof *wanted)) return 1;
+    if (trade(e, TAG_HEAD, rank_of(e, lost), head, sizeof *head, 0, NULL, 0) ||
+        trade(e, TAG_MISSING, 0, NULL, 0, rank_of(e, lost), wanted, sizeof *wanted))
+        return 1;
     while (*wanted && (c < chunks || r.count) && !e->mover->broken) {
         for (; c < chunks && r.count < WINDOW; c++) {
             const uint8_t *share = share_of(e, own, parity, lost, c);
@@ -2707,13 +2772,17 @@ static int take_shares(engine *e, snapshot *came)
     snapshot none;
     unsigned m;
     memset(&none, 0, sizeof none);
-    if (!in || !heads || !bytes || !wanted || trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, (me + 1) % group), &in->head, sizeof in->head)) return give_up(e, no_bytes);
+    if (!in || !heads || !bytes || !wanted || trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, (me + 1) % group), &in->head, sizeof in->head))
+        return give_up(e, no_bytes);
     in->map = in->head.seal.chunks <= MOST_CHUNKS ? (map_entry *)calloc((size_t)in->head.seal.chunks + 1, sizeof *in->map) : NULL;
     in->missing = in->map ? (uint8_t *)calloc(1, (size_t)in->head.seal.chunks + 1) : NULL;
-    if (!in->missing || trade(e, TAG_MAP, 0, NULL, 0, rank_of(e, (me + 1) % group), in->map, in->head.seal.chunks * sizeof *in->map)) return give_up(e, no_bytes);
+    if (!in->missing || trade(e, TAG_MAP, 0, NULL, 0, rank_of(e, (me + 1) % group), in->map, in->head.seal.chunks * sizeof *in->map))
+        return give_up(e, no_bytes);
     *wanted = (uint64_t)find_places(e, in, &none, 0);
     for (m = 0; m < group; m++)
-        if (m != me && (trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, m), &heads[m], sizeof *heads) || trade(e, TAG_MISSING, rank_of(e, m), wanted, sizeof *wanted, 0, NULL, 0))) return 1;
+        if (m != me && (trade(e, TAG_HEAD, 0, NULL, 0, rank_of(e, m), &heads[m], sizeof *heads) ||
+                        trade(e, TAG_MISSING, rank_of(e, m), wanted, sizeof *wanted, 0, NULL, 0)))
+            return 1;
     for (c = 0; *wanted && c < in->head.seal.chunks; c++) {
         const unsigned place = (unsigned)(c % (group - 1)), holder = place < me ? place : place + 1;
         const uint64_t row = c / (group - 1), since = nanoseconds();
@@ -2788,7 +2857,8 @@ static int move(engine *e, snapshot *made, engine_status none)
                      : trade_snapshots(e, rank_after(t, e->o.distance), made, v->step, rank_after(t, t->ranks - e->o.distance % t->ranks), &v->kept,
                                        OWN_SLOTS, &came, &sent))) {
         if (made && came.map && !engine_same_id(&came.seal.line.links[0].attempt, &made->seal.line.links[0].attempt)) {
-            say(e, "the snapshot of rank %llu, step %llu, is of another attempt", (unsigned long long)came.seal.rank, (unsigned long long)came.seal.step);
+            say(e, "the snapshot of rank %llu, step %llu, is of another attempt", (unsigned long long)came.seal.rank,
+                (unsigned long long)came.seal.step);
             snapshot_free(&came);
         }
         pthread_mutex_lock(&e->room);
@@ -2811,7 +2881,8 @@ static int move(engine *e, snapshot *made, engine_status none)
     else if (v->lost > 1 && !*v->wrong) snprintf(v->wrong, sizeof v->wrong, "%s", refused);
     pthread_mutex_unlock(&v->mutex);
     if (v->broken) say(e, "%s", v->wrong);
-    else if (agreed && none != ENGINE_E_BUSY) say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
+    else if (agreed && none != ENGINE_E_BUSY)
+        say(e, "the snapshot of step %llu does not count: a rank, or a partner, has it not", (unsigned long long)v->step);
     return !agreed;
 }
 
@@ -2844,7 +2915,8 @@ static int finish(engine *e)
     engine_error error;
     if (v->g.count) {
         const int failed = make_snapshot(e, v->step, &v->line, v->g.tensors, v->g.count, &v->made, &v->cost, &error) != ENGINE_OK;
-        if (failed && !*v->wrong) say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message); /* later ones engine_snapshot tells of */
+        if (failed && !*v->wrong)
+            say(e, "the snapshot of step %llu: %s", (unsigned long long)v->step, error.message); /* later ones engine_snapshot tells of */
         pthread_mutex_lock(&v->mutex);
         if (failed) snprintf(v->wrong, sizeof v->wrong, "step %llu was left out: %.190s", (unsigned long long)v->step, error.message);
         else if (!e->o.transport) *v->wrong = 0;
@@ -2978,8 +3050,10 @@ engine_status engine_wait(engine *e, double patience, engine_error *error)
     if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
     if (!e->mover) return engine_good(error);
     if (mover_end(e, patience, 0)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
-    return e->mover->counted || !e->mover->step ? engine_good(error) : engine_fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
-                                                                          e->o.transport ? "does not count" : "could not be taken");
+    return e->mover->counted || !e->mover->step
+               ? engine_good(error)
+               : engine_fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
+                             e->o.transport ? "does not count" : "could not be taken");
 }
 
 /* ================================================================================= RECOVERY */
@@ -3052,7 +3126,9 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
             to[i] = x;
             break;
         }
-        if (!to[i]) return engine_fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100), name);
+        if (!to[i])
+            return engine_fail(error, ENGINE_E_MISMATCH, "%.*s: is in the snapshot, but not wanted", (int)(t->name_size < 100 ? t->name_size : 100),
+                               name);
     }
     return ENGINE_OK;
 }
@@ -3072,7 +3148,8 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
         }
         pthread_mutex_destroy(&r.mutex);
         if (r.wrong)
-            (void)engine_fail(error, status_of(r.wrong), "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name, r.wrong);
+            (void)engine_fail(error, status_of(r.wrong), "step %llu, %.100s: %s", (unsigned long long)v->seal.step, r.to[r.wrong_tensor]->name,
+                              r.wrong);
         else (void)engine_good(error);
     }
     free((void *)r.to);
@@ -3149,7 +3226,8 @@ static void make_offer(const engine *e, offer *x, int check)
         if (!wrong && check) wrong = verify(&v);
         if (!wrong || *wrong) offer_line(x, &v.seal.line, counts(&e->s, i, &v.seal));
         if (wrong && *wrong) say(e, "slot %u, step %llu: %s", i, (unsigned long long)v.seal.step, wrong);
-        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) x->unread = 1, snprintf(x->why, sizeof x->why, "step %llu: %s", (unsigned long long)v.seal.step, wrong);
+        if (wrong && status_of(wrong) == ENGINE_E_SYSTEM)
+            x->unread = 1, snprintf(x->why, sizeof x->why, "step %llu: %s", (unsigned long long)v.seal.step, wrong);
         if (wrong && *wrong) offer_step(x, &v.seal.line.links[0].attempt, v.seal.step, from | IS_DAMAGED);
         else if (!wrong && v.seal.ranks != ranks_of(e)) {
             x->other_ranks = v.seal.ranks;
@@ -3181,7 +3259,8 @@ static int offers(const offer *x, const engine_id *attempt, uint64_t step, uint6
 /* From where a rank can have this step. */
 static int source_of(const offer *all, unsigned rank, const engine *e, const engine_id *attempt, uint64_t step)
 {
-    const unsigned ranks = ranks_of(e), group = e->o.transport ? e->o.group : 0, first = group ? rank - rank / e->o.distance % group * e->o.distance : 0;
+    const unsigned ranks = ranks_of(e), group = e->o.transport ? e->o.group : 0,
+                   first = group ? rank - rank / e->o.distance % group * e->o.distance : 0;
     unsigned m, there = 0;
     if (offers(&all[rank], attempt, step, FROM_OWN)) return ENGINE_FROM_MEMORY;
     if (!group && ranks > 1 && offers(&all[(rank + e->o.distance) % ranks], attempt, step, FROM_KEPT)) return ENGINE_FROM_PARTNER;
@@ -3205,7 +3284,10 @@ typedef struct plan {
 
 static uint64_t plan_size(const engine *e) { return sizeof(plan) + ranks_of(e) * sizeof(uint64_t); }
 
-static void plan_fail(plan *p, const engine_error *error) { p->status = (uint64_t)error->status, memcpy(p->message, error->message, sizeof p->message); }
+static void plan_fail(plan *p, const engine_error *error)
+{
+    p->status = (uint64_t)error->status, memcpy(p->message, error->message, sizeof p->message);
+}
 
 /* Steps that ranks have, each once, and lineages. */
 typedef struct view {
@@ -3219,7 +3301,10 @@ typedef struct view {
 static void view_line(view *x, const engine_lineage *line, int counted)
 {
     size_t i;
-    for (i = 0; i < x->lines_count && (!engine_same_id(&x->lines[i].run, &line->run) || !engine_same_id(&x->lines[i].links[0].attempt, &line->links[0].attempt)); i++) continue;
+    for (i = 0; i < x->lines_count &&
+                (!engine_same_id(&x->lines[i].run, &line->run) || !engine_same_id(&x->lines[i].links[0].attempt, &line->links[0].attempt));
+         i++)
+        continue;
     if (i == x->lines_count) {
         engine_lineage *lines = (engine_lineage *)realloc(x->lines, (i + 1) * sizeof *lines);
         uint8_t *flags = (uint8_t *)realloc(x->counted, i + 1);
@@ -3317,7 +3402,8 @@ static engine_status find_head(const view *x, const engine *e, const engine_line
         if (!is_adopted(e, &x->lines[i]) || (counted && !x->counted[i])) continue;
         if (!*head) *head = &x->lines[i];
         for (k = 0; k < x->lines_count; k++)
-            if (is_adopted(e, &x->lines[k]) && (!counted || x->counted[k]) && (engine_lineage_order(&x->lines[i], &x->lines[k]) & ~NEWER) != EQUAL) break;
+            if (is_adopted(e, &x->lines[k]) && (!counted || x->counted[k]) && (engine_lineage_order(&x->lines[i], &x->lines[k]) & ~NEWER) != EQUAL)
+                break;
         if (k == x->lines_count) {
             *head = &x->lines[i];
             return engine_good(error);
@@ -3328,8 +3414,10 @@ static engine_status find_head(const view *x, const engine *e, const engine_line
     if (!*head) return engine_good(error);
     if (!other) other = *head;
     i = !engine_same_id(&(*head)->run, &other->run);
-    return engine_fail(error, ENGINE_E_SCATTERED, "there are snapshots of %s %s and %s, of which none goes on from the other; say which by options.adopt", i ? "runs" : "attempts",
-                       engine_id_text(a, i ? &(*head)->run : &(*head)->links[0].attempt), engine_id_text(b, i ? &other->run : &other->links[0].attempt));
+    return engine_fail(error, ENGINE_E_SCATTERED,
+                       "there are snapshots of %s %s and %s, of which none goes on from the other; say which by options.adopt",
+                       i ? "runs" : "attempts", engine_id_text(a, i ? &(*head)->run : &(*head)->links[0].attempt),
+                       engine_id_text(b, i ? &other->run : &other->links[0].attempt));
 }
 
 /* Appends to a message, as far as it goes. */
@@ -3354,9 +3442,11 @@ static void list_steps(char *text, size_t size, const offer *x, uint64_t from, c
         for (;;) {
             uint64_t first = UINT64_MAX, last, other = 0;
             for (k = i; k < x->count; k++)
-                if (!told[k] && (x->items[k].from & 7) == from && engine_same_id(&x->items[k].attempt, attempt) && x->items[k].step <= first) first = x->items[k].step, other = x->items[k].from;
+                if (!told[k] && (x->items[k].from & 7) == from && engine_same_id(&x->items[k].attempt, attempt) && x->items[k].step <= first)
+                    first = x->items[k].step, other = x->items[k].from;
             for (last = first, k = i; k < x->count; k++)
-                if (!told[k] && x->items[k].from == other && engine_same_id(&x->items[k].attempt, attempt) && (x->items[k].step == first || x->items[k].step == last + 1))
+                if (!told[k] && x->items[k].from == other && engine_same_id(&x->items[k].attempt, attempt) &&
+                    (x->items[k].step == first || x->items[k].step == last + 1))
                     told[k] = 1, last = x->items[k].step, k = x->items[k].step == first ? k : i;
             if (first == UINT64_MAX) break;
             append_text(text, size, first == last ? " %llu" : " %llu-%llu", (unsigned long long)first, (unsigned long long)last);
@@ -3371,8 +3461,10 @@ static engine_status say_what_is_there(const offer *all, const engine *e, engine
     unsigned r;
     char *text = error->message;
     const size_t size = sizeof error->message;
-    (void)engine_fail(error, ENGINE_E_SCATTERED, "there are snapshots of %.60s, but no step that all ranks can have: bring a rank's memory or files back, or begin anew by "
-                                                 "options.anew (attempt and steps)", e->o.name);
+    (void)engine_fail(error, ENGINE_E_SCATTERED,
+                      "there are snapshots of %.60s, but no step that all ranks can have: bring a rank's memory or files back, or begin anew by "
+                      "options.anew (attempt and steps)",
+                      e->o.name);
     for (r = 0; r < ranks_of(e) && strlen(text) + 80 < size; r++) {
         size_t before;
         append_text(text, size, "; rank %u", r);
@@ -3430,7 +3522,8 @@ static void descend(plan *p, const view *x, const engine_lineage *head, const en
         if (x->counted[i] && engine_same_id(&x->lines[i].run, &line.run) && engine_lineage_order(head, &x->lines[i]) == UNRELATED)
             line.links[line.count].attempt = x->lines[i].links[0].attempt, line.links[line.count++].end = 0;
     for (i = line.count; i-- > 1 && line.count == LINEAGE;) {
-        for (k = 0; k < x->count && (!engine_same_id(&x->steps[k].attempt, &line.links[i].attempt) || x->steps[k].step >= line.links[i].end); k++) continue;
+        for (k = 0; k < x->count && (!engine_same_id(&x->steps[k].attempt, &line.links[i].attempt) || x->steps[k].step >= line.links[i].end); k++)
+            continue;
         if (k < x->count) continue;
         memmove(line.links + i, line.links + i + 1, (size_t)(--line.count - i) * sizeof *line.links);
     }
@@ -3458,8 +3551,9 @@ static engine_status plan_steps(plan *p, const view *x, const offer *all, const 
         return engine_fail(error, ENGINE_E_MISMATCH, "the snapshots are of %llu ranks, not %u", (unsigned long long)other, ranks_of(e));
     if (!p->chosen.ranks) return say_what_is_there(all, e, error);
     descend(p, x, head, &id);
-    if (other && p->others) say(e, "memory has snapshots of %llu ranks, which are not restored: step %llu of %llu ranks is on disk", (unsigned long long)other,
-                                (unsigned long long)p->chosen.step, (unsigned long long)p->chosen.ranks);
+    if (other && p->others)
+        say(e, "memory has snapshots of %llu ranks, which are not restored: step %llu of %llu ranks is on disk", (unsigned long long)other,
+            (unsigned long long)p->chosen.step, (unsigned long long)p->chosen.ranks);
     return engine_good(error);
 }
 
@@ -3472,8 +3566,10 @@ static void make_plan(const offer *all, const engine *e, plan *p)
     (void)engine_good(&error);
     memset(&x, 0, sizeof x);
     for (r = 0; r < ranks_of(e) && !error.status; r++) {
-        if (all[r].unread) (void)engine_fail(&error, ENGINE_E_SYSTEM, "rank %u cannot read what there is: %.*s", r, (int)sizeof all[r].why - 1, all[r].why);
-        else if (all[r].scattered) (void)engine_fail(&error, ENGINE_E_SCATTERED, "the files of rank %u are of several runs or attempts, as it has said", r);
+        if (all[r].unread)
+            (void)engine_fail(&error, ENGINE_E_SYSTEM, "rank %u cannot read what there is: %.*s", r, (int)sizeof all[r].why - 1, all[r].why);
+        else if (all[r].scattered)
+            (void)engine_fail(&error, ENGINE_E_SCATTERED, "the files of rank %u are of several runs or attempts, as it has said", r);
     }
     if (!error.status && !make_view(&x, all, e, &error)) (void)plan_steps(p, &x, all, e, &error);
     else if (error.status == ENGINE_E_SYSTEM || error.status == ENGINE_E_DAMAGED) say(e, "%s", error.message);
@@ -3505,7 +3601,8 @@ static engine_status make_room(engine *e, engine_error *error)
     verdict decided;
     int agreed = 0;
     (void)engine_good(error);
-    if (e->o.disk && !disk_put_aside(e->o.disk, e->o.name, &e->line, to, error) && *to) say(e, "what another run has on disk is called %.180s now", to);
+    if (e->o.disk && !disk_put_aside(e->o.disk, e->o.name, &e->line, to, error) && *to)
+        say(e, "what another run has on disk is called %.180s now", to);
     if (e->o.transport) agreed = all_agree(e, 0, error->status, &decided);
     if (agreed < 0) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
     return agreed && !error->status ? engine_fail(error, (engine_status)agreed, "another rank could not make room on disk") : error->status;
@@ -3557,7 +3654,8 @@ static engine_status begin(engine *e, engine_error *error)
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     }
     if (e->o.transport) {
-        if (agree_on_plan(e, p)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* p may still be written to */
+        if (agree_on_plan(e, p))
+            return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* p may still be written to */
     } else if ((own = (offer *)calloc(1, sizeof *own)) != NULL) {
         make_offer(e, own, 0);
         make_plan(own, e, p);
@@ -3569,7 +3667,8 @@ static engine_status begin(engine *e, engine_error *error)
     if (p->status == ENGINE_E_NONE && begin_run(e, p, error) == ENGINE_E_NONE) (void)engine_good(error);
     else if (p->status && p->status != ENGINE_E_NONE) (void)engine_fail(error, (engine_status)p->status, "%s", p->message);
     else if (!p->status)
-        (void)engine_fail(error, ENGINE_E_SCATTERED, "there is a snapshot of step %llu: call engine_recover before the first one, or begin anew by options.anew",
+        (void)engine_fail(error, ENGINE_E_SCATTERED,
+                          "there is a snapshot of step %llu: call engine_recover before the first one, or begin anew by options.anew",
                           (unsigned long long)p->chosen.step);
     free(p);
     return error->status;
@@ -3583,7 +3682,8 @@ static int find_step(const engine *e, unsigned first, const disk_entry *wanted, 
     int unread = 0;
     for (i = first; i < first + OWN_SLOTS; i++) {
         const char *wrong = snapshot_open(v, &e->s, i);
-        if (!wrong && v->seal.step == wanted->step && engine_same_id(&v->seal.line.links[0].attempt, &wanted->attempt) && is_ours(e, &v->seal, i)) return 1;
+        if (!wrong && v->seal.step == wanted->step && engine_same_id(&v->seal.line.links[0].attempt, &wanted->attempt) && is_ours(e, &v->seal, i))
+            return 1;
         if (wrong && status_of(wrong) == ENGINE_E_SYSTEM) {
             unread = -1;
             if (e->mover) (void)give_up(e, no_bytes);
@@ -3616,13 +3716,15 @@ static engine_status restore_chosen(engine *e, const plan *p, snapshot *own, con
     char run[256];
     int found = 1;
     run_of(e, run);
-    (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner", (unsigned long long)p->chosen.step); /* the partner's copy is whole */
+    (void)engine_fail(error, ENGINE_E_SYSTEM, "step %llu did not come from the partner",
+                      (unsigned long long)p->chosen.step); /* the partner's copy is whole */
     if (p->others) (void)disk_recover_all(e->o.disk, run, &p->chosen, tensors, count, error);
     else if (e->cost.source == ENGINE_FROM_DISK) (void)disk_recover(e->o.disk, e->o.name, &p->chosen, tensors, count, error);
     else if (own->map || (found = find_step(e, 0, &p->chosen, own)) == 1) (void)restore(e, own, tensors, count, error);
     else if (found < 0) (void)no_memory(error);
     else if (!e->o.transport)
-        (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu was whole and is damaged now; recover again to have what is left", (unsigned long long)p->chosen.step);
+        (void)engine_fail(error, ENGINE_E_DAMAGED, "step %llu was whole and is damaged now; recover again to have what is left",
+                          (unsigned long long)p->chosen.step);
     return error->status;
 }
 
@@ -3647,18 +3749,21 @@ static engine_status recover_together(engine *e, plan *p, const engine_tensor *t
     memset(&theirs, 0, sizeof theirs);
     e->cost.source = (int)p->from[t->rank];
     if (!p->others) (void)find_step(e, OWN_SLOTS, &p->chosen, &theirs);
-    if (!(e->o.group ? rebuild(e, p, &theirs, &came, &sent)
-                     : trade_snapshots(e, before, p->from[before] == ENGINE_FROM_PARTNER ? &theirs : NULL, p->chosen.step, after, &own, 0, &came, &sent))) {
+    if (!(e->o.group
+              ? rebuild(e, p, &theirs, &came, &sent)
+              : trade_snapshots(e, before, p->from[before] == ENGINE_FROM_PARTNER ? &theirs : NULL, p->chosen.step, after, &own, 0, &came, &sent))) {
         own = came;
         e->cost.fetch_seconds = seconds_since(start);
         start = nanoseconds();
         if (own.map && !engine_same_id(&own.seal.line.links[0].attempt, &p->chosen.attempt)) snapshot_free(&own);
-        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE) error->status = ENGINE_E_SYSTEM; /* but there were files, when that was agreed */
+        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE)
+            error->status = ENGINE_E_SYSTEM; /* but there were files, when that was agreed */
         e->cost.decode_seconds = seconds_since(start);
         agreed = all_agree(e, p->chosen.step, error->status, &decided);
     }
     if (agreed < 0) (void)engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
-    else if (agreed && !error->status) (void)engine_fail(error, (engine_status)agreed, "another rank could not restore step %llu", (unsigned long long)p->chosen.step);
+    else if (agreed && !error->status)
+        (void)engine_fail(error, (engine_status)agreed, "another rank could not restore step %llu", (unsigned long long)p->chosen.step);
     if (error->status) {
         snapshot_free(&own);
         if (agreed >= 0) snapshot_free(&theirs); /* else it may still be sent */
@@ -3739,12 +3844,14 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     size_t i;
     *step = 0;
     if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
-    if (e->mover && mover_end(e, e->o.partner_patience, 0)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
+    if (e->mover && mover_end(e, e->o.partner_patience, 0))
+        return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is still on its way to the partner");
     memset(&e->cost, 0, sizeof e->cost);
     snapshot_free(&e->last);
     for (i = 0; i < count; i++) {
         const engine_tensor *t = &tensors[i];
-        if (!t->name || (t->count && !t->data && !t->store)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
+        if (!t->name || (t->count && !t->data && !t->store))
+            return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu: no name, or no data", (unsigned long long)i);
         if (!disk_type(text, t)) return engine_fail(error, ENGINE_E_ARGUMENT, "tensor %llu (%.100s): %s", (unsigned long long)i, t->name, wrong_type);
     }
     if (refuse_twins(tensors, count, error)) return error->status;
@@ -3817,9 +3924,12 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
 {
     segment s;
     if (segment_name(&s, directory, name, error)) return error->status;
-    if (segment_open(&s, s.path, 0)) return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
-    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT)) (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
-    else if (!is_named(&s)) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody else has removed it", s.path); /* the name may be another segment's by now */
+    if (segment_open(&s, s.path, 0))
+        return engine_fail(error, errno == ENOENT ? ENGINE_E_NONE : ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
+    if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT))
+        (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
+    else if (!is_named(&s))
+        (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody else has removed it", s.path); /* the name may be another segment's by now */
     else if (unlink(s.path)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
     else (void)engine_good(error);
     segment_close(&s);
@@ -3922,7 +4032,8 @@ static int is_for_disk(const engine_reader *r, unsigned slot, const slot_seal *s
     const int alone = is_alone(&r->s, slot, seal), wanted = alone || counts(&r->s, slot, seal);
     if (!r->agent || !is_locked(&r->s, LOCK_TRAINER)) return wanted;
     if (!h->begun || seal->ranks < 2 || alone) return h->begun && wanted; /* while it recovers, the disk stays as it is */
-    return wanted && h->target_number != h->target_done && seal->step == h->target.step && engine_same_id(&seal->line.links[0].attempt, &h->target.attempt);
+    return wanted && h->target_number != h->target_done && seal->step == h->target.step &&
+           engine_same_id(&seal->line.links[0].attempt, &h->target.attempt);
 }
 
 static void end_target(engine_reader *r, int whole)
@@ -3953,7 +4064,8 @@ engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *seq
     __atomic_store_n(&x->pin, 1, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&x->claim, __ATOMIC_SEQ_CST)) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: the snapshot is gone", r->s.path);
     else if ((wrong = snapshot_open(&r->v, &r->s, best)) != NULL)
-        (void)engine_fail(error, *wrong ? status_of(wrong) : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best, *wrong ? wrong : "the snapshot is gone");
+        (void)engine_fail(error, *wrong ? status_of(wrong) : ENGINE_E_NONE, "%.150s: slot %u: %s", r->s.path, best,
+                          *wrong ? wrong : "the snapshot is gone");
     else if (!list_names(r, error)) {
         *sequence = r->v.seal.sequence;
         *step = r->v.seal.step;
@@ -3989,7 +4101,8 @@ void engine_reader_note(engine_reader *r, const engine_note *n)
     if (!n->wrong) h->disk_step = n->disk_step, h->disk_made = nanoseconds();
     snprintf(h->disk_wrong, sizeof h->disk_wrong, "%s", n->wrong ? n->wrong : "");
     h->disk_failed = n->wrong != NULL;
-    if (r->v.map && h->target_number != h->target_done && r->v.seal.step == h->target.step && engine_same_id(&r->v.seal.line.links[0].attempt, &h->target.attempt))
+    if (r->v.map && h->target_number != h->target_done && r->v.seal.step == h->target.step &&
+        engine_same_id(&r->v.seal.line.links[0].attempt, &h->target.attempt))
         end_target(r, !n->wrong);
 }
 

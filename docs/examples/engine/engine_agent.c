@@ -133,8 +133,8 @@ static void show(void *context, const char *name)
         const engine_slot *x = &r.slots[i];
         if (!x->whole) continue;
         if (x->parity) {
-            printf("  slot %u: step %" PRIu64 ", %.1f s old, parity of a group of %" PRIu64 " in %s%s\n", i, x->step, x->age, x->parity, size_of(c, x->chunks * r.chunk),
-                   x->counts ? "" : ", does not count");
+            printf("  slot %u: step %" PRIu64 ", %.1f s old, parity of a group of %" PRIu64 " in %s%s\n", i, x->step, x->age, x->parity,
+                   size_of(c, x->chunks * r.chunk), x->counts ? "" : ", does not count");
             continue;
         }
         if (x->peer) printf("  slot %u, of rank %" PRIu64 ":", i, x->rank);
@@ -223,7 +223,8 @@ static engine_status begin_disk(agent *a, engine_error *error)
     if (failed || stat(a->o.disk, &st) || !S_ISDIR(st.st_mode))
         return engine_fail(error, ENGINE_E_NONE, "nothing is on disk: %.120s: %s", a->o.disk, failed ? strerror(errno) : "is no directory");
     if (a->has_manifest) return engine_good(error);
-    if (!a->o.store && !disk_mend(a->o.disk, a->name, NULL, &a->m, &made, error) && made) tell(a, "the manifest was lost: %u files are listed again", a->m.count);
+    if (!a->o.store && !disk_mend(a->o.disk, a->name, NULL, &a->m, &made, error) && made)
+        tell(a, "the manifest was lost: %u files are listed again", a->m.count);
     if (disk_read_manifest(&a->m, a->o.disk, a->name, error) && error->status != ENGINE_E_NONE) return error->status;
     if (a->m.count) a->disk_step = a->m.entries[a->m.count - 1].step;
     a->has_manifest = 1;
@@ -247,7 +248,8 @@ static int write_newest(agent *a)
     memset(&w, 0, sizeof w);
     w.directory = a->o.disk, w.name = a->name, w.rate = a->o.rate, w.keep = (unsigned)a->o.keep, w.let_go = let_go, w.context = a;
     engine_reader_disk(a->r, a->o.every, &w.common);
-    if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message)) tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
+    if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message))
+        tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
     if (status) return 0;
     *a->told = 0;
     if (a->sequence > before + 1 && a->o.every == 1 && before) {
@@ -297,7 +299,9 @@ static void clean(void *context, const char *name)
     char run[256];
     unsigned i;
     run_of_name(run, name);
-    if (!*run || strcmp(run, c->a->run) || !strcmp(name, c->a->name) || engine_read_status(c->a->o.directory, name, &r, &error) || r.trainer || r.agent) return;
+    if (!*run || strcmp(run, c->a->run) || !strcmp(name, c->a->name) || engine_read_status(c->a->o.directory, name, &r, &error) || r.trainer ||
+        r.agent)
+        return;
     for (i = 0; i < ENGINE_SLOTS; i++)
         if (r.slots[i].whole && (youngest < 0 || r.slots[i].age < youngest)) youngest = r.slots[i].age;
     if (youngest < c->linger) return;
@@ -365,8 +369,8 @@ static int run_agent(const options *o, const char *name)
     }
     if (o->store) engine_use_stores();
     if (o->disk && begin_disk(&a, &error) && error.status != ENGINE_E_NONE) {
-        fprintf(stderr, error.status == ENGINE_E_DAMAGED ? "engine: %s; move %s away, so that a new one can be begun\n" : "engine: %s\n", error.message,
-                o->store ? "the whole store" : "it");
+        fprintf(stderr, error.status == ENGINE_E_DAMAGED ? "engine: %s; move %s away, so that a new one can be begun\n" : "engine: %s\n",
+                error.message, o->store ? "the whole store" : "it");
         return 1;
     }
     if (!o->foreground && go_to_background()) {
@@ -483,7 +487,8 @@ static int parse(options *o, int argc, char **argv, int *names)
             continue;
         }
         x = strtod(argv[i], &end);
-        if (*end || !(x >= 0 && x <= 1e9) || (table[k].number && (x < 1 || x > (double)(uint64_t)x))) return usage("%s: '%s' is no number for it", table[k].name, argv[i]);
+        if (*end || !(x >= 0 && x <= 1e9) || (table[k].number && (x < 1 || x > (double)(uint64_t)x)))
+            return usage("%s: '%s' is no number for it", table[k].name, argv[i]);
         if (table[k].number) *table[k].number = (uint64_t)x;
         else *table[k].real = x;
     }
@@ -511,7 +516,8 @@ int main(int argc, char **argv)
         if (names == 2 && !s.shown && !s.failed) printf("no segments in %s\n", o.directory);
         return s.failed || fflush(stdout) != 0;
     }
-    if (names > 1 && !strcmp(argv[1], "fsck")) return names > 2 && names < 6 ? run_fsck(names - 2, argv + 2) : usage("fsck wants a directory, and perhaps a name and a run");
+    if (names > 1 && !strcmp(argv[1], "fsck"))
+        return names > 2 && names < 6 ? run_fsck(names - 2, argv + 2) : usage("fsck wants a directory, and perhaps a name and a run");
     if (names < 2 || strcmp(argv[1], "remove")) return usage("'%s' is none of agent, status, fsck and remove", names > 1 ? argv[1] : "");
     if (names == 2) return usage("remove wants names of segments");
     for (i = 2; i < names; i++) {

@@ -138,8 +138,8 @@ engine_status disk_fail(const struct bitsnap_file *f, const char *path, const ch
 {
     const int unread = f->error.status == BITSNAP_E_SOURCE;
     const char *wrong = unread ? strerror(errno) : f->error.message;
-    return engine_fail(error, unread || f->error.status == BITSNAP_E_WORKSPACE ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.60s%s%s%s", path, name,
-                       *name ? ": " : "", unread ? "cannot be read: " : "", wrong);
+    return engine_fail(error, unread || f->error.status == BITSNAP_E_WORKSPACE ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.60s%s%s%s", path,
+                       name, *name ? ": " : "", unread ? "cannot be read: " : "", wrong);
 }
 
 enum { DIGITS = 18 };
@@ -194,11 +194,12 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size)
     while (p < stop) {
         disk_entry *e = &m->entries[m->count];
         if (m->count == DISK_ENTRIES) return "too many files";
-        if (!(p = parse_number(p, stop, ' ', &e->step)) || !(p = parse_number(p, stop, ' ', &e->size)) || !(p = parse_number(p, stop, ' ', &e->ranks)) ||
-            !(p = parse_id(p, stop, ' ', &e->attempt)))
+        if (!(p = parse_number(p, stop, ' ', &e->step)) || !(p = parse_number(p, stop, ' ', &e->size)) ||
+            !(p = parse_number(p, stop, ' ', &e->ranks)) || !(p = parse_id(p, stop, ' ', &e->attempt)))
             return "a line without step, size, ranks and attempt";
         if (engine_lineage_alive(&m->line, &e->attempt, e->step) < 0) return "a step that is dead";
-        if (m->count && (e->step < e[-1].step || (e->step == e[-1].step && engine_same_id(&e->attempt, &e[-1].attempt)))) return "steps that do not ascend";
+        if (m->count && (e->step < e[-1].step || (e->step == e[-1].step && engine_same_id(&e->attempt, &e[-1].attempt))))
+            return "steps that do not ascend";
         p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* the name of the file follows from step and attempt: it is for people */
         if (!p) return "a line that does not end";
         p++, m->count++;
@@ -258,7 +259,8 @@ static engine_status settle(int fd, const char *temporary, const char *path, con
 }
 
 /* `by`: the attempt that writes. Others have temporary files of their own. */
-static engine_status write_manifest(const char *directory, const char *name, const char *end, const disk_manifest *m, const engine_id *by, engine_error *error)
+static engine_status write_manifest(const char *directory, const char *name, const char *end, const disk_manifest *m, const engine_id *by,
+                                    engine_error *error)
 {
     char path[DISK_PATH], temporary[DISK_PATH], text[DISK_ENTRIES * 512], id[ID_TEXT];
     size_t size = (size_t)snprintf(text, sizeof text, MANIFEST_START "run %s %" PRIu64 "\n", engine_id_text(id, &m->line.run), m->line.generation);
@@ -271,12 +273,14 @@ static engine_status write_manifest(const char *directory, const char *name, con
         size += (size_t)snprintf(text + size, 80, "attempt %s %" PRIu64 "\n", engine_id_text(id, &m->line.links[i].attempt),
                                  m->line.links[i].end < NO_END ? m->line.links[i].end : NO_END);
     for (i = 0; i < m->count; i++)
-        size += (size_t)snprintf(text + size, 450, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %s %.200s" FILE_END "\n", m->entries[i].step, m->entries[i].size, m->entries[i].ranks,
-                                 engine_id_text(id, &m->entries[i].attempt), name, m->entries[i].step, (unsigned)(m->entries[i].attempt.x[0] >> 32));
+        size += (size_t)snprintf(text + size, 450, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %s %.200s" FILE_END "\n", m->entries[i].step,
+                                 m->entries[i].size, m->entries[i].ranks, engine_id_text(id, &m->entries[i].attempt), name, m->entries[i].step,
+                                 (unsigned)(m->entries[i].attempt.x[0] >> 32));
     size += (size_t)snprintf(text + size, 32, "check %016" PRIx64 "\n", bitsnap_hash(text, size));
     fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, strerror(errno));
-    if (write(fd, text, size) != (ssize_t)size) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, errno ? strerror(errno) : "cut short");
+    if (write(fd, text, size) != (ssize_t)size)
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", temporary, errno ? strerror(errno) : "cut short");
     else if (!settle(fd, temporary, path, directory, error)) (void)engine_good(error);
     close(fd);
     if (error->status) unlink(temporary);
@@ -359,7 +363,8 @@ static void add_to_id(uint64_t *id, const void *bytes, size_t size)
 }
 
 /* Reads the elements some at a time, and stores them unless only the id is wanted. */
-static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, int keep, uint64_t *id, engine_error *error)
+static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, int keep, uint64_t *id,
+                                engine_error *error)
 {
     const size_t width = bitsnap_width(x->dtype);
     void *some = malloc(SOME * width);
@@ -369,7 +374,8 @@ static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap
     for (first = 0; first < x->count && !error->status; first += n) {
         n = x->count - first < SOME ? x->count - first : SOME;
         if (bitsnap_file_read(f, t, some, first, n)) (void)disk_fail(f, path, x->name, error);
-        else if (keep && x->store(x->data, first, n, some)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.100s: its elements cannot be stored", x->name);
+        else if (keep && x->store(x->data, first, n, some))
+            (void)engine_fail(error, ENGINE_E_SYSTEM, "%.100s: its elements cannot be stored", x->name);
         else if (id) add_to_id(id, some, (size_t)n * width);
     }
     free(some);
@@ -390,7 +396,8 @@ static engine_status find_tensor(bitsnap_file *f, const char *path, const engine
     }
     if (t->dtype.size != dtype.size || memcmp(t->dtype.at, dtype.at, dtype.size) || !bitsnap_shape_same(t->shape, shape))
         return engine_fail(error, ENGINE_E_MISMATCH, "%.80s: %.50s is %.*s%.*s there, not %.40s", path, x->name,
-                           (int)(t->dtype.size < 20 ? t->dtype.size : 20), t->dtype.at, (int)(t->shape.size < 40 ? t->shape.size : 40), t->shape.at, text);
+                           (int)(t->dtype.size < 20 ? t->dtype.size : 20), t->dtype.at, (int)(t->shape.size < 40 ? t->shape.size : 40), t->shape.at,
+                           text);
     return engine_good(error);
 }
 
@@ -414,7 +421,8 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
     size_t i;
     if (bitsnap_file_tensors(f, &all)) return disk_fail(f, path, "", error);
     if (all->count != count)
-        return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count, (unsigned long long)count);
+        return engine_fail(error, ENGINE_E_MISMATCH, "%.150s: has %llu tensors, not %llu", path, (unsigned long long)all->count,
+                           (unsigned long long)count);
     for (i = 0; i < count; i++)
         if (read_tensor_of(f, path, &tensors[i], NULL, error)) {
             if (error->status == ENGINE_E_NONE) error->status = ENGINE_E_MISMATCH;
@@ -444,15 +452,16 @@ static engine_status check_identity(bitsnap_file *f, const char *path, const eng
     uint64_t rank;
     if (bitsnap_file_tensors(f, &all)) return disk_fail(f, path, "", error);
     if (disk_parse_metadata(all->metadata.at, all->metadata.size, &says, &x, &rank))
-        return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: does not say of which run and step it is: it is of an earlier version, or of another program", path);
+        return engine_fail(error, ENGINE_E_DAMAGED,
+                           "%.180s: does not say of which run and step it is: it is of an earlier version, or of another program", path);
     if (!engine_same_id(&says.run, &line->run) || !engine_same_id(&says.links[0].attempt, &e->attempt) || x.step != e->step || x.ranks != e->ranks)
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: is of another run, attempt or step than is listed", path);
     return engine_good(error);
 }
 
 /* `path`: what it is called in messages. */
-static engine_status open_listed(open_file *x, const char *directory, const char *name, const engine_lineage *line, const disk_entry *e, char path[DISK_PATH],
-                                 engine_error *error)
+static engine_status open_listed(open_file *x, const char *directory, const char *name, const engine_lineage *line, const disk_entry *e,
+                                 char path[DISK_PATH], engine_error *error)
 {
     struct stat st;
     bitsnap_source source;
@@ -467,7 +476,8 @@ static engine_status open_listed(open_file *x, const char *directory, const char
     if (x->fd < 0) return engine_fail(error, errno == ENOENT ? ENGINE_E_DAMAGED : ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     source.read = disk_read_at, source.context = &x->fd, source.size = e->size;
     if (bitsnap_file_open(&x->f, &source, NULL, 0, NULL)) (void)disk_fail(&x->f, path, "", error);
-    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size) (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
+    else if (fstat(x->fd, &st) || (uint64_t)st.st_size != e->size)
+        (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: has not the size that the manifest says", path);
     else if (!check_identity(&x->f, path, line, e, error)) return engine_good(error);
     close_file(x);
     return error->status;
@@ -571,7 +581,8 @@ static engine_status newest_line(engine_lineage *newest, const engine_lineage *l
     for (i = 1; i < count; i++) {
         const int order = engine_lineage_order(&lines[i], newest), runs = !engine_same_id(&lines[i].run, &newest->run);
         if (order == UNRELATED)
-            return engine_fail(error, ENGINE_E_SCATTERED, "%.180s: there are files of %s %s and %s, of which none goes on from the other; move those away that are not wanted",
+            return engine_fail(error, ENGINE_E_SCATTERED,
+                               "%.180s: there are files of %s %s and %s, of which none goes on from the other; move those away that are not wanted",
                                what, runs ? "runs" : "attempts", engine_id_text(a, runs ? &newest->run : &newest->links[0].attempt),
                                engine_id_text(b, runs ? &lines[i].run : &lines[i].links[0].attempt));
         if (order == NEWER) *newest = lines[i];
@@ -592,15 +603,18 @@ engine_status disk_list_files(disk_manifest *m, const char *directory, const cha
     *files = s.files;
     if (!error->status && !s.files) (void)engine_fail(error, ENGINE_E_NONE, "%.180s: there is no file", what);
     else if (!error->status && !s.count)
-        (void)engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %u files of this name, none of which says of which run it is: they are damaged or of an earlier version; move them away",
-                          what, s.files);
+        (void)engine_fail(
+            error, ENGINE_E_DAMAGED,
+            "%.180s: %u files of this name, none of which says of which run it is: they are damaged or of an earlier version; move them away", what,
+            s.files);
     else if (!error->status && !newest_line(&m->line, s.lines, s.count, what, error)) {
         for (i = 0; i < s.count; i++)
             if (engine_lineage_alive(&m->line, &s.found[i].attempt, s.found[i].step) >= 0) s.found[n++] = s.found[i];
         /* of one step that of the older attempt first */
         qsort(s.found, n, sizeof *s.found, by_step);
         for (i = 1; i < n; i++)
-            if (s.found[i].step == s.found[i - 1].step && engine_lineage_place(&m->line, &s.found[i].attempt) > engine_lineage_place(&m->line, &s.found[i - 1].attempt)) {
+            if (s.found[i].step == s.found[i - 1].step &&
+                engine_lineage_place(&m->line, &s.found[i].attempt) > engine_lineage_place(&m->line, &s.found[i - 1].attempt)) {
                 const disk_entry x = s.found[i];
                 s.found[i] = s.found[i - 1], s.found[i - 1] = x;
                 i = 0;
@@ -645,7 +659,8 @@ engine_status disk_put_aside(const char *directory, const char *name, const engi
     if ((error->status && !damaged) || (!damaged && engine_same_id(&m.line.run, &line->run))) return error->status;
     snprintf(end, sizeof end, ".%s%s%s", damaged ? "before-" : "", engine_id_text(id, damaged ? &line->run : &m.line.run), kind);
     if (path_of(from, directory, name, kind, 0, error) || path_of(to, directory, name, end, 0, error)) return error->status;
-    if (!damaged && !strcmp(kind, ".manifest")) (void)write_manifest(directory, name, end, &m, &line->links[0].attempt, error); /* it may not have one yet */
+    if (!damaged && !strcmp(kind, ".manifest"))
+        (void)write_manifest(directory, name, end, &m, &line->links[0].attempt, error); /* it may not have one yet */
     else if (rename(from, to) && errno != ENOENT) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot be renamed: %s", from, strerror(errno));
     else (void)engine_good(error);
     if (error->status || strcmp(kind, ".manifest")) return error->status;
@@ -657,7 +672,8 @@ static const disk_entry *find_entry(const disk_manifest *m, const disk_entry *e)
 {
     unsigned i;
     for (i = 0; i < m->count; i++)
-        if (m->entries[i].step == e->step && m->entries[i].ranks == e->ranks && engine_same_id(&m->entries[i].attempt, &e->attempt)) return &m->entries[i];
+        if (m->entries[i].step == e->step && m->entries[i].ranks == e->ranks && engine_same_id(&m->entries[i].attempt, &e->attempt))
+            return &m->entries[i];
     return NULL;
 }
 
@@ -668,7 +684,8 @@ static const char *name_of_rank(char name[256], const char *run, uint64_t rank)
     return name;
 }
 
-engine_status disk_find_all(const char *directory, const char *run, const engine_lineage *line, uint64_t ranks, disk_entry *found, engine_error *error)
+engine_status disk_find_all(const char *directory, const char *run, const engine_lineage *line, uint64_t ranks, disk_entry *found,
+                            engine_error *error)
 {
     disk_manifest m, other;
     char name[256];
@@ -694,7 +711,8 @@ typedef struct origin {
 } origin;
 
 /* Takes a tensor from the next rank's file, unless another rank is asked for. If a file before had it, both must have the same elements. */
-static engine_status gather_tensor(bitsnap_file *f, const char *path, const char *run, uint64_t rank, const engine_tensor *x, origin *from, engine_error *error)
+static engine_status gather_tensor(bitsnap_file *f, const char *path, const char *run, uint64_t rank, const engine_tensor *x, origin *from,
+                                   engine_error *error)
 {
     bitsnap_tensor t;
     uint64_t id = 0;
@@ -703,13 +721,16 @@ static engine_status gather_tensor(bitsnap_file *f, const char *path, const char
     else if (!find_tensor(f, path, x, &t, error)) (void)read_parts(f, path, &t, x, 0, &id, error);
     if (error->status == ENGINE_E_NONE) return engine_good(error);
     if (!error->status && from->file && id != from->id)
-        return engine_fail(error, ENGINE_E_MISMATCH, "%.60s: the files of %.40s.%" PRIu64 " and %.40s.%" PRIu64 " have other elements of that name; say whose by "
-                           "engine_tensor.file", x->name, run, from->file - 1, run, rank);
+        return engine_fail(error, ENGINE_E_MISMATCH,
+                           "%.60s: the files of %.40s.%" PRIu64 " and %.40s.%" PRIu64 " have other elements of that name; say whose by "
+                           "engine_tensor.file",
+                           x->name, run, from->file - 1, run, rank);
     if (!from->file) from->file = rank + 1;
     return error->status;
 }
 
-engine_status disk_recover_all(const char *directory, const char *run, const disk_entry *wanted, const engine_tensor *tensors, size_t count, engine_error *error)
+engine_status disk_recover_all(const char *directory, const char *run, const disk_entry *wanted, const engine_tensor *tensors, size_t count,
+                               engine_error *error)
 {
     const uint64_t step = wanted->step, ranks = wanted->ranks;
     char name[256], path[DISK_PATH];
@@ -732,14 +753,16 @@ engine_status disk_recover_all(const char *directory, const char *run, const dis
     for (i = 0; i < count && !error->status; i++) {
         if (from[i].file) continue;
         if (!tensors[i].file) (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is in no file of step %" PRIu64, tensors[i].name, step);
-        else (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is not in the file of rank %" PRIu64 " of %" PRIu64 ", step %" PRIu64, tensors[i].name,
-                               tensors[i].file - 1, ranks, step);
+        else
+            (void)engine_fail(error, ENGINE_E_MISMATCH, "%.100s: is not in the file of rank %" PRIu64 " of %" PRIu64 ", step %" PRIu64,
+                              tensors[i].name, tensors[i].file - 1, ranks, step);
     }
     free(from);
     return error->status;
 }
 
-engine_status disk_recover(const char *directory, const char *name, const disk_entry *wanted, const engine_tensor *tensors, size_t count, engine_error *error)
+engine_status disk_recover(const char *directory, const char *name, const disk_entry *wanted, const engine_tensor *tensors, size_t count,
+                           engine_error *error)
 {
     char path[DISK_PATH];
     const disk_entry *e;
@@ -788,7 +811,9 @@ int disk_put(void *context, const void *bytes, size_t size)
 void disk_metadata(char text[METADATA], const engine_lineage *line, uint64_t step, uint64_t rank, uint64_t ranks)
 {
     char run[ID_TEXT], id[ID_TEXT];
-    size_t n = (size_t)snprintf(text, METADATA, "{\"format\":\"pt\",\"step\":\"%" PRIu64 "\",\"rank\":\"%" PRIu64 "\",\"ranks\":\"%" PRIu64 "\",\"run\":\"%s\",\"attempts\":\"%" PRIu64,
+    size_t n = (size_t)snprintf(text, METADATA,
+                                "{\"format\":\"pt\",\"step\":\"%" PRIu64 "\",\"rank\":\"%" PRIu64 "\",\"ranks\":\"%" PRIu64
+                                "\",\"run\":\"%s\",\"attempts\":\"%" PRIu64,
                                 step, rank, ranks, engine_id_text(run, &line->run), line->generation);
     uint64_t i;
     for (i = 0; i < line->count; i++)
@@ -867,9 +892,11 @@ static engine_status write_pieces(bitsnap_file_writer *f, engine_reader *r, cons
     size_t i;
     for (i = 0; i < count; i++) {
         for (number = 0; !engine_reader_piece(r, i, number, 0, &p, error); number++) {
-            const bitsnap_status wrong = p.frame ? bitsnap_file_write_packed(f, p.frame, p.frame_size, p.count * bitsnap_width(tensors[i].dtype), NULL)
+            const bitsnap_status wrong =
+                p.frame ? bitsnap_file_write_packed(f, p.frame, p.frame_size, p.count * bitsnap_width(tensors[i].dtype), NULL)
                 : bitsnap_file_write_frame(f, tensors[i].dtype, p.count, NULL) || bitsnap_file_write_elements(f, p.elements, (size_t)p.count)
-                ? f->error.status : bitsnap_file_write_frame_end(f);
+                    ? f->error.status
+                    : bitsnap_file_write_frame_end(f);
             if (wrong) return engine_fail(error, ENGINE_E_SYSTEM, "%.100s: %s", tensors[i].name, f->error.message);
         }
         if (error->status != ENGINE_E_NONE) return error->status;
@@ -897,7 +924,8 @@ static engine_status write_file(disk_sink *s, engine_reader *r, uint64_t step, e
     if (!text || !b.workspace) {
         free(text);
         free(b.workspace);
-        return engine_fail(error, ENGINE_E_ARGUMENT, "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+        return engine_fail(error, ENGINE_E_ARGUMENT,
+                           "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
     }
     head.kind = BITSNAP_SOURCE_SAFETENSORS;
     head.quantized = disk_is_quantized(r, tensors, count);
@@ -905,7 +933,8 @@ static engine_status write_file(disk_sink *s, engine_reader *r, uint64_t step, e
     head.source_size = 8 + head.text_size;
     for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
     if (bitsnap_file_write_head(&f, &b, &to, &head, NULL)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
-    else if (!write_pieces(&f, r, tensors, count, error) && bitsnap_file_write_end(&f)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
+    else if (!write_pieces(&f, r, tensors, count, error) && bitsnap_file_write_end(&f))
+        (void)engine_fail(error, ENGINE_E_SYSTEM, "%s", f.error.message);
     bitsnap_file_write_close(&f);
     free(text);
     free(b.workspace);
@@ -933,7 +962,8 @@ engine_status disk_close_sink(disk_sink *s, const char *temporary, const char *p
 /* Removes a file of this run, rank and lineage that the manifest does not list: it is of a step that is dead, or of an agent that was killed. */
 static void sweep_file(scan *s, const char *path, const engine_lineage *line, const disk_entry *e, uint64_t rank)
 {
-    if (rank == s->rank && engine_same_id(&line->run, &s->listed->line.run) && engine_lineage_place(&s->listed->line, &e->attempt) >= 0 && !find_entry(s->listed, e))
+    if (rank == s->rank && engine_same_id(&line->run, &s->listed->line.run) && engine_lineage_place(&s->listed->line, &e->attempt) >= 0 &&
+        !find_entry(s->listed, e))
         unlink(path);
 }
 
@@ -948,7 +978,8 @@ static void sweep(const disk_writer *w, const disk_manifest *m, uint64_t rank)
     s.directory = w->directory, s.name = w->name, s.each = sweep_file, s.listed = m, s.rank = rank;
     (void)scan_files(&s, &error);
     for (i = 1; i < m->line.count; i++)
-        if (snprintf(path, sizeof path, "%s/%s-%08x.tmp", w->directory, w->name, (unsigned)(m->line.links[i].attempt.x[0] >> 32)) < DISK_PATH) unlink(path);
+        if (snprintf(path, sizeof path, "%s/%s-%08x.tmp", w->directory, w->name, (unsigned)(m->line.links[i].attempt.x[0] >> 32)) < DISK_PATH)
+            unlink(path);
 }
 
 /* What the manifest says now, and whether this attempt may write. Entries that are dead for it are left out. */

@@ -172,7 +172,9 @@ static int measure_ranks(engine_options o, const whole_state *s, unsigned group)
     if (engine_mpi_open(&t, MPI_COMM_WORLD)) die("MPI without threads");
     snprintf(name, sizeof name, "measure.%u", t.rank);
     o.name = name, o.transport = &t, o.group = group, o.partner_patience = 600;
-    if (!t.rank) printf("%u ranks, %s %u: pages of all slots, own and of others, of the state\n", t.ranks, group ? "parity, groups of" : "copies, distance", group ? group : 1);
+    if (!t.rank)
+        printf("%u ranks, %s %u: pages of all slots, own and of others, of the state\n", t.ranks, group ? "parity, groups of" : "copies, distance",
+               group ? group : 1);
     for (k = 0; k < sizeof policies / sizeof *policies; k++) {
         double pages, most;
         engine_error error;

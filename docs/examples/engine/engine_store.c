@@ -31,8 +31,14 @@ typedef struct store {
     manifest m;
 } store;
 
-static engine_status wrong(const char *path, const fault *f, engine_error *error) { return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text); }
-static engine_status refused(const char *path, engine_error *error) { return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno)); }
+static engine_status wrong(const char *path, const fault *f, engine_error *error)
+{
+    return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text);
+}
+static engine_status refused(const char *path, engine_error *error)
+{
+    return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
+}
 
 /* A place in the store. */
 static const char *in_store(const store *s, const char *name, char path[DISK_PATH + 64])
@@ -89,7 +95,8 @@ static engine_status store_open(store *s, const char *directory, const char *nam
     s->lock = -1;
     if (snprintf(s->path, sizeof s->path, "%s/%s.store", directory, name) >= (int)sizeof s->path)
         return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
-    if (change && ((mkdir(s->path, 0777) && errno != EEXIST) || (mkdir(in_store(s, "objects", path), 0777) && errno != EEXIST))) return refused(s->path, error);
+    if (change && ((mkdir(s->path, 0777) && errno != EEXIST) || (mkdir(in_store(s, "objects", path), 0777) && errno != EEXIST)))
+        return refused(s->path, error);
     if (change) {
         s->lock = open(in_store(s, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
         if (s->lock < 0) return refused(path, error);
@@ -123,7 +130,9 @@ static engine_status identify(const store *s, const store_step *step, engine_lin
     size_t size;
     FILE *f;
     if (!object_of(s, step, &ranks) || !x || x->tensors)
-        return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: step %" PRIu64 " does not say of which run it is: it is of an earlier version, or not the engine's; move the store away",
+        return engine_fail(error, ENGINE_E_DAMAGED,
+                           "%.150s: step %" PRIu64
+                           " does not say of which run it is: it is of an earlier version, or not the engine's; move the store away",
                            s->path, step->number);
     object_name(x, object);
     f = fopen(object_path(s, object, path), "rb");
@@ -149,7 +158,8 @@ static engine_status list_store(disk_manifest *m, const char *directory, const c
             if (identify(&s, &s.m.steps[i], &m->line, &e, error)) m->line.count = 0;
         for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count && error->status != ENGINE_E_SYSTEM; i++) {
             const store_object *x = object_of(&s, &s.m.steps[i], &e.ranks);
-            if (!x || !x->tensors || identify(&s, &s.m.steps[i], &line, &e, error) || engine_lineage_alive(&m->line, &e.attempt, e.step) < 0) continue;
+            if (!x || !x->tensors || identify(&s, &s.m.steps[i], &line, &e, error) || engine_lineage_alive(&m->line, &e.attempt, e.step) < 0)
+                continue;
             object_name(x, object);
             if (disk_is_there(object_path(&s, object, path), x->bytes)) e.size = x->bytes, m->entries[m->count++] = e;
         }
@@ -199,7 +209,8 @@ static engine_status open_chain(chain *c, const store *s, const store_object *x,
     return engine_good(error);
 }
 
-static engine_status open_step(void **opened, bitsnap_file **file, const char *directory, const char *name, const disk_entry *wanted, engine_error *error)
+static engine_status open_step(void **opened, bitsnap_file **file, const char *directory, const char *name, const disk_entry *wanted,
+                               engine_error *error)
 {
     const uint64_t step = wanted->step;
     chain *c = (chain *)calloc(1, sizeof *c);
@@ -317,7 +328,8 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     head.kind = BITSNAP_SOURCE_SAFETENSORS, head.text = text, head.quantized = disk_is_quantized(r, tensors, count);
     head.source_size = 8 + head.text_size;
     for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
-    if (text && base && (bitsnap_file_text(base, &base_text) || base->text_size != head.text_size || memcmp(base_text, text, head.text_size))) k.base = NULL; /* other tensors */
+    if (text && base && (bitsnap_file_text(base, &base_text) || base->text_size != head.text_size || memcmp(base_text, text, head.text_size)))
+        k.base = NULL; /* other tensors */
     if (k.base) {
         described.name = base->name, described.text_size = base->text_size, described.data_size = base->data_size;
         head.kind = BITSNAP_SOURCE_DELTA, head.bases = &described, head.base_count = 1;
@@ -328,7 +340,8 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     k.id = engine_id_begin(head.source_size);
     for (i = 0; i < 8; i++) size[i] = (uint8_t)((uint64_t)head.text_size >> 8 * i);
     if (!text || !k.b.workspace || !k.elements || !k.id) {
-        (void)engine_fail(error, ENGINE_E_ARGUMENT, "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
+        (void)engine_fail(error, ENGINE_E_ARGUMENT,
+                          "no memory, or these tensors cannot be a .safetensors file: two of one name, or a name that is no UTF-8");
     } else {
         engine_id_add(k.id, size, 8);
         engine_id_add(k.id, text, head.text_size);
@@ -376,7 +389,8 @@ static void drop_objects(manifest *m)
 }
 
 /* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
-static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, const store_object *identity, engine_error *error)
+static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, const store_object *identity,
+                               engine_error *error)
 {
     const time_t now = time(NULL);
     store_step made;
@@ -422,7 +436,8 @@ static engine_status take_over(store *s, const disk_writer *w, const engine_line
         if (!status && i + 1 == s->m.step_count && disk_may_write(line, &theirs, s->path, error)) return error->status;
         if (!status && !engine_same_id(&theirs.run, &line->run)) return disk_may_write(line, &theirs, s->path, error);
         if (!status && e.step != step && engine_lineage_alive(line, &e.attempt, e.step) >= 0) continue;
-        if (!status && w->common.ranks && e.step == w->common.step && engine_same_id(&e.attempt, &w->common.attempt) && !engine_same_id(&e.attempt, &line->links[0].attempt))
+        if (!status && w->common.ranks && e.step == w->common.step && engine_same_id(&e.attempt, &w->common.attempt) &&
+            !engine_same_id(&e.attempt, &line->links[0].attempt))
             return engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " of the attempt before is kept until all ranks have a newer one on disk", step);
         manifest_remove_step(&s->m, i);
     }
@@ -448,7 +463,8 @@ static engine_status write_identity(const store *s, const disk_writer *w, engine
 }
 
 /* The file of the step as an object: a delta where that is allowed, and the base is whole. */
-static engine_status write_step(store *s, const disk_writer *w, engine_reader *r, uint64_t step, const char *name, store_object *x, engine_error *error)
+static engine_status write_step(store *s, const disk_writer *w, engine_reader *r, uint64_t step, const char *name, store_object *x,
+                                engine_error *error)
 {
     char temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
     chain *c = (chain *)calloc(1, sizeof *c);
@@ -471,7 +487,9 @@ static engine_status write_step(store *s, const disk_writer *w, engine_reader *r
         x->base = base && x->has_base ? base->id : 0;
         known = manifest_object(&s->m, x->id);
         if (!error->status && known) *x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
-        else object_name(x, object), (void)disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
+        else
+            object_name(x, object),
+                (void)disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
     }
     close_chain(c);
     return error->status;
@@ -485,7 +503,8 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
     if (step > STEP_MAX) return engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
     (void)store_open(&s, w->directory, w->name, 1, error);
-    if (error->status == ENGINE_E_NONE) (void)engine_good(error), (void)save(w, &s, step, error); /* of no step: objects without a manifest are then those of one that was lost */
+    if (error->status == ENGINE_E_NONE)
+        (void)engine_good(error), (void)save(w, &s, step, error); /* of no step: objects without a manifest are then those of one that was lost */
     if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error)) {
         sweep(&s);
         if (!write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) &&
