@@ -233,6 +233,42 @@ static void fenced(void)
           done.of[0].message);
 }
 
+/* An agent is done with a file when a trainer has come back and chooses among those that are listed: it lists nothing, and no file goes. */
+static void late_agent(void)
+{
+    job j = alone(0, 5), done;
+    engine_reader *r;
+    engine_error error;
+    engine_options o;
+    engine *e;
+    disk_manifest m, after;
+    disk_writer w;
+    char node[64], disk[64];
+    uint64_t sequence = 0, step;
+    unsigned files, again;
+    int made;
+    clear_world();
+    run_job(&j, &done);
+    snprintf(node, sizeof node, "%s/node0", place), snprintf(disk, sizeof disk, "%s/disk", place);
+    memset(&w, 0, sizeof w), memset(&o, 0, sizeof o);
+    w.directory = disk, w.name = "run.0", w.keep = 1;
+    o.name = "run.0", o.directory = node, o.budget = BUDGET;
+    for (again = 0; again < 2; again++) { /* step 5 is listed, and written once more; then it is not listed */
+        CHECK(!disk_read_manifest(&m, disk, "run.0", &error) && m.count == 2 - again, "%u listed, %s", m.count, error.message);
+        files = count_files("disk", NULL);
+        CHECK(!engine_reader_open(&r, node, "run.0", 0, &error) && !engine_reader_next(r, 1, &sequence, &step, &error) && step == 5, "%s", error.message);
+        CHECK(!engine_open(&e, &o, &error), "%s", error.message);
+        CHECK(disk_write(&w, &m, r, step, &error) == ENGINE_E_SYSTEM && strstr(error.message, "has come back"), "%s", error.message);
+        CHECK(!disk_read_manifest(&after, disk, "run.0", &error) && after.count == 2 - again && count_files("disk", NULL) == files, "%u listed, %u files of %u",
+              after.count, count_files("disk", NULL), files);
+        engine_close(e, ENGINE_KEEP);
+        engine_reader_close(r);
+        sequence = 0;
+        shell("cd disk; rm run.0.manifest $(ls run.0-*.bsnap | sort | tail -n 1)");
+        CHECK(again || !disk_mend(disk, "run.0", NULL, &m, &made, &error), "%s", error.message);
+    }
+}
+
 /* After recovering at a step that step is taken again: the newer one is meant, by all ranks. */
 static void a_step_twice(void)
 {
@@ -378,6 +414,7 @@ int main(void)
     RUN(stale_memory);
     RUN(two_runs_of_one_name);
     RUN(fenced);
+    RUN(late_agent);
     RUN(a_step_twice);
     RUN(power_cuts);
     RUN(lost_manifest);

@@ -161,6 +161,30 @@ static void stalls(unsigned cut_rank, unsigned group)
     end_members(3);
 }
 
+/* With room for more the snapshot that was on its way counts in the end. That says nothing of those which each rank took alone since. */
+static void lone_snapshots(void)
+{
+    engine_protection p;
+    engine_error error;
+    unsigned i;
+    begin_members(3, 0);
+    for (i = 0; i < 3; i++) members[i].o.budget = 4 * enough_for(4 * N, 3, 0);
+    all_members(3, 1, 2);
+    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = members[i].patience = 0.1;
+    cut_off(1);
+    all_members(3, 3, 5);
+    cut_off(-1);
+    for (i = 0; i < 3; i++) {
+        CHECK(engine_wait(members[i].e, PATIENCE, &error) == ENGINE_E_NONE, "rank %u: step 5 is said to count", i);
+        engine_protected(members[i].e, &p);
+        CHECK(p.partner_step == 3 && p.memory_step == 5, "rank %u: step %u counts of %u", i, (unsigned)p.partner_step, (unsigned)p.memory_step);
+        members[i].patience = members[i].e->o.partner_patience = PATIENCE;
+    }
+    all_members(3, 6, 6);
+    for (i = 0; i < 3; i++) CHECK(!engine_wait(members[i].e, PATIENCE, &error), "rank %u: %s", i, error.message);
+    end_members(3);
+}
+
 static void stall_of_rank_0(void) { stalls(0, 0); }
 static void stall_of_rank_1(void) { stalls(1, 0); }
 static void stall_in_a_group(void) { stalls(1, 3); }
@@ -415,6 +439,7 @@ int main(void)
     state_make(&then);
     RUN(budget_that_is_enough);
     RUN(ranks_stall);
+    RUN(lone_snapshots);
     RUN(no_room_for_the_partner);
     RUN(agent_that_fails);
     RUN(left_out_behind_the_call);

@@ -887,6 +887,7 @@ struct engine {
     int afresh;      /* the next snapshot is to be made without deltas */
     engine_lineage line; /* of this attempt; without links before it begins */
     uint64_t least;  /* a step below it begins another attempt */
+    int is_lone;     /* the last snapshot was taken while a rank stalled: it never counts, though the one before may */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
@@ -2064,6 +2065,7 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
     if (!e->line.count && begin(e, error)) return error->status;
     if (step < e->least) turn_back(e, step);
     e->least = step + 1;
+    e->is_lone = 0;
     memset(&made, 0, sizeof made);
     if (e->mover && mover_end(e, e->o.when_busy == ENGINE_WAIT ? e->o.patience : 0, 1)) {
         int away;
@@ -2072,6 +2074,7 @@ engine_status engine_snapshot(engine *e, uint64_t step, const engine_tensor *ten
         if (!away) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished: it is being encoded, or on its way to another rank");
         if (!is_named(&e->s)) snprintf(e->nameless, sizeof e->nameless, "the segment's name is gone; it is made again when the other ranks answer");
         (void)make_snapshot(e, step, &e->line, tensors, count, &made, &e->cost, error);
+        e->is_lone = made.map != NULL;
         snapshot_free(&made);
         return judge(e, step, error);
     }
@@ -3050,6 +3053,7 @@ engine_status engine_wait(engine *e, double patience, engine_error *error)
     if (e->s.fd < 0) return engine_fail(error, ENGINE_E_ARGUMENT, "%s", is_forked);
     if (!e->mover) return engine_good(error);
     if (mover_end(e, patience, 0)) return engine_fail(error, ENGINE_E_BUSY, "the last snapshot is not finished");
+    if (e->is_lone) return engine_fail(error, ENGINE_E_NONE, "the last snapshot was taken while another rank did not answer: it does not count");
     return e->mover->counted || !e->mover->step
                ? engine_good(error)
                : engine_fail(error, ENGINE_E_NONE, "the snapshot of step %llu %s", (unsigned long long)e->mover->step,
@@ -4084,6 +4088,8 @@ int engine_reader_is_wanted(const engine_reader *r)
 {
     return r->v.map && (!is_whole(&r->s) || __atomic_load_n(&slot_of(&r->s, r->v.slot)->wanted, __ATOMIC_SEQ_CST));
 }
+
+int engine_reader_is_late(const engine_reader *r) { return !is_whole(&r->s) || !__atomic_load_n(&header_of(&r->s)->begun, __ATOMIC_SEQ_CST); }
 
 int engine_reader_is_alone(const engine_reader *r) { return !is_locked(&r->s, LOCK_TRAINER); }
 

@@ -281,8 +281,8 @@ void engine_reader_close(engine_reader *r);
 engine_status engine_reader_next(engine_reader *r, uint64_t every, uint64_t *sequence, uint64_t *step, engine_error *error);
 void engine_reader_release(engine_reader *r);
 
-/* Whether the trainer lacks room, and waits for the release or leaves snapshots out; whether there is no trainer; whether the segment has no
- * name any more. */
+/* Whether the trainer lacks room, and waits for the release or leaves snapshots out; whether there is no trainer; whether the segment has lost its
+ * name. */
 int engine_reader_is_wanted(const engine_reader *r);
 int engine_reader_is_alone(const engine_reader *r);
 int engine_reader_is_removed(const engine_reader *r);

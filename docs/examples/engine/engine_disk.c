@@ -1010,6 +1010,12 @@ static void list_file(const disk_writer *w, disk_manifest *m, const disk_entry *
     m->entries[m->count++] = *made;
 }
 
+engine_status disk_is_late(const engine_reader *r, engine_error *error)
+{
+    if (!engine_reader_is_late(r)) return ENGINE_OK;
+    return engine_fail(error, ENGINE_E_SYSTEM, "the trainer has come back, and looks at the files that are listed");
+}
+
 engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *r, uint64_t step, engine_error *error)
 {
     const engine_lineage *line = engine_reader_lineage(r);
@@ -1029,8 +1035,9 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
     (void)write_file(&s, r, step, error);
     if (disk_close_sink(&s, temporary, path, w->directory, step, error)) return error->status;
     made.size = s.written;
-    if (take_over(w, line, &listed, error)) { /* by now another attempt may have come */
-        unlink(path);
+    /* by now another attempt may have come, or a trainer that looks which files there are: none of them goes meanwhile */
+    if (take_over(w, line, &listed, error) || disk_is_late(r, error)) {
+        if (!find_entry(&before, &made)) unlink(path); /* else it has only been written again */
         return error->status;
     }
     list_file(w, &listed, &made);

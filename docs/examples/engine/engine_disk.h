@@ -153,6 +153,10 @@ int disk_read_at(void *fd, uint64_t offset, void *to, size_t size);
 
 const engine_lineage *engine_reader_lineage(const engine_reader *r); /* of the snapshot that it holds */
 
+/* Whether a trainer has come back and has not recovered yet: the files that it sees listed have to stay, so nothing new is listed. */
+int engine_reader_is_late(const engine_reader *r);
+engine_status disk_is_late(const engine_reader *r, engine_error *error);
+
 /* For the agent: says that it writes each step that is a multiple of `every`, and tells the step that all ranks have on disk; ranks 0: none. */
 void engine_reader_disk(engine_reader *r, uint64_t every, disk_entry *common);
 

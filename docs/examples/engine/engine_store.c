@@ -507,7 +507,7 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
         (void)engine_good(error), (void)save(w, &s, step, error); /* of no step: objects without a manifest are then those of one that was lost */
     if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error)) {
         sweep(&s);
-        if (!write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) &&
+        if (!write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) && !disk_is_late(r, error) &&
             !list_step(w, &s, step, name, &x, &identity, error))
             (void)save(w, &s, step, error);
     }
