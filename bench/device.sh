@@ -56,11 +56,6 @@ run)
     step check 120 $d/offload_cuda check $d/*.safetensors
     step bench 120 $d/offload_cuda bench $d/*.safetensors
     if python3 -c 'import torch' 2>"$out/log"; then step torch 60 python3 docs/examples/offload/torch_offload.py $d/liboffload.so cuda; fi
-    if command -v compute-sanitizer >/dev/null; then
-        for tool in memcheck racecheck synccheck; do
-            step $tool 60 compute-sanitizer --tool $tool --error-exitcode 1 $d/offload_cuda small $d/bf16-1000.safetensors $d/adam_v-1000.safetensors
-        done
-    fi
     if command -v ncu >/dev/null; then
         step counters 60 ncu --clock-control none --launch-count 12 --metrics "gpu__time_duration.sum,smsp__inst_executed.sum,\
 sm__inst_executed.avg.per_cycle_active,dram__bytes_read.sum,dram__bytes_write.sum,lts__t_bytes.sum,\
@@ -70,6 +65,11 @@ smsp__average_warps_issue_stalled_not_selected_per_issue_active.ratio,smsp__aver
 smsp__average_warps_issue_stalled_math_pipe_throttle_per_issue_active.ratio,smsp__average_warps_issue_stalled_lg_throttle_per_issue_active.ratio,\
 smsp__average_warps_issue_stalled_mio_throttle_per_issue_active.ratio,smsp__average_warps_issue_stalled_branch_resolve_per_issue_active.ratio" \
             $d/offload_cuda bench1 $d/bf16-1000.safetensors
+    fi
+    if command -v compute-sanitizer >/dev/null; then
+        for tool in memcheck racecheck synccheck; do
+            step $tool 60 compute-sanitizer --tool $tool --error-exitcode 1 $d/offload_cuda small $d/bf16-1000.safetensors $d/adam_v-1000.safetensors
+        done
     fi
     cat "$out/bench.txt"
     exit $status
