@@ -26,8 +26,8 @@ typedef struct Quantizer {
     u64 sums[WARPS];
     u32 most[WARPS];
     u32 dtype, width, special, bound, scaled, all; /* scaled: may there be scales? all: bits of elements or words */
-    u32 shift, limit, least, middle, longest;      /* of a list of words */
-    u32 escapes, at, stop, status;                 /* at: bytes that are there; stop: where a block does not gain any more */
+    u32 shift, limit, least, middle;               /* of a list of words */
+    u32 at, stop;                                  /* bytes that are there; where a block does not gain any more */
     u64 bits[8];
     u32 limits[8];
     u8 best[2][260];
@@ -681,7 +681,7 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
         }
         size = raw ? 1 + 4 * n : 2 + size;
         if (g->stop - at < size) return ST_DECLINED;
-        if (THREAD == 0) g->at += size;
+        if (THREAD == 0) g->at = at + size; /* others do not read it here, not even in vain */
         if (raw) {
             for (i = THREAD; i < n; i += THREADS) put_target(target, at + 1 + 4 * i, t.u[i], 4);
             if (THREAD == 0) target[at] = 128;
