@@ -16,9 +16,10 @@ WARN = -Wall -Wextra
 TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
 TOOL_H = $(wildcard docs/examples/tool/*/*.h docs/examples/file/*.h)
 TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
-PARTS_C = $(addprefix tests/,$(shell sed -n 's/^.include "\(test_.*\)"/\1/p' tests/parts.c))
-TESTS_C = tests/parts.c $(filter-out $(PARTS_C),$(wildcard tests/test_*.c))
-TESTS = $(TESTS_C:tests/%.c=$(B)/tests/%)
+PARTS_C = $(addprefix tests/unit/,$(shell sed -n 's/^.include "\(test_.*\)"/\1/p' tests/unit/parts.c))
+TESTS_C = tests/unit/parts.c $(filter-out $(PARTS_C),$(wildcard tests/*/test_*.c))
+TESTS = $(addprefix $(B)/tests/,$(notdir $(TESTS_C:.c=)))
+vpath %.c $(sort $(dir $(TESTS_C)))
 
 all: $(B)/bitsnap
 
@@ -118,15 +119,15 @@ crash-demo: $(if $(TORCH),$(B)/libbitsnap_engine.so,$(B)/train_mpi) $(B)/engine
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
 test: $(B)/bitsnap $(TESTS)
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS)
 
 # one object has the codec for all test programs but those that need all of its inside, and have it in them
-LINKED = $(filter-out tests/parts.c $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
-$(LINKED:tests/%.c=$(B)/tests/%): $(B)/tests/codec.o
-$(B)/tests/%: tests/%.c tests/test.h tests/data.h tests/corpus.h tests/inside.h $(HEADERS)
+LINKED = $(filter-out tests/unit/parts.c $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
+$(addprefix $(B)/tests/,$(notdir $(LINKED:.c=))): $(B)/tests/codec.o
+$(B)/tests/%: %.c tests/unit/test.h tests/unit/data.h tests/format/corpus.h tests/unit/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
-$(B)/tests/codec.o: tests/codec.c tests/inside.h $(HEADERS)
+$(B)/tests/codec.o: tests/unit/codec.c tests/unit/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
 
@@ -134,30 +135,30 @@ $(B)/tests/codec.o: tests/codec.c tests/inside.h $(HEADERS)
 TEST_CFLAGS = $(CFLAGS) -Og
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
 $(B)/tests/parts: $(PARTS_C)
-$(B)/tests/test_kernels: tests/target.h
+$(B)/tests/test_kernels: tests/unit/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
-$(B)/tests/test_protection: tests/test_engine.c
-$(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
+$(B)/tests/test_protection: tests/engine/test_engine.c
+$(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
-CHECKS = tests/check_sanitize.sh tests/check_bytes.sh tests/check_neon.sh tests/check_strict.sh tests/check_docs.py \
-         tests/check_embed.sh tests/check_decoder.sh tests/check_switches.py tests/check_mutants.sh tests/check_avx512.sh tests/check_m32.sh \
-         tests/check_python.sh tests/check_race.sh tests/check_offload.sh tests/check_windows.sh tests/check_layers.py tests/check_pext.sh \
-         tests/check_safety.py tests/check_kill.py tests/check_store.py tests/check_stack.py tests/check_install.sh tests/check_languages.sh \
-         tests/check_shell_docs.py tests/check_terminal.py
+CHECKS = tests/check/check_sanitize.sh tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_docs.py \
+         tests/check/check_embed.sh tests/format/check_decoder.sh tests/check/check_switches.py tests/check/check_mutants.sh tests/platforms/check_avx512.sh tests/platforms/check_m32.sh \
+         tests/adapters/check_python.sh tests/check/check_race.sh tests/adapters/check_offload.sh tests/platforms/check_windows.sh tests/check/check_layers.py tests/platforms/check_pext.sh \
+         tests/tool/check_safety.py tests/tool/check_kill.py tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh tests/platforms/check_languages.sh \
+         tests/check/check_shell_docs.py tests/tool/check_terminal.py
 check: $(B)/bitsnap $(TESTS)
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*.test) $(TESTS) $(CHECKS)
+	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
 #: make checks      the same without what make test does
 checks: $(B)/bitsnap
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
-NIGHTLY = tests/check_bytes.sh tests/check_neon.sh tests/check_replay.sh tests/check_memory.sh tests/check_fuzz.sh tests/check_wiredtiger.sh \
-          tests/check_study.sh tests/check_bench.sh tests/check_convergence.sh tests/check_hdf5.sh tests/check_schedules.sh tests/check_fsdp.sh
+NIGHTLY = tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_replay.sh tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
+          tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
 nightly: $(B)/bitsnap
 	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
@@ -165,15 +166,15 @@ nightly: $(B)/bitsnap
 
 #: make python-test [SCHEDULES=10000]   the packages in Python alone; so many random orders of messages of docs/examples/sync: a nightly job
 python-test: $(B)/bitsnap
-	@SCHEDULES=$(or $(SCHEDULES),10000) tests/run.sh tests/check_python.sh
+	@SCHEDULES=$(or $(SCHEDULES),10000) tests/run.sh tests/adapters/check_python.sh
 
 #: make offload-test  the device code of docs/examples/offload without a GPU, and the hook in bitsnap.h
 offload-test: $(B)/tests/test_offload
-	@tests/run.sh $(B)/tests/test_offload tests/check_offload.sh
+	@tests/run.sh $(B)/tests/test_offload tests/adapters/check_offload.sh
 
 #: make offload-count DATA=dir   warp instructions of the device code, executed from what nvcc makes of it (needs nvdisasm, no GPU)
 offload-count:
-	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/offload_sass.py $(foreach f,bf16 fp16 master adam_v,$(DATA)/$(f)-1000.safetensors)
+	@PATH=$(abspath $(B))/venv/bin:$$PATH CC="$(CC)" tests/adapters/offload_sass.py $(foreach f,bf16 fp16 master adam_v,$(DATA)/$(f)-1000.safetensors)
 
 #: make device DATA=dir [NVCOMP=dir]   what needs a GPU: tests, speeds, compute-sanitizer, counters (needs nvcc; ARCH=sm_90). bench/device.sh
 #:                  says how to do it on a machine that has nothing but a GPU
@@ -182,15 +183,15 @@ device:
 
 #: make switches    every combination of the switches that leave parts out (bitsnap.h names them): a nightly job, ten minutes
 switches:
-	@tests/check_switches.py all
+	@tests/check/check_switches.py all
 
-#: make vectors     docs/vectors and tests/corpus.txt anew, for a change of the format before 1.0 (needs python3)
+#: make vectors     docs/vectors and tests/format/corpus.txt anew, for a change of the format before 1.0 (needs python3)
 vectors:
-	@python3 tests/vectors.py write
+	@python3 tests/format/vectors.py write
 
 #: make replay      the fuzz targets on their seeds and mutations of them, without libFuzzer
 replay:
-	@tests/run.sh tests/check_replay.sh
+	@tests/run.sh tests/check/check_replay.sh
 
 #: make fuzz T=name [SECONDS=60] [BUILD=checked]   a fuzz target (fuzz/README.md has all of them) under libFuzzer: as it is
 #:                  shipped, with pages that cannot be touched behind its buffers, or under the sanitizers
@@ -221,9 +222,9 @@ $(B)/fuzz/fast.built $(B)/fuzz/checked.built: $(B)/fuzz/%.built: $(wildcard fuzz
 	@touch $@
 
 #: make mutants [COUNT=40]        are missing checks noticed? Each comparison in what reads others' bytes is changed, one at a
-#:                  time, and the tests have to fail; an hour for all (needs python3); tests/mutants*.txt have what is not noticed, and why
+#:                  time, and the tests have to fail; an hour for all (needs python3); tests/check/mutants*.txt have what is not noticed, and why
 mutants:
-	@python3 tests/mutants.py $(if $(COUNT),--count $(COUNT))
+	@python3 tests/check/mutants.py $(if $(COUNT),--count $(COUNT))
 
 clean:
 	rm -rf $(B)

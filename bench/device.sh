@@ -20,7 +20,7 @@ prepare)
     else
         set --
     fi
-    nvcc -O3 -arch="$arch" -I. tests/offload_cuda.cu $d/codec.o "$@" -o $d/offload_cuda & pids="$pids $!"
+    nvcc -O3 -arch="$arch" -I. tests/adapters/offload_cuda.cu $d/codec.o "$@" -o $d/offload_cuda & pids="$pids $!"
     nvcc -O3 -arch="$arch" -Xcompiler -fPIC,-fopenmp -shared -I. docs/examples/offload/library.cu $d/codec.o -o $d/liboffload.so & pids="$pids $!"
     for p in $pids; do wait "$p" || exit 1; done
     git log -1 --format='commit %h' >$d/commit.txt

@@ -10,7 +10,7 @@
 here=$PWD
 cd "$(dirname "$0")/.." && root=$PWD && mkdir -p build || exit 1
 log=build/field.log
-cat tests/requirements.txt bench/requirements.txt >build/field.txt
+cat tests/adapters/requirements.txt bench/requirements.txt >build/field.txt
 if ! cmp -s build/field.txt build/venv/field; then
     echo 'installing packages from PyPI, some minutes' >&2
     { [ -e build/venv ] || "${PYTHON:-python3}" -m venv build/venv; } >$log 2>&1 &&

@@ -1,6 +1,6 @@
 /* A source, and a base, that change while they are read: a frame is decoded, tested, verified, pulled, applied, merged and inverted
  * while bytes change between one load of them and the next, as clang's traced loads allow (build.sh adds the option). Whatever comes
- * of it, nothing is touched but the buffers, and every call ends. tests/test_race.c does the same with frames of its own, every
+ * of it, nothing is touched but the buffers, and every call ends. tests/unit/test_race.c does the same with frames of its own, every
  * function and a second thread.
  *   u8      bits 0 and 1: one of so many loads, 4 to 1024, finds a byte changed; the others choose how, and what is called
  *   u8      bit 0: the frame is repaired first; the others are where changes begin

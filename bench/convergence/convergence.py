@@ -79,7 +79,7 @@ def weights(folder, step):
 def write_texts(o):
     """The project's sources and documents; each 32nd piece of 4 KiB is not trained on."""
     root, whole = os.path.join(HERE, "..", ".."), b""
-    for pattern in ("bitsnap*.h", "docs/*.md", "docs/examples/*.c", "docs/examples/tool/*/*.c", "tests/*.c"):
+    for pattern in ("bitsnap*.h", "docs/*.md", "docs/examples/*.c", "docs/examples/tool/*/*.c", "tests/*/*.c"):
         for name in sorted(glob.glob(os.path.join(root, pattern))):
             with open(name, "rb") as f:
                 whole += f.read()

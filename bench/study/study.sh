@@ -19,7 +19,7 @@ if [ ! -f "$scratch/complete" ] || [ "$(cat "$scratch/complete")" != "$saves $op
     root=$here/../..
     # shellcheck disable=SC2086
     "$trainer" --quiet --out "$scratch" --steps $steps --save "$saves" $options "$root/bitsnap.h" "$root/bitsnap_simd.h" \
-        "$root"/docs/*.md "$root"/docs/examples/*.c "$root"/docs/examples/tool/*/*.c "$root"/tests/*.c || exit 1
+        "$root"/docs/*.md "$root"/docs/examples/*.c "$root"/docs/examples/tool/*/*.c "$root"/tests/*/*.c || exit 1
     echo "$saves $options" >"$scratch/complete"
 fi
 

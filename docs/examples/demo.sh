@@ -72,7 +72,7 @@ rm -rf "$work"
 rm -f "$out"/*.safetensors "$out"/*.bsnap "$out"/*.delta
 mkdir -p "$work/live" "$work/exact" "$work/lossy" "$work/crash"
 # copies: the sources may be edited while this runs
-cat bitsnap.h bitsnap_simd.h docs/*.md docs/examples/*.c docs/examples/tool/*/*.c tests/*.c >"$work/text"
+cat bitsnap.h bitsnap_simd.h docs/*.md docs/examples/*.c docs/examples/tool/*/*.c tests/*/*.c >"$work/text"
 head -c 8193 README.md >"$work/unseen"
 
 say 'bitsnap compresses checkpoints of neural networks. This trains a small GPT, then'

@@ -1,6 +1,6 @@
 /* fibers.h - the device code as C++ on one thread: a group is 256 fibers, which take turns in a random order between
  * barriers, so that sanitizers and debuggers see what they do. Barriers have numbers, and say when they are passed:
- * tests/offload_races.cpp finds those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
+ * tests/adapters/offload_races.cpp finds those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_FIBERS_H
 #define OFFLOAD_FIBERS_H
 

@@ -1,0 +1,136 @@
+#!/bin/sh
+# What make install and make lib make is found and of use: by pkg-config, CMake, man and bash, linked statically and shared; and
+# make uninstall leaves nothing. The tool is the one in build/, the library is compiled without optimization.
+cd "$(dirname "$0")/../.." || exit 1
+unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR PREFIX BINDIR INCLUDEDIR LIBDIR MANDIR COMPLETIONDIR PKG_CONFIG_PATH BASH_ENV
+t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
+cc=${CC:-cc}
+failed=0
+check() { # name, shell command
+    if sh -c "$2" >"$t/out" 2>&1; then echo "ok - install: $1"; else echo "not ok - install: $1"; head -n 12 "$t/out"; failed=1; fi
+}
+if [ "$(uname -s)" != Linux ]; then echo "skip - install: tested on Linux"; exit 0; fi
+mkdir "$t/build" && cp "${BITSNAP:-build/bitsnap}" "$t/build/bitsnap" || exit 1
+make="make -s B=$t/build -o $t/build/bitsnap CC=$cc CFLAGS=-O0 WARN=-DBITSNAP_NO_AVX512"
+files='bin/bitsnap include/bitsnap.h include/bitsnap_file.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
+    lib/cmake/bitsnap/bitsnapConfigVersion.cmake lib/pkgconfig/bitsnap.pc share/bash-completion/completions/bitsnap share/man/man1/bitsnap.1'
+libraries='lib/libbitsnap.a lib/libbitsnap.so lib/libbitsnap.so.1 lib/pkgconfig/libbitsnap.pc'
+installed() { # directory, files: the files there, and no others
+    (cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort) >"$t/found"
+    # shellcheck disable=SC2086
+    printf '%s\n' $2 | LC_ALL=C sort | diff - "$t/found"
+}
+
+# ---------------------------------------------------------------------------------- where to
+(umask 077; $make install DESTDIR="$t/a root" PREFIX=/opt/x) >"$t/log" 2>&1
+check "DESTDIR, also with a space in its name" "cat $t/log; test -x '$t/a root/opt/x/bin/bitsnap' && ! grep -r '$t' '$t/a root/opt/x/lib'"
+installed "$t/a root/opt/x" "$files" >"$t/diff"
+check "headers, tool, page, completion, packages, nothing else" "cat $t/diff; test ! -s $t/diff"
+check "everybody may read all, whatever the umask" "cd '$t/a root' && find . -type d ! -perm -555 -o ! -type l ! -perm -444 | grep . && exit 1;
+    test -x opt/x/bin/bitsnap && test ! -x opt/x/include/bitsnap.h"
+$make uninstall DESTDIR="$t/a root" PREFIX=/opt/x >"$t/log" 2>&1
+check "uninstalled: nothing is left" "cat $t/log; find '$t/a root' ! -type d | grep . && exit 1; test ! -e '$t/a root/opt/x/lib/cmake/bitsnap'"
+$make lib install PREFIX="$t/p" >"$t/log" 2>&1
+installed "$t/p" "$files $libraries" >"$t/diff"
+check "and the library where it was made" "cat $t/log $t/diff; test ! -s $t/diff"
+
+# ---------------------------------------------------------------------------------- page and completion
+commands=$("$t/p/bin/bitsnap" help | sed -n '/^Examples/q; s/^  bitsnap \([a-z]*\) .*/\1/p' | sort -u)
+missing=
+for command in $commands; do
+    for option in $("$t/p/bin/bitsnap" help "$command" | grep -oE '^ +(-[A-Za-z], )?--[a-z-]+' | grep -oE -e '--[a-z-]+'); do
+        sed 's/\\-/-/g; s/\\f[BIR]//g' "$t/p/share/man/man1/bitsnap.1" | grep -A1 '^\.TP' | grep -q -e "$option\b" || missing="$missing $option"
+    done
+done
+check "bitsnap.1 has every option of every command" "echo missing: $missing; test -z '$missing' && test $(echo "$commands" | wc -l) -ge 9"
+if command -v groff >/dev/null; then
+    check "bitsnap.1 is set without a warning" "groff -man -ww -Tutf8 $t/p/share/man/man1/bitsnap.1 2>&1 >$t/page | grep . && exit 1; test \$(wc -l <$t/page) -gt 200"
+else
+    echo "skip - install: the manual page needs groff (Debian: groff-base)"
+fi
+if command -v bash >/dev/null; then
+    cat >"$t/complete" <<'END'
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bitsnap; echo "${COMPREPLY[*]}"; }
+is() { if [ "$1" != "$2" ]; then echo "'$1', not '$2'"; bad=1; fi; }
+is "$(complete_words bitsnap comp)" "compress compare"
+is "$(complete_words bitsnap help inv)" invert
+is "$(complete_words bitsnap compress --self)" --self-contained
+is "$(complete_words bitsnap -q c --dry)" --dry-run
+is "$(complete_words bitsnap info --dry)" ""
+is "$(complete_words bitsnap compress -l '')" "fast default best"
+is "$(complete_words bitsnap merge a b --level = f)" fast
+is "$(complete_words bitsnap compare --adam = '')" "exact resume standard small stage clusters"
+is "$(complete_words bitsnap compress mod)" ""
+is "$(complete_words bitsnap compress --out)" --output
+complete -p bitsnap | grep -q -- '-o default.*-F _bitsnap' || { echo "files are not completed"; bad=1; }
+exit ${bad:-0}
+END
+    check "completion in bash" "bash --norc -uc '. $t/p/share/bash-completion/completions/bitsnap; . $t/complete'"
+else
+    echo "skip - install: completion needs bash"
+fi
+
+# ---------------------------------------------------------------------------------- programs
+cat >"$t/use.c" <<'END'
+#include "bitsnap.h"
+int main(void)
+{
+    static unsigned char workspace[BITSNAP_WORKSPACE], frame[4096];
+    unsigned short a[1000], back[1000];
+    size_t size, i;
+    bitsnap b = {0};
+    for (i = 0; i < 1000; i++) a[i] = (unsigned short)(0x3C00 + i * 37 % 512);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    if (bitsnap_encode(&b, frame, sizeof frame, &size, a, 1000, BITSNAP_BF16)) return 1;
+    if (bitsnap_decode(&b, back, 1000, BITSNAP_BF16, frame, size)) return 2;
+    for (i = 0; i < 1000; i++) if (a[i] != back[i]) return 3;
+    return 0;
+}
+END
+{ printf '#define BITSNAP_IMPLEMENTATION\n'; cat "$t/use.c"; } >"$t/whole.c"
+version=$(sed -n 's/^#define BITSNAP_VERSION "\(.*\)"/\1/p' bitsnap.h)
+strict='-std=c99 -Wall -Wextra -Wpedantic -Werror'
+if command -v pkg-config >/dev/null; then
+    export PKG_CONFIG_PATH="$t/p/lib/pkgconfig"
+    check "pkg-config: the headers" "test \$(pkg-config --modversion bitsnap) = $version && test -z \"\$(pkg-config --libs bitsnap)\" &&
+        $cc $strict \$(pkg-config --cflags bitsnap) $t/whole.c -o $t/whole && $t/whole"
+    printf '#define BITSNAP_FILE_IMPLEMENTATION\n#include "bitsnap_file.h"\n' >"$t/file.c"
+    check "pkg-config: the header of files" "$cc $strict \$(pkg-config --cflags bitsnap) -c $t/file.c -o $t/file.o"
+    check "pkg-config: the shared library, known by its soname" "$cc $strict \$(pkg-config --cflags libbitsnap) $t/use.c -o $t/shared \$(pkg-config --libs libbitsnap) &&
+        LD_LIBRARY_PATH=$t/p/lib $t/shared && readelf -d $t/shared | grep -q 'NEEDED.*\[libbitsnap.so.1\]'"
+    check "pkg-config: the static library" "$cc $strict \$(pkg-config --cflags libbitsnap) $t/use.c -o $t/static $t/p/lib/libbitsnap.a &&
+        $t/static && ! readelf -d $t/static | grep bitsnap"
+else
+    echo "skip - install: needs pkg-config (Debian: pkgconf)"
+fi
+# (the hook for devices is for who defines BITSNAP_OFFLOAD)
+grep '^BITSNAP_API' bitsnap.h | grep -oE '\bbitsnap_[a-z0-9_]+\(' | tr -d '(' | grep -v '^bitsnap_offload_' | LC_ALL=C sort -u >"$t/declared"
+nm -D --defined-only "$t/p/lib/libbitsnap.so" | awk '{ print $3 }' | LC_ALL=C sort -u >"$t/exported"
+check "the shared library exports the functions that bitsnap.h declares, and no more" "diff $t/declared $t/exported"
+check "the static library keeps its functions to the program that it is part of" "printf 'int f(void);\nint f(void) { return 0; }' >$t/f.c &&
+    $cc -shared -fPIC $t/f.c -Wl,--whole-archive $t/p/lib/libbitsnap.a -Wl,--no-whole-archive -o $t/f.so && ! nm -D --defined-only $t/f.so | grep bitsnap_"
+if command -v cmake >/dev/null; then
+    cat >"$t/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.5...3.28)
+project(use C)
+find_package(bitsnap 1.0 CONFIG REQUIRED)
+add_executable(whole whole.c)
+target_link_libraries(whole bitsnap::bitsnap)
+foreach(kind static shared)
+  add_executable(with_${kind} use.c)
+  target_link_libraries(with_${kind} bitsnap::${kind})
+endforeach()
+find_package(bitsnap 2.0 CONFIG QUIET)
+if(bitsnap_FOUND)
+  message(FATAL_ERROR "version 2.0 was found")
+endif()
+END
+    check "CMake: headers, static and shared library, no other version" "CMAKE_PREFIX_PATH=$t/p CC=$cc cmake -S $t -B $t/cmake &&
+        cmake --build $t/cmake && $t/cmake/whole && $t/cmake/with_static && $t/cmake/with_shared && readelf -d $t/cmake/with_shared | grep -q libbitsnap.so.1"
+else
+    echo "skip - install: needs cmake"
+fi
+$make uninstall PREFIX="$t/p" >"$t/log" 2>&1
+check "uninstalled with the library: nothing is left" "cat $t/log; find $t/p ! -type d | grep . && exit 1; true"
+exit $failed

@@ -1,0 +1,94 @@
+#!/usr/bin/env python3
+"""Stack use at -O2: every frame under 2 KiB, the deepest chain of calls under 8 KiB. Kernels are called through a table:
+such a call counts as one of the deepest kernel. There is no recursion, but in bitsnap_file.h from a file to its base. Of that header it
+is what it takes besides bitsnap.h and callbacks; once, and for each further file of a chain."""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+gcc = shutil.which(os.environ.get("GCC", "gcc"))
+if not gcc:
+    print("skip - stack: needs gcc")
+    sys.exit(0)
+failed = False
+flags = sys.argv[1:]
+for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs/examples/file/bitsnap_file.h"):
+    implementation = "BITSNAP_FILE_IMPLEMENTATION" if "file" in header else "BITSNAP_IMPLEMENTATION"
+    with tempfile.TemporaryDirectory() as t:
+        source = os.path.join(t, "a.c")
+        open(source, "w").write(f'#define {implementation}\n#include "{header}"\n')
+        subprocess.check_call([gcc, "-std=c99", "-O2", *flags, "-fcallgraph-info=su", "-I" + root, "-c", source, "-o", os.path.join(t, "a.o")], cwd=t)
+        graph = next(os.path.join(t, f) for f in os.listdir(t) if f.endswith(".ci"))
+        text = open(graph).read()
+    frame, calls = {}, {}
+    for title, label in re.findall(r'node: \{ title: "([^"]+)" label: "([^"]*)"', text):
+        m = re.search(r"\\n(\d+) bytes \(([\w,]+)\)", label)
+        if m:
+            frame[title] = int(m[1])
+            if m[2] == "dynamic":
+                print(f"not ok - stack: {title} has a frame of varying size")
+                failed = True
+    for a, b in re.findall(r'edge: \{ sourcename: "([^"]+)" targetname: "([^"]+)"', text):
+        calls.setdefault(a, set()).add(b)
+    name = lambda n: n.split(":")[-1]
+    kernels = [n for n in frame if re.match(r"bsn_(scalar|avx2|avx512|neon)_", name(n))]
+    tasks = [n for n in frame if re.match(r"bsn_\w+_task", name(n))]
+    below_tasks, todo = set(), list(tasks)
+    while todo:
+        n = todo.pop()
+        if n not in below_tasks:
+            below_tasks.add(n)
+            todo += calls.get(n, ())
+    depth, path, member = {}, {}, {}
+    reads = next((n for n in frame if name(n) == "bitsnap_file_read_data"), None)
+
+    def to_base(n):
+        """bytes from n until the base of a file is read, at most; -1: there is no way"""
+        if n not in member:
+            member[n] = -1
+            ways = [0 if k == reads else to_base(k) for k in calls.get(n, ()) if k in frame and k != n]
+            if max(ways, default=-1) >= 0:
+                member[n] = frame[n] + 8 + max(ways)
+        return member[n]
+
+    def deepest(n, stack):
+        """bytes below and including n; calls through a table go to the kernels, callbacks are the caller's"""
+        global failed
+        if n in stack:
+            print(f"not ok - stack: recursion through {name(n)}")
+            failed = True
+            return 0
+        if n not in depth:
+            best, via = 0, None
+            for c in calls.get(n, ()):
+                targets = [c] if c != "__indirect_call" else kernels if n in below_tasks else kernels + tasks
+                for k in targets:
+                    if k == n or k not in frame or (c == "__indirect_call" and n in kernels):
+                        continue
+                    if k == reads and name(n).startswith("bsf_"):
+                        continue
+                    d = deepest(k, stack | {n})
+                    if d > best:
+                        best, via = d, k
+            depth[n] = frame[n] + best + 8  # and the return address
+            path[n] = via
+        return depth[n]
+
+    if reads and to_base(reads) > 1024:
+        print(f"not ok - stack: {to_base(reads)} bytes for each file of a chain")
+        failed = True
+    worst_frame = max(frame, key=frame.get)
+    worst_chain = max(frame, key=lambda n: deepest(n, frozenset()))
+    chain, n = [], worst_chain
+    while n:
+        chain.append(f"{name(n)} {frame[n]}")
+        n = path[n]
+    ok = frame[worst_frame] < 2048 and depth[worst_chain] < 8192
+    failed |= not ok
+    print(f"{'ok' if ok else 'not ok'} - stack: {os.path.basename(header)}: largest frame {frame[worst_frame]} ({name(worst_frame)}), "
+          f"deepest chain {depth[worst_chain]} ({', '.join(chain)})")
+sys.exit(failed)

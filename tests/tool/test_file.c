@@ -1,0 +1,1243 @@
+/* test_file.c - .bsnap files read at random: the files of the corpus; files of a tool's making with each of their tensors, whole and
+ * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
+ *
+ *   FEW=1   a tenth of the work (tests/check/mutants.py), as QUICK=1 under sanitizers */
+#include "tests/unit/test.h"
+#include "bitsnap_simd.h"
+#define BITSNAP_FILE_IMPLEMENTATION
+#include "docs/examples/file/bitsnap_file.h"
+#include "tests/format/corpus.h"
+#include <stdarg.h>
+
+/* ---- sources and memory that count, and can fail ---- */
+
+typedef struct counted {
+    const uint8_t *p;
+    uint64_t size, reads, bytes;
+    uint64_t fail_at;   /* this read fails; 0: none */
+    int changing;       /* some bytes come as others */
+} counted;
+
+static int read_counted(void *context, uint64_t offset, void *to, size_t size)
+{
+    counted *c = (counted *)context;
+    CHECK(offset <= c->size && size <= c->size - offset, "a read behind the end");
+    c->bytes += size;
+    if (++c->reads == c->fail_at) return 1;
+    memcpy(to, c->p + offset, size);
+    if (c->changing && size && test_below(3) == 0) ((uint8_t *)to)[test_below(size)] ^= (uint8_t)(1u << test_below(8));
+    return 0;
+}
+
+static bitsnap_source source_of(counted *c, const uint8_t *p, size_t size)
+{
+    bitsnap_source s;
+    memset(c, 0, sizeof *c);
+    memset(&s, 0, sizeof s);
+    c->p = p;
+    c->size = size;
+    s.read = read_counted;
+    s.context = c;
+    s.size = size;
+    return s;
+}
+
+static size_t pieces, most_pieces;
+
+static void *counting_resize(void *context, void *p, size_t size)
+{
+    size_t *left = (size_t *)context;
+    if (left && !(*left)--) {
+        ++*left;
+        return NULL;
+    }
+    if (!p) pieces++;
+    if (pieces > most_pieces) most_pieces = pieces;
+    return realloc(p, size);
+}
+
+static void counting_release(void *context, void *p)
+{
+    (void)context;
+    pieces--;
+    free(p);
+}
+
+/* ---- files, and what they hold ---- */
+
+typedef struct bytes {
+    uint8_t *p;
+    size_t size;
+} bytes;
+
+static bytes read_file(const char *path)
+{
+    bytes b = { NULL, 0 };
+    FILE *f = fopen(path, "rb");
+    long size;
+    if (!f) return b;
+    (void)fseek(f, 0, SEEK_END);
+    size = ftell(f);
+    rewind(f);
+    b.p = (uint8_t *)malloc(size > 0 ? (size_t)size : 1);
+    if (b.p) b.size = fread(b.p, 1, (size_t)size, f);
+    (void)fclose(f);
+    return b;
+}
+
+static void write_file(const char *path, const void *p, size_t size)
+{
+    FILE *f = fopen(path, "wb");
+    if (!f || fwrite(p, 1, size, f) != size || fclose(f)) {
+        perror(path);
+        exit(1);
+    }
+}
+
+/* Everything that an open file can be asked for, beside its source; `data` is where that begins. */
+static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, const char *what)
+{
+    const size_t data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (size_t)f->text_size;
+    const bitsnap_safetensors *all;
+    uint64_t frames, i, end = 0;
+    guarded out;
+    CHECK(data + f->data_size == size, "%s", what);
+    if (data + f->data_size != size) return;
+    out = guarded_alloc((size_t)f->data_size, 0);
+    CHECK(!bitsnap_file_read_data(f, 0, out.p, (size_t)f->data_size), "%s: %s", what, f->error.message);
+    CHECK(!f->data_size || !memcmp(out.p, source + data, (size_t)f->data_size), "%s: other data", what);
+    guarded_free(out);
+    for (i = 0; i < 60; i++) {
+        const size_t from = test_below((size_t)f->data_size + 1), n = test_below((size_t)f->data_size - from + 1) % 5000;
+        out = guarded_alloc(n, i & 1);
+        CHECK(!bitsnap_file_read_data(f, from, out.p, n) && (!n || !memcmp(out.p, source + data + from, n)), "%s: %lu bytes at %lu", what,
+              (unsigned long)n, (unsigned long)from);
+        guarded_free(out);
+    }
+    CHECK(bitsnap_file_read_data(f, f->data_size, &i, 1) == BITSNAP_E_ARGUMENT, "%s: behind the end", what);
+    CHECK(!bitsnap_file_frames(f, &frames), "%s: %s", what, f->error.message);
+    for (i = 0; i < frames; i++) {
+        bitsnap_file_frame frame;
+        CHECK(!bitsnap_file_frame_at(f, i, &frame) && frame.begin == end, "%s: frame %lu", what, (unsigned long)i);
+        end = frame.begin + frame.info.elements_size;
+    }
+    CHECK(f->kind == BITSNAP_SOURCE_PLAIN || end == f->data_size, "%s: frames", what);
+    if (f->kind == BITSNAP_SOURCE_RAW || bitsnap_file_tensors(f, &all)) return; /* a text that is no header */
+    for (i = 0; i < all->count; i++) {
+        const bitsnap_tensor *t = &all->tensors[i];
+        bitsnap_tensor found;
+        const uint64_t unit = t->type && t->type->bits < 8 ? 8 : 1, elements = t->type ? t->elements : t->end - t->begin;
+        const size_t width = t->type ? t->type->bits : 8;
+        const uint64_t from = test_below((size_t)elements + 1) / unit * unit, n = test_below((size_t)(elements - from) + 1) / unit * unit;
+        CHECK(!bitsnap_file_find(f, t->name.at, t->name.size, &found) && found.begin == t->begin && found.end == t->end && found.place == t->place,
+              "%s: tensor %lu", what, (unsigned long)i);
+        out = guarded_alloc((size_t)n * width / 8, 0);
+        CHECK(!bitsnap_file_read(f, t, out.p, from, n), "%s: %s", what, f->error.message);
+        if (!test_big_endian()) CHECK(!n || !memcmp(out.p, source + data + t->begin + from * width / 8, (size_t)n * width / 8), "%s: elements of tensor %lu", what, (unsigned long)i);
+        guarded_free(out);
+        CHECK(bitsnap_file_read(f, t, NULL, elements, 1) == BITSNAP_E_ARGUMENT, "%s: an element too many", what);
+    }
+}
+
+/* What stands before texts and frames, from the first n bytes: where these are too few, more are wanted, and never more than it takes. */
+static void check_start(const uint8_t *p, const bitsnap_file *f, const char *what)
+{
+    const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+    bitsnap_file_start s;
+    bitsnap_file_error e;
+    uint64_t end = 0;
+    size_t n, i;
+    for (n = 0; !end && n < 70000; n++) {
+        guarded copy = guarded_alloc(n, 0);
+        if (n) memcpy(copy.p, p, n);
+        if (!bitsnap_file_read_start(&s, copy.p, n, &memory, &e)) end = s.end;
+        else CHECK(e.status == BITSNAP_E_TRUNCATED && e.wanted > n && !s.bases, "%s: %lu bytes: %s", what, (unsigned long)n, e.message);
+        guarded_free(copy);
+    }
+    CHECK(end && n == end + 1 && s.kind == f->kind && s.quantized == f->quantized && s.text_size == f->text_size && s.base_count == f->base_count, "%s", what);
+    for (i = 0; i < s.base_count; i++)
+        CHECK(!strcmp(s.bases[i].name, f->bases[i].name) && s.bases[i].data_size == f->bases[i].data_size, "%s: base %lu", what, (unsigned long)i);
+    if (s.bases) counting_release(NULL, s.bases);
+    (void)bitsnap_file_read_start(&s, p, (size_t)end - 1, &memory, &e);
+    CHECK(e.wanted == end, "%s: %lu of %lu bytes wanted", what, (unsigned long)e.wanted, (unsigned long)end);
+}
+
+typedef struct pipe_end {
+    const uint8_t *p;
+    size_t left;
+} pipe_end;
+
+static int pipe_read(void *context, void *to, size_t size, size_t *got)
+{
+    pipe_end *in = (pipe_end *)context;
+    *got = size < in->left ? size : in->left;
+    if (*got) memcpy(to, in->p, *got);
+    in->p += *got;
+    in->left -= *got;
+    return 0;
+}
+
+static int pipe_skip(void *context, uint64_t size, uint64_t *passed)
+{
+    pipe_end *in = (pipe_end *)context;
+    const size_t n = size < in->left ? (size_t)size : in->left;
+    in->p += n;
+    in->left -= n;
+    *passed = n;
+    return 0;
+}
+
+enum { STREAM_READ, STREAM_CHECK, STREAM_PASS, STREAM_SKIP, STREAM_WAYS };
+
+/* The frame that has begun: its elements are those of the source, where they are decoded. */
+static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_t *source, const char *what)
+{
+    const bitsnap_info *info = &s->frame.info;
+    const unsigned width = info->width;
+    const size_t room = info->count >> info->block_log2 ? (size_t)1 << info->block_log2 : (size_t)info->count;
+    guarded out;
+    bitsnap_status status = BITSNAP_OK;
+    size_t n;
+    if (way >= STREAM_PASS) {
+        do status = bitsnap_file_stream_pass(s, 4);
+        while (!status && s->blocks_size);
+        return status ? status : bitsnap_file_stream_frame_end(s);
+    }
+    out = guarded_alloc(room * width, 0);
+    do {
+        const uint64_t before = s->source_size;
+        status = bitsnap_file_stream_read(s, way == STREAM_READ ? out.p : NULL, room, &n);
+        CHECK(s->source_size - before == n * width, "%s: elements", what);
+        if (status || !n || way == STREAM_CHECK || test_big_endian()) continue;
+        CHECK(!memcmp(out.p, source + before, n * width), "%s: other elements from byte %lu on", what, (unsigned long)before);
+    } while (!status && s->decoder.position < s->decoder.count);
+    guarded_free(out);
+    return status ? status : bitsnap_file_stream_frame_end(s);
+}
+
+/* A file as it comes from a pipe, of which `size` bytes come. */
+static bitsnap_status stream_file(const uint8_t *p, size_t size, int way, bitsnap_file *const *bases, size_t base_count, const uint8_t *source,
+                                  size_t source_size, const char *what)
+{
+    pipe_end in = { NULL, 0 };
+    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, &in };
+    bitsnap_file_stream s;
+    bitsnap_status status;
+    bitsnap b;
+    size_t i;
+    in.p = p;
+    in.left = size;
+    memset(&b, 0, sizeof b);
+    status = bitsnap_file_stream_begin(&s, &b, &input, NULL);
+    for (i = 0; !status && i < s.start.base_count && i < base_count; i++) s.start.bases[i].file = bases[i];
+    if (!status) status = bitsnap_file_stream_texts(&s);
+    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+        const uint64_t cells = (s.frame.info.count + ((uint64_t)1 << s.frame.info.block_log2) - 1) >> s.frame.info.block_log2;
+        status = stream_frame(&s, way, source, what);
+        if (!status)
+            CHECK(s.frame.info.same + s.frame.info.sparse + s.frame.info.classed + s.frame.info.plain == cells, "%s: cells", what);
+    }
+    CHECK(status || (s.source_size == source_size && s.offset == size && !in.left), "%s: %lu bytes of %lu", what, (unsigned long)s.source_size,
+          (unsigned long)source_size);
+    CHECK(!status || s.error.message, "%s: a failure without a reason", what);
+    bitsnap_file_stream_close(&s);
+    CHECK(!b.workspace, "%s: the workspace is left", what);
+    return status;
+}
+
+/* In order: decoded, checked, passed over; whole, cut off, and with a byte behind the end. */
+static void check_stream(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
+                         const char *what)
+{
+    uint8_t *more = (uint8_t *)malloc(size + 1);
+    bitsnap_status status;
+    int way;
+    memcpy(more, p, size);
+    more[size] = 0;
+    for (way = 0; way < STREAM_WAYS; way++) {
+        status = stream_file(p, size, way, bases, base_count, source, source_size, what);
+        CHECK(!status, "%s, in order, way %d: %d", what, way, status);
+        status = stream_file(p, test_below(size), way, bases, base_count, source, source_size, what);
+        CHECK(status == BITSNAP_E_TRUNCATED, "%s, cut off, way %d: %d", what, way, status);
+        status = stream_file(more, size + 1, way, bases, base_count, source, source_size, what);
+        CHECK(status == BITSNAP_E_CORRUPT, "%s, with a byte behind its end, way %d: %d", what, way, status);
+    }
+    free(more);
+}
+
+/* The same from memory and by a callback, twice: asked for single tensors first, and verified first. */
+static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
+                       const char *what)
+{
+    unsigned i;
+    if (size >= 8 && !memcmp(p, BITSNAP_FILE_MAGIC, 8)) check_stream(p, size, bases, base_count, source, source_size, what);
+    for (i = 0; i < 4; i++) {
+        const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+        guarded copy = guarded_alloc(size, 0);
+        counted c;
+        bitsnap_source s = source_of(&c, copy.p, size);
+        bitsnap_file f;
+        memcpy(copy.p, p, size);
+        if (i & 1) { s.read = NULL; s.data = copy.p; }
+        CHECK(!bitsnap_file_open(&f, &s, bases, base_count, &memory), "%s: %s", what, f.error.message);
+        if (!f.error.status && i & 2) CHECK(!bitsnap_file_verify(&f), "%s: S%u R%u %s", what, f.error.rule, f.error.frame_rule, f.error.message);
+        if (!f.error.status) check_contents(&f, source, source_size, what);
+        if (!i && f.kind != BITSNAP_SOURCE_PLAIN) check_start(p, &f, what);
+        if (f.reader) CHECK(!bitsnap_file_verify(&f), "%s: %s", what, f.error.message);
+        bitsnap_file_close(&f);
+        guarded_free(copy);
+    }
+    CHECK(!pieces, "memory is left: %lu", (unsigned long)pieces);
+}
+
+/* ================================================================================= VECTORS */
+
+static unsigned good, rejected, several;
+
+/* What is wrong with the end of a file is met from there backwards, in another order. */
+static int of_the_end(unsigned rule) { return rule == 5 || rule >= 22; }
+
+static void one(corpus_entry *e)
+{
+    const uint8_t *p = e->data[CORPUS_FILE];
+    const size_t size = e->size[CORPUS_FILE];
+    bitsnap_file base[CORPUS_BASES], *bases[CORPUS_BASES], f;
+    bitsnap_source s;
+    counted c, d[CORPUS_BASES];
+    size_t count;
+    int failed = 0;
+    if (!e->has[CORPUS_FILE]) return;
+    for (count = 0; count < CORPUS_BASES && e->has[CORPUS_BASE + count]; count++) {
+        s = source_of(&d[count], e->data[CORPUS_BASE + count], e->size[CORPUS_BASE + count]);
+        failed |= bitsnap_file_open(&base[count], &s, NULL, 0, NULL) != BITSNAP_OK;
+        bases[count] = &base[count];
+    }
+    several += count > 1;
+    if (failed) { /* no .safetensors file */
+        CHECK(e->kind == 'S' && e->rule == 17, "%s: %s", e->name, base[0].error.message);
+        rejected++;
+    } else if (!e->kind) {
+        check_file(p, size, bases, count, e->data[CORPUS_SOURCE], e->size[CORPUS_SOURCE], e->name);
+        good++;
+    } else {
+        s = source_of(&c, p, size);
+        if (!bitsnap_file_open(&f, &s, bases, count, NULL)) (void)bitsnap_file_verify(&f);
+        CHECK(f.error.status, "%s is accepted", e->name);
+        CHECK((e->kind == 'S' ? f.error.rule : f.error.frame_rule) == e->rule ||
+                  (e->kind == 'S' && of_the_end(e->rule) && of_the_end(f.error.rule)), "%s: S%u R%u (%s), not %c%u", e->name, f.error.rule,
+              f.error.frame_rule, f.error.message, e->kind, e->rule);
+        bitsnap_file_close(&f);
+        rejected++;
+    }
+    while (count) bitsnap_file_close(&base[--count]);
+}
+
+static void vectors(void)
+{
+    static corpus_entry e;
+    CHECK(corpus_each(&e, one), "docs/vectors and tests/format/corpus.txt are read from the project's folder; %s", e.name);
+    CHECK(good >= 18 && rejected >= 55 && several >= 1, "%u good, %u rejected, %u with several bases", good, rejected, several);
+}
+
+/* ================================================================================= FILES OF THE TOOL */
+
+static const char *tool;
+static char folder[400];
+static int few;
+
+static int run(const char *format, ...)
+{
+    char command[3000];
+    size_t n = (size_t)snprintf(command, sizeof command, "cd '%s' && '%s' ", folder, tool);
+    va_list arguments;
+    va_start(arguments, format);
+    n += (size_t)vsnprintf(command + n, sizeof command - n, format, arguments);
+    va_end(arguments);
+    (void)snprintf(command + n, sizeof command - n, " >out 2>&1 || { s=$?; sed 's/^/# /' out; exit $s; }");
+    return system(command);
+}
+
+static bytes get(const char *name)
+{
+    char path[500];
+    bytes b;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    b = read_file(path);
+    CHECK(b.p, "%s", path);
+    return b;
+}
+
+/* A .safetensors file of so many tensors of many types and sizes; those of another `step` differ in a few elements, those of another
+ * `form` in some names, too. */
+static bytes make_model(unsigned tensors, unsigned step, unsigned form)
+{
+    static const struct { const char *name; unsigned bits; } types[] = {
+        { "BF16", 16 }, { "F32", 32 }, { "F16", 16 }, { "I64", 64 }, { "F8_E4M3", 8 }, { "F4", 4 }, { "BOOL", 8 }, { "C128", 128 }, { "NEW", 24 }, { "U16", 16 }
+    };
+    static const unsigned counts[] = { 8, 0, 40, 1000, 96, 8, 30000, 16, 24, 200, 80000, 8, 64 };
+    char *text = (char *)malloc(tensors * 200 + 100), *p = text;
+    uint64_t at = 0, size;
+    unsigned i;
+    bytes b;
+    if (!text) abort();
+    p += sprintf(p, "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"%u\"}", step);
+    for (i = 0; i < tensors; i++) {
+        const unsigned type = i * 7 / 5 % 10, count = counts[i % 13];
+        const uint64_t bytes_of = (uint64_t)count * types[type].bits / 8;
+        p += sprintf(p, ",\"%s.%u.w%s\":{\"dtype\":\"%s\",\"shape\":[%u,%u],\"data_offsets\":[%lu,%lu]}", form && i % 5 == 0 ? "blocks" : "layers", i,
+                     i % 9 ? "" : "\\u00e4\\n", types[type].name, count / 8, 8u, (unsigned long)at, (unsigned long)(at + bytes_of));
+        at += bytes_of;
+    }
+    *p++ = '}';
+    size = (uint64_t)(p - text);
+    b.size = (size_t)(8 + size + at);
+    b.p = (uint8_t *)malloc(b.size);
+    if (!b.p) abort();
+    for (i = 0; i < 8; i++) b.p[i] = (uint8_t)(size >> 8 * i);
+    memcpy(b.p + 8, text, (size_t)size);
+    free(text);
+    test_state = 99;
+    for (i = 0; i < at; i++) b.p[8 + size + i] = (uint8_t)(i & 1 ? 0x3C + test_below(3) : test_random());
+    for (test_state = step; step--;)
+        for (i = 0; i < at / 50; i++) b.p[8 + size + test_below((size_t)at)] ^= 1;
+    return b;
+}
+
+/* Opens a chain of files as they are, the last of which is *f; all lie in `bases`. */
+enum { CHAIN = 6 };
+typedef struct chain {
+    bitsnap_file file[CHAIN];
+    counted c[CHAIN];
+    bytes b[CHAIN];
+    unsigned count;
+} chain;
+
+static bitsnap_file *open_chain(chain *x, unsigned count, const char *const *names)
+{
+    bitsnap_file *before = NULL;
+    for (x->count = 0; x->count < count; x->count++) {
+        bitsnap_file *f = &x->file[x->count];
+        bitsnap_source s;
+        x->b[x->count] = get(names[x->count]);
+        s = source_of(&x->c[x->count], x->b[x->count].p, x->b[x->count].size);
+        CHECK(!bitsnap_file_open(f, &s, &before, before != NULL, NULL), "%s: %s", names[x->count], f->error.message);
+        before = f;
+    }
+    return before;
+}
+
+static void close_chain(chain *x)
+{
+    while (x->count--) {
+        bitsnap_file_close(&x->file[x->count]);
+        free(x->b[x->count].p);
+    }
+}
+
+static void whole_files(void)
+{
+    static const unsigned tensors[] = { 0, 1, 20, 300, 1500 };
+    static const char *const options[] = { "-l fast", "", "-l best" };
+    unsigned i, k;
+    for (i = few ? 2 : 0; i < (few ? 4 : 5); i++) {
+        bytes m = make_model(tensors[i], 0, 0), z;
+        char path[500];
+        (void)snprintf(path, sizeof path, "%s/m.safetensors", folder);
+        write_file(path, m.p, m.size);
+        check_file(m.p, m.size, NULL, 0, m.p, m.size, "a .safetensors file");
+        for (k = 0; k < (i < 4 && !few ? 3 : 1); k++) {
+            CHECK(!run("compress -f %s -o m.bsnap m.safetensors", options[k]));
+            z = get("m.bsnap");
+            check_file(z.p, z.size, NULL, 0, m.p, m.size, "a file of the tool");
+            free(z.p);
+        }
+        CHECK(!run("compress -f --dtype i8 -o raw.bsnap m.safetensors"));
+        free(m.p);
+    }
+}
+
+static void raw_files(void)
+{
+    bytes z = get("raw.bsnap"), m = get("m.safetensors");
+    check_file(z.p, z.size, NULL, 0, m.p, m.size, "raw elements");
+    free(z.p);
+    free(m.p);
+}
+
+/* Five deltas behind each other, of which one changes names, and one holds the text of its base. */
+static const char *const steps[] = { "s0.bsnap", "s1.delta", "s2.delta", "s3.delta", "s4.delta", "s5.delta" };
+
+static void chains(void)
+{
+    unsigned i, k;
+    for (i = 0; i < CHAIN; i++) {
+        char path[500];
+        bytes m = make_model(200, i, i >= 3);
+        (void)snprintf(path, sizeof path, "%s/s%u.safetensors", folder, i);
+        write_file(path, m.p, m.size);
+        if (!i) CHECK(!run("compress -f -o s0.bsnap s0.safetensors"));
+        else CHECK(!run("compress -f %s -b s%u.safetensors -o s%u.delta s%u.safetensors", i == 3 ? "--self-contained" : "", i - 1, i, i));
+        free(m.p);
+    }
+    for (i = 0; i < CHAIN; i++)
+        for (k = 0; k < 2; k++) { /* from a .bsnap file on, or from a .safetensors file */
+            const char *names[CHAIN];
+            char plain[20];
+            chain x;
+            bytes m;
+            bitsnap_file *f;
+            if (few && i != 4) continue;
+            memcpy(names, steps, sizeof names);
+            (void)snprintf(plain, sizeof plain, "s%u.safetensors", i ? i - 1 : 0);
+            if (k && i) names[i - 1] = plain;
+            f = k && i ? open_chain(&x, 2, names + i - 1) : open_chain(&x, i + 1, names);
+            (void)snprintf(plain, sizeof plain, "s%u.safetensors", i);
+            m = get(plain);
+            check_contents(f, m.p, m.size, plain);
+            CHECK(!bitsnap_file_verify(f), "%s: %s", steps[i], f->error.message);
+            if (i) {
+                bitsnap_file *before = &x.file[x.count - 2];
+                check_file(x.b[x.count - 1].p, x.b[x.count - 1].size, &before, 1, m.p, m.size, plain);
+                CHECK(f->base_count == 1 && f->bases->name[0] == 's' && f->bases->data_size == before->data_size, "%s", f->bases->name);
+            }
+            close_chain(&x);
+            free(m.p);
+        }
+}
+
+/* Another base is refused: by its text, by its size, by what its elements are. */
+static void wrong_bases(void)
+{
+    bytes m = get("s0.safetensors"), other, d = get("s1.delta");
+    bitsnap_file base, *bases[1] = { &base }, f;
+    bitsnap_source s;
+    bitsnap_tensor t;
+    uint8_t *out = (uint8_t *)malloc(m.size);
+    unsigned i;
+    memset(&s, 0, sizeof s);
+    for (i = 0; i < 5; i++) {
+        bitsnap_status status;
+        other.p = (uint8_t *)malloc(m.size);
+        other.size = m.size;
+        memcpy(other.p, m.p, m.size);
+        if (i == 0) other.p[30] ^= 1;                 /* another text */
+        if (i == 1) other.size--;                     /* no whole file */
+        if (i == 2) other.p[m.size - 100] ^= 1;       /* other elements */
+        s.data = other.p, s.size = other.size;
+        CHECK(!bitsnap_file_open(&base, &s, NULL, 0, NULL), "%s", base.error.message);
+        s.data = d.p, s.size = d.size;
+        status = bitsnap_file_open(&f, &s, bases, i < 4, NULL);
+        CHECK(status == (i < 2 ? BITSNAP_E_BASE : BITSNAP_OK) && f.error.rule == (i < 2 ? 17 + i : 0), "%u: %s", i, f.error.message);
+        if (!status && i < 4) { /* only the last tensors are others */
+            status = bitsnap_file_read_data(&f, f.data_size - 1, out, 1);
+            CHECK(i == 2 ? status == BITSNAP_E_BASE && f.error.frame_rule == BITSNAP_R_BASE_HASH : !status, "%u: %s", i, f.error.message);
+            CHECK(!bitsnap_file_read_data(&f, 0, out, 1), "%u: %s", i, f.error.message);
+        }
+        if (i == 4) { /* without any */
+            uint64_t frames;
+            bitsnap_file_frame frame;
+            CHECK(!bitsnap_file_frames(&f, &frames) && frames && !bitsnap_file_frame_at(&f, 0, &frame), "%s", f.error.message);
+            CHECK(bitsnap_file_find(&f, "layers.1.w", 10, &t) == BITSNAP_E_BASE && f.error.rule == 17, "%s", f.error.message);
+            CHECK(bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size) == BITSNAP_E_BASE, "%s", f.error.message);
+            CHECK(bitsnap_file_verify(&f) == BITSNAP_E_BASE, "%s", f.error.message);
+        }
+        bitsnap_file_close(&f);
+        bitsnap_file_close(&base);
+        free(other.p);
+    }
+    free(out);
+    free(m.p);
+    free(d.p);
+}
+
+/* A base that is damaged: the error is its own, and says so. */
+static void damaged_bases(void)
+{
+    chain x;
+    bitsnap_file *f = open_chain(&x, 3, steps);
+    uint8_t *out = (uint8_t *)malloc((size_t)f->data_size);
+    bitsnap_file_frame frame;
+    CHECK(!bitsnap_file_frame_at(&x.file[0], 0, &frame));
+    x.b[0].p[frame.at + frame.info.header_size + 40] ^= 1;
+    CHECK(bitsnap_file_read_data(f, 0, out, (size_t)f->data_size) == BITSNAP_E_CHECK && f->error.depth == 2, "%s", f->error.message);
+    free(out);
+    close_chain(&x);
+}
+
+/* ================================================================================= HOSTILE */
+
+/* Asks for everything; returns how many answers were right. None may be wrong. */
+static unsigned ask(bitsnap_file *f, const bytes *m, uint8_t *out)
+{
+    static const char *const names[] = { "layers.1.w", "layers.3.w", "layers.9.w\xC3\xA4\n", "layers.50.w", "blocks.10.w", "" };
+    const uint64_t data = test_load64(m->p) + 8;
+    bitsnap_tensor t;
+    bitsnap_file_frame frame;
+    uint64_t frames, k;
+    unsigned i, right = 0;
+    for (i = 0; i < 6; i++) {
+        if (bitsnap_file_find(f, names[i], strlen(names[i]), &t)) continue;
+        CHECK(!memcmp(t.name.at, names[i], t.name.size) && t.end <= f->data_size, "%s", names[i]);
+        if (bitsnap_file_read(f, &t, out, 0, t.type ? t.elements : t.end - t.begin)) continue;
+        CHECK(data + t.end <= m->size && !memcmp(out, m->p + data + t.begin, (size_t)(t.end - t.begin)), "other elements of %s", names[i]);
+        right++;
+    }
+    if (!bitsnap_file_frames(f, &frames))
+        for (k = 0; k < frames && k < 50; k++) right += !bitsnap_file_frame_at(f, k, &frame);
+    if (!bitsnap_file_read_data(f, 1000, out, 3000)) {
+        CHECK(!memcmp(out, m->p + data + 1000, 3000), "other data");
+        right++;
+    }
+    return right;
+}
+
+/* Every bit of a small file, and cuts, and bytes behind it: what is accepted as a whole is what it was. */
+static void damaged_files(void)
+{
+    unsigned which;
+    for (which = 0; which < 3; which++) {
+        const char *names[2] = { "h0.bsnap", "h1.delta" };
+        chain x;
+        bitsnap_file *before;
+        bytes m, z, model[2];
+        uint8_t *out;
+        size_t i, step;
+        guarded g;
+        bitsnap_source s;
+        bitsnap_file f;
+        char path[500];
+        for (i = 0; i < 2; i++) {
+            model[i] = make_model(which == 2 ? 900 : 60, (unsigned)i, 0);
+            (void)snprintf(path, sizeof path, "%s/h%u.safetensors", folder, (unsigned)i);
+            write_file(path, model[i].p, model[i].size);
+        }
+        CHECK(!run("compress -f -o h0.bsnap h0.safetensors") && !run("compress -f -b h0.safetensors -o h1.delta h1.safetensors"));
+        before = open_chain(&x, 1, names);
+        m = model[which == 1];
+        z = which == 1 ? get("h1.delta") : get("h0.bsnap");
+        out = (uint8_t *)malloc(m.size);
+        memset(&s, 0, sizeof s);
+        step = z.size / 3000 + 1;
+        for (i = 0; i < z.size; i += few ? 10 * step : i < 400 || i + 2000 > z.size ? 1 : step) {
+            uint8_t *p = z.p + i, was = *p;
+            *p ^= (uint8_t)(1u << test_below(8));
+            s.data = z.p, s.size = z.size;
+            if (!bitsnap_file_open(&f, &s, &before, which == 1, NULL)) {
+                (void)ask(&f, &m, out);
+                CHECK(i % 16 || bitsnap_file_verify(&f), "byte %lu of a file is another, and nothing is noticed", (unsigned long)i);
+            }
+            bitsnap_file_close(&f);
+            *p = was;
+        }
+        for (i = 0; i < z.size; i += 1 + i / 10) {
+            g = guarded_alloc(i, 0);
+            memcpy(g.p, z.p, i);
+            s.data = g.p, s.size = i;
+            CHECK(i == 0 || bitsnap_file_open(&f, &s, &before, which == 1, NULL), "cut to %lu bytes", (unsigned long)i);
+            if (i) bitsnap_file_close(&f);
+            guarded_free(g);
+        }
+        free(out);
+        free(z.p);
+        close_chain(&x);
+        free(model[0].p);
+        free(model[1].p);
+    }
+}
+
+/* Each byte that comes may be another than before, each read may fail, and each piece of memory may be the last. */
+static void changing_sources(void)
+{
+    static const char *const names[] = { "h0.bsnap", "h1.delta" };
+    unsigned i, wrong = 0, right = 0;
+    bytes m[2];
+    uint8_t *out;
+    m[0] = get("h0.safetensors");
+    CHECK(!run("compress -f -b h0.safetensors -o h1.delta h1.safetensors"));
+    m[1] = get("h1.safetensors");
+    out = (uint8_t *)malloc(m[0].size);
+    for (i = 0; i < 600; i += few ? 11 : 1) {
+        chain x;
+        const unsigned which = i & 1;
+        bitsnap_file *f = open_chain(&x, which + 1, names), *before = which ? f - 1 : NULL, again;
+        bitsnap_memory memory = { counting_resize, counting_release, NULL };
+        size_t left = i / 6;
+        bitsnap_source s = { read_counted, &x.c[which], NULL, x.b[which].size };
+        if (i % 3 == 0) x.c[i / 6 % (which + 1)].changing = 1;
+        if (i % 3 == 1) x.c[i / 6 % (which + 1)].fail_at = x.c[i / 6 % (which + 1)].reads + i / 12;
+        if (i % 3 == 2) memory.context = &left;
+        if (!bitsnap_file_open(&again, &s, &before, which, &memory)) {
+            right += ask(&again, &m[which], out);
+            wrong += !!bitsnap_file_verify(&again);
+        } else if (i % 3 == 2) {
+            CHECK(again.error.status == BITSNAP_E_WORKSPACE, "%s", again.error.message);
+        }
+        bitsnap_file_close(&again);
+        CHECK(!pieces, "memory is left");
+        close_chain(&x);
+    }
+    CHECK(right > (few ? 70 : 1000) && wrong > (few ? 2 : 20), "%u right, %u wrong", right, wrong);
+    free(out);
+    free(m[0].p);
+    free(m[1].p);
+}
+
+/* ================================================================================= WRITING */
+
+typedef struct sunk {
+    uint8_t *p;
+    size_t size, room, writes, fail_at;
+} sunk;
+
+static int sink_write(void *context, const void *p, size_t size)
+{
+    sunk *x = (sunk *)context;
+    if (++x->writes == x->fail_at) return 1;
+    if (x->room - x->size < size) {
+        x->room = 2 * x->room + size;
+        x->p = (uint8_t *)realloc(x->p, x->room);
+        if (!x->p) abort();
+    }
+    memcpy(x->p + x->size, p, size);
+    x->size += size;
+    return 0;
+}
+
+/* The file of a model, written in pieces of any size. */
+static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_file *const *bases, size_t base_count, const bitsnap_memory *memory,
+                                  bitsnap_file_error *e)
+{
+    const size_t text = (size_t)test_load64(m->p);
+    const bitsnap_sink sink = { sink_write, x };
+    bitsnap_file_writer w;
+    size_t at = 8 + text, n;
+    bitsnap b;
+    bitsnap_status status;
+    memset(&b, 0, sizeof b);
+    b.level = level;
+    status = bitsnap_file_write_begin(&w, &b, &sink, (const char *)m->p + 8, text, bases, base_count, memory);
+    for (; !status && at < m->size; at += n) {
+        n = 1 + test_below(test_below(4) ? 100000 : 10);
+        if (n > m->size - at) n = m->size - at;
+        status = bitsnap_file_write_data(&w, m->p + at, n);
+    }
+    if (!status) status = bitsnap_file_write_end(&w);
+    CHECK(status || (w.size == x->size && w.source_size == m->size), "sizes");
+    *e = w.error;
+    bitsnap_file_write_close(&w);
+    CHECK(!b.workspace, "the workspace is left");
+    return status;
+}
+
+static void written_files(void)
+{
+    static const unsigned tensors[] = { 0, 1, 20, 300, 900 };
+    const bitsnap_memory memory = { counting_resize, counting_release, NULL };
+    bitsnap_file_error e;
+    unsigned i, level;
+    for (i = 0; i < (few ? 4 : 5); i++)
+        for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
+            bytes m[2];
+            sunk whole = { NULL, 0, 0, 0, 0 }, delta = { NULL, 0, 0, 0, 0 };
+            bitsnap_file base, *bases[1] = { &base };
+            bitsnap_source source;
+            if ((i == 4 && level != BITSNAP_FAST) || (few && level != BITSNAP_FAST + i % 3)) continue;
+            m[0] = make_model(tensors[i], 0, 0);
+            m[1] = make_model(tensors[i], 1, i == 3);
+            CHECK(!write_model(&whole, &m[0], (int)level, NULL, 0, &memory, &e), "%s", e.message);
+            check_file(whole.p, whole.size, NULL, 0, m[0].p, m[0].size, "a file that was written");
+            memset(&source, 0, sizeof source);
+            source.data = whole.p;
+            source.size = whole.size;
+            CHECK(!bitsnap_file_open(&base, &source, NULL, 0, NULL), "%s", base.error.message);
+            CHECK(!write_model(&delta, &m[1], (int)level, bases, 1, &memory, &e), "%s", e.message);
+            check_file(delta.p, delta.size, bases, 1, m[1].p, m[1].size, "a delta that was written");
+            if (tensors[i] > 100) CHECK(delta.size < whole.size / 10 * 7, "%lu of %lu bytes", (unsigned long)delta.size, (unsigned long)whole.size);
+            bitsnap_file_close(&base);
+            free(whole.p);
+            free(delta.p);
+            free(m[0].p);
+            free(m[1].p);
+        }
+}
+
+/* Every third tensor of a model, as a file of its own. */
+static bytes part_of(const bytes *m, unsigned which)
+{
+    const size_t text_size = (size_t)test_load64(m->p);
+    bitsnap_safetensors s;
+    bitsnap_file_error e;
+    bitsnap_tensor *t;
+    bytes part;
+    char *text = NULL;
+    size_t size = 0, i, n = 0, at;
+    CHECK(!bitsnap_safetensors_parse(&s, (const char *)m->p + 8, text_size, NULL, &e), "%s", e.message);
+    t = (bitsnap_tensor *)malloc((s.count + 1) * sizeof *t);
+    if (!t) abort();
+    for (i = which; i < s.count; i += 3) t[n++] = s.tensors[i];
+    CHECK(!bitsnap_safetensors_write(&text, &size, t, n, NULL, NULL, &e), "%s", e.message);
+    part.p = (uint8_t *)malloc(m->size + size);
+    if (!part.p || !text) abort();
+    bsf_store(part.p, size, 8);
+    memcpy(part.p + 8, text, size);
+    at = 8 + size;
+    for (i = which; i < s.count; i += 3) {
+        const size_t bytes_of = (size_t)(s.tensors[i].end - s.tensors[i].begin);
+        memcpy(part.p + at, m->p + 8 + text_size + s.tensors[i].begin, bytes_of);
+        at += bytes_of;
+    }
+    part.size = at;
+    free(text);
+    free(t);
+    bitsnap_safetensors_free(&s);
+    return part;
+}
+
+static void run_tasks(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)context)); /* the last one first */
+}
+
+/* A delta against the three files of a model, of which the second is itself a delta against two files, and the third a .bsnap file. */
+static void several_bases(void)
+{
+    bytes m[2], part[3], old;
+    sunk written[3] = { { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 }, { NULL, 0, 0, 0, 0 } };
+    bitsnap_file before[2], file[3], f, *list[3], *pair[2] = { &before[0], &before[1] };
+    bitsnap_file_frame frame;
+    bitsnap_file_error e;
+    bitsnap_source s;
+    uint64_t frames, i;
+    unsigned k, seen = 0, workers = 3;
+    uint8_t *out;
+    memset(&s, 0, sizeof s);
+    for (k = 0; k < 2; k++) m[k] = make_model(60, k, 0);
+    old = make_model(60, 2, 0);
+    for (k = 0; k < 3; k++) part[k] = part_of(&m[0], k);
+    s.data = old.p, s.size = old.size;
+    CHECK(!bitsnap_file_open(&before[0], &s, NULL, 0, NULL), "%s", before[0].error.message);
+    s.data = part[0].p, s.size = part[0].size;
+    CHECK(!bitsnap_file_open(&before[1], &s, NULL, 0, NULL), "%s", before[1].error.message);
+    CHECK(!bitsnap_file_open(&file[0], &s, NULL, 0, NULL), "%s", file[0].error.message);
+    CHECK(!write_model(&written[1], &part[1], BITSNAP_FAST, pair, 2, NULL, &e), "%s", e.message);
+    CHECK(!write_model(&written[2], &part[2], BITSNAP_FAST, NULL, 0, NULL, &e), "%s", e.message);
+    for (k = 1; k < 3; k++) {
+        s.data = written[k].p, s.size = written[k].size;
+        CHECK(!bitsnap_file_open(&file[k], &s, pair, k == 1 ? 2 : 0, NULL), "%u: %s", k, file[k].error.message);
+    }
+    for (k = 0; k < 3; k++) list[k] = &file[k];
+    file[1].name = "second";
+    CHECK(!write_model(&written[0], &m[1], BITSNAP_FAST, list, 3, NULL, &e), "%s", e.message);
+    CHECK(written[0].size < m[1].size / 2, "%lu of %lu bytes", (unsigned long)written[0].size, (unsigned long)m[1].size);
+    check_file(written[0].p, written[0].size, list, 3, m[1].p, m[1].size, "a delta against three files");
+
+    s.data = written[0].p, s.size = written[0].size;
+    CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL) && f.base_count == 3 && f.bases[1].file == &file[1] &&
+              f.bases[2].data_size == file[2].data_size && !*f.bases[2].name && !strcmp(f.bases[1].name, "second"), "%s", f.error.message);
+    CHECK(!bitsnap_file_frames(&f, &frames), "%s", f.error.message);
+    for (i = 0; i < frames; i++) {
+        CHECK(!bitsnap_file_frame_at(&f, i, &frame), "%s", f.error.message);
+        if (frame.info.has_base && frame.base < 3) seen |= 1u << frame.base;
+    }
+    CHECK(seen == 7, "bases that are used: %x", seen);
+    out = (uint8_t *)malloc((size_t)f.data_size);
+    f.b.run = run_tasks;
+    f.b.run_context = &workers;
+    f.b.workers = workers;
+    CHECK(!bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size) && !memcmp(out, m[1].p + m[1].size - f.data_size, (size_t)f.data_size),
+          "with several workers: %s", f.error.message);
+    CHECK(!bitsnap_file_verify(&f), "with several workers: %s", f.error.message);
+    bitsnap_file_close(&f);
+
+    /* fewer, more, in another order, another one */
+    CHECK(bitsnap_file_open(&f, &s, list, 2, NULL) == BITSNAP_E_BASE && f.error.rule == 17, "%s", f.error.message);
+    bitsnap_file_close(&f);
+    list[1] = &file[2];
+    list[2] = &file[1];
+    CHECK(bitsnap_file_open(&f, &s, list, 3, NULL) == BITSNAP_E_BASE && f.error.rule == 17 && f.error.base == 1, "%s", f.error.message);
+    bitsnap_file_close(&f);
+    list[1] = &file[1];
+    list[2] = &before[0];
+    CHECK(bitsnap_file_open(&f, &s, list, 3, NULL) == BITSNAP_E_BASE && f.error.rule == 17 && f.error.base == 2, "%s", f.error.message);
+    bitsnap_file_close(&f);
+    list[2] = &file[2];
+
+    /* damage of one of them: the error is that one's */
+    CHECK(!bitsnap_file_frame_at(&file[2], 0, &frame), "%s", file[2].error.message);
+    written[2].p[frame.at + frame.info.header_size + 40] ^= 1;
+    CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL), "%s", f.error.message);
+    CHECK(bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size) == BITSNAP_E_CHECK && f.error.depth == 1 && f.error.base == 2, "%s", f.error.message);
+    bitsnap_file_close(&f);
+    written[2].p[frame.at + frame.info.header_size + 40] ^= 1;
+    part[0].p[part[0].size - 1] ^= 1; /* elements of the first, which is a base of the second, too */
+    CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL), "%s", f.error.message);
+    CHECK(bitsnap_file_verify(&f) == BITSNAP_E_BASE && f.error.frame_rule == BITSNAP_R_BASE_HASH && f.error.base == 0, "%s", f.error.message);
+    bitsnap_file_close(&f);
+    free(out);
+    for (k = 0; k < 3; k++) {
+        bitsnap_file_close(&file[k]);
+        free(written[k].p);
+        free(part[k].p);
+    }
+    for (k = 0; k < 2; k++) {
+        bitsnap_file_close(&before[k]);
+        free(m[k].p);
+    }
+    free(old.p);
+}
+
+/* Three tensors of one dtype, of which one is a large matrix: as the tool writes them. */
+static void same_bytes(void)
+{
+    static const char *const levels[] = { "fast", "default", "best" };
+    bitsnap_tensor t[3];
+    bitsnap_file_error e;
+    bytes m, z;
+    char *text, path[500];
+    size_t size, i, k;
+    memset(t, 0, sizeof t);
+    for (i = 0; i < 3; i++) {
+        t[i].name.at = i ? i == 1 ? "b\"\n" : "c" : "a";
+        t[i].name.size = i == 1 ? 3 : 1;
+        t[i].dtype.at = "BF16";
+        t[i].dtype.size = 4;
+        t[i].shape.at = i == 1 ? "[300,200]" : "[70000]";
+        t[i].shape.size = strlen(t[i].shape.at);
+    }
+    CHECK(!bitsnap_safetensors_write(&text, &size, t, 3, "{\"format\":\"pt\"}", NULL, &e), "%s", e.message);
+    CHECK(size % 8 == 0 && t[2].begin == 260000 && t[2].end == 400000, "places");
+    m.size = 8 + size + 400000;
+    m.p = (uint8_t *)malloc(m.size);
+    bsf_store(m.p, size, 8);
+    memcpy(m.p + 8, text, size);
+    for (i = 0; i < 400000; i++) m.p[8 + size + i] = (uint8_t)(i & 1 ? 0x3C + test_below(3) : test_random());
+    (void)snprintf(path, sizeof path, "%s/w.safetensors", folder);
+    write_file(path, m.p, m.size);
+    for (k = 0; k < 3; k++) {
+        sunk x = { NULL, 0, 0, 0, 0 };
+        CHECK(!write_model(&x, &m, (int)k + 1, NULL, 0, NULL, &e), "%s", e.message);
+        CHECK(!run("compress -f -l %s -o w.bsnap w.safetensors", levels[k]));
+        z = get("w.bsnap");
+        CHECK(z.size == x.size && !memcmp(z.p, x.p, z.size), "level %s: %lu and %lu bytes", levels[k], (unsigned long)x.size, (unsigned long)z.size);
+        free(z.p);
+        free(x.p);
+    }
+    t[2].name = t[0].name;
+    free(text);
+    CHECK(bitsnap_safetensors_write(&text, &size, t, 3, NULL, NULL, &e) == BITSNAP_E_CORRUPT && !text, "%s", e.message);
+    t[2].name.at = "\xFF";
+    CHECK(bitsnap_safetensors_write(&text, &size, t, 3, NULL, NULL, &e) == BITSNAP_E_CORRUPT && !text, "%s", e.message);
+    free(m.p);
+}
+
+/* Each write may fail, and each piece of memory may be the last; data may be missing, or too much. */
+static void writers_that_fail(void)
+{
+    bytes m = make_model(300, 0, 0), other = make_model(300, 1, 1);
+    bitsnap_file base, *bases[1] = { &base };
+    bitsnap_source source;
+    bitsnap_file_error e;
+    size_t i, failed = 0;
+    unsigned k;
+    memset(&source, 0, sizeof source);
+    source.data = m.p;
+    source.size = m.size;
+    CHECK(!bitsnap_file_open(&base, &source, NULL, 0, NULL), "%s", base.error.message);
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < 40; i++) {
+            sunk x = { NULL, 0, 0, 0, 0 };
+            size_t left = i;
+            const bitsnap_memory memory = { counting_resize, counting_release, &left };
+            const bitsnap_status status = write_model(&x, k ? &other : &m, BITSNAP_FAST, bases, k, &memory, &e);
+            CHECK(!status || status == BITSNAP_E_WORKSPACE, "%s", e.message);
+            CHECK(!pieces, "memory is left");
+            failed += status != BITSNAP_OK;
+            free(x.p);
+            memset(&x, 0, sizeof x);
+            x.fail_at = i + 1;
+            CHECK(write_model(&x, k ? &other : &m, BITSNAP_FAST, bases, k, NULL, &e) == BITSNAP_E_SOURCE, "%s", e.message);
+            free(x.p);
+        }
+    }
+    CHECK(failed > 20, "%lu", (unsigned long)failed);
+    m.size--;
+    {
+        sunk x = { NULL, 0, 0, 0, 0 };
+        CHECK(write_model(&x, &m, BITSNAP_FAST, NULL, 0, NULL, &e) == BITSNAP_E_ARGUMENT, "a byte is missing: %s", e.message);
+        free(x.p);
+        memset(&x, 0, sizeof x);
+        m.p = (uint8_t *)realloc(m.p, m.size + 2);
+        m.size += 2;
+        CHECK(write_model(&x, &m, BITSNAP_FAST, NULL, 0, NULL, &e) == BITSNAP_E_ARGUMENT, "a byte too many: %s", e.message);
+        free(x.p);
+    }
+    bitsnap_file_close(&base);
+    free(m.p);
+    free(other.p);
+}
+
+/* ================================================================================= SIZES */
+
+/* A file of 2^40 bytes that is nowhere: header and texts, the same frame again and again, and the end record. */
+enum { TENSORS = 106000, ELEMENTS = 5 << 20 };
+
+typedef struct endless {
+    uint8_t *head, *frame, *end;
+    uint64_t head_size, frame_size, end_size, index, blocks, reads, fail_at; /* fail_at: this read fails; 0: none */
+} endless;
+
+static int read_endless(void *context, uint64_t offset, void *to, size_t size)
+{
+    endless *x = (endless *)context;
+    uint8_t *p = (uint8_t *)to;
+    const uint64_t end = x->head_size + TENSORS * x->frame_size;
+    if (++x->reads == x->fail_at) return 1;
+    if (size > 100000 && offset > x->head_size) x->blocks += size;
+    else x->index += size;
+    while (size) {
+        const uint64_t in = offset < x->head_size ? offset : offset < end ? (offset - x->head_size) % x->frame_size : offset - end;
+        const uint64_t left = (offset < x->head_size ? x->head_size : offset < end ? x->frame_size : x->end_size) - in;
+        const size_t n = left < size ? (size_t)left : size;
+        memcpy(p, (offset < x->head_size ? x->head : offset < end ? x->frame : x->end) + in, n);
+        p += n;
+        offset += n;
+        size -= n;
+    }
+    return 0;
+}
+
+static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
+{
+    char *text = (char *)malloc(TENSORS * 120), *p = text;
+    uint8_t *coded, *names, *records, *r, *workspace = (uint8_t *)malloc(BITSNAP_WORKSPACE), fixed[80];
+    const uint64_t bytes_of = 2 * (uint64_t)ELEMENTS;
+    size_t i, size, coded_size, count, at, frame_size;
+    uint64_t source, check, trees;
+    bitsnap_file_error e;
+    bitsnap b;
+    memset(x, 0, sizeof *x);
+    p += sprintf(p, "{");
+    for (i = 0; i < TENSORS; i++)
+        p += sprintf(p, "%s\"l.%lu.w\":{\"dtype\":\"BF16\",\"shape\":[%d],\"data_offsets\":[%llu,%llu]}", i ? "," : "", (unsigned long)i, ELEMENTS,
+                     (unsigned long long)(i * bytes_of), (unsigned long long)((i + 1) * bytes_of));
+    *p++ = '}';
+    size = (size_t)(p - text);
+    CHECK(!bitsnap_text_encode(&coded, &coded_size, text, size, NULL, 0, NULL, &e) && !bitsnap_tree_names(&names, &count, text, size, NULL, &e) &&
+          count == TENSORS);
+    memset(&b, 0, sizeof b);
+    b.workspace = workspace;
+    b.workspace_size = BITSNAP_WORKSPACE;
+    x->frame = (uint8_t *)malloc(bitsnap_bound(&b, ELEMENTS, BITSNAP_BF16));
+    CHECK(!bitsnap_encode(&b, x->frame, bitsnap_bound(&b, ELEMENTS, BITSNAP_BF16), &frame_size, elements, ELEMENTS, BITSNAP_BF16));
+    x->frame_size = frame_size;
+    x->head_size = BITSNAP_FILE_HEADER + coded_size;
+    x->head = (uint8_t *)malloc((size_t)x->head_size);
+    memset(x->head, 0, BITSNAP_FILE_HEADER);
+    memcpy(x->head, BITSNAP_FILE_MAGIC, 8);
+    x->head[8] = 1;
+    x->head[9] = BITSNAP_SOURCE_SAFETENSORS;
+    bsf_store(x->head + 12, size, 4);
+    source = 8 + size + TENSORS * bytes_of;
+    bsf_store(x->head + 16, source, 8);
+    check = bitsnap_hash(x->head, 24);
+    bsf_store(x->head + 24, check, 8);
+    memcpy(x->head + BITSNAP_FILE_HEADER, coded, coded_size);
+    records = (uint8_t *)malloc((TENSORS + coded_size / 100) * BITSNAP_RECORD_ENTRY);
+    r = records;
+    for (i = 0, at = 8; i < coded_size; r += BITSNAP_RECORD_ENTRY) {
+        bsf_store(r, at, 6);
+        bsf_store(r + 6, BITSNAP_FILE_HEADER + i, 6);
+        at += (size_t)bsf_load(coded + i + 4, 4);
+        i += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + i + 8, 4) + 8;
+    }
+    for (i = 0; i < TENSORS; i++, r += BITSNAP_RECORD_ENTRY) {
+        bsf_store(r, 8 + size + i * bytes_of, 6);
+        bsf_store(r + 6, x->head_size + i * x->frame_size, 6);
+    }
+    count = (size_t)(r - records) / BITSNAP_RECORD_ENTRY;
+    trees = bitsnap_tree_size(count, BITSNAP_RECORD_ENTRY);
+    x->end_size = BITSNAP_END_PREFIX + trees + bitsnap_tree_size(TENSORS, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    x->end = r = (uint8_t *)malloc((size_t)x->end_size);
+    memcpy(r, BITSNAP_END_MAGIC, 4);
+    bsf_store(r + 4, TENSORS, 4);
+    bsf_store(r + 8, source, 8);
+    bsf_store(r + 16, count, 8);
+    r += x->end_size - BITSNAP_END_SUFFIX;
+    bsf_store(r, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX, records, count, BITSNAP_RECORD_ENTRY, check), 8);
+    bsf_store(r + 8, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX + trees, names, TENSORS, BITSNAP_NAME_ENTRY, check), 8);
+    bsf_store(r + 16, x->end_size, 8);
+    bsf_store(fixed, check, 8);
+    memcpy(fixed + 8, x->end, BITSNAP_END_PREFIX);
+    memcpy(fixed + 8 + BITSNAP_END_PREFIX, r, 24);
+    bsf_store(r + 24, bitsnap_hash(fixed, 8 + BITSNAP_END_PREFIX + 24), 8);
+    memcpy(r + 32, BITSNAP_LAST_MAGIC, 8);
+    *whole = x->head_size + TENSORS * x->frame_size + x->end_size;
+    free(text);
+    free(coded);
+    free(names);
+    free(records);
+    free(workspace);
+}
+
+/* Whichever read of a search fails: that is said, and not that there is no such name. */
+static void find_unread(endless *x, uint64_t size)
+{
+    const bitsnap_source s = { read_endless, x, NULL, size };
+    unsigned fail;
+    for (fail = 1; fail < 100; fail++) {
+        bitsnap_file f;
+        bitsnap_tensor t;
+        bitsnap_status status;
+        x->fail_at = 0;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+        x->fail_at = x->reads + fail;
+        status = bitsnap_file_find(&f, "l.50000.w", 9, &t);
+        bitsnap_file_close(&f);
+        if (x->reads < x->fail_at) break; /* it takes fewer */
+        CHECK(status == BITSNAP_E_SOURCE, "read %u: %s", fail, f.error.message);
+    }
+    CHECK(fail > 3 && fail < 100, "%u reads", fail);
+    x->fail_at = 0;
+}
+
+static void little_is_read(void)
+{
+    static uint16_t elements[ELEMENTS], out[512];
+    endless x;
+    uint64_t size, most = 0, reads = 0;
+    unsigned i;
+    memset(&x, 0, sizeof x);
+    for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
+    make_endless(&x, &size, elements);
+    CHECK(size > UINT64_C(1) << 40, "%llu", (unsigned long long)size);
+    for (i = 0; i < (few ? 20 : 200); i++) {
+        const bitsnap_source s = { read_endless, &x, NULL, size };
+        const unsigned long which = (unsigned long)test_below(TENSORS);
+        const uint64_t first = test_below(ELEMENTS - 511);
+        bitsnap_file f;
+        bitsnap_tensor t;
+        char name[40];
+        (void)snprintf(name, sizeof name, "l.%lu.w", which);
+        x.index = x.blocks = x.reads = 0;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL) && !bitsnap_file_find(&f, name, strlen(name), &t) &&
+              !bitsnap_file_read(&f, &t, out, first, 512), "%s: %s", name, f.error.message);
+        CHECK(t.begin == which * 2 * (uint64_t)ELEMENTS && !memcmp(out, elements + first, sizeof out), "%s", name);
+        CHECK(x.blocks <= 2 * 132000, "%llu bytes of blocks", (unsigned long long)x.blocks);
+        if (x.index > most) most = x.index;
+        if (x.reads > reads) reads = x.reads;
+        if (!i) CHECK(bitsnap_file_find(&f, "m", 1, &t) == BITSNAP_E_MISMATCH, "%s", f.error.message);
+        bitsnap_file_close(&f);
+    }
+    CHECK(most <= 65536, "%llu bytes of index", (unsigned long long)most);
+    find_unread(&x, size);
+    printf("# of %.2f TiB %llu bytes are read besides the blocks, in %llu reads with them\n", (double)size / 1024 / 1024 / 1024 / 1024,
+           (unsigned long long)most, (unsigned long long)reads);
+    free(x.head);
+    free(x.frame);
+    free(x.end);
+}
+
+/* A file of one text and no frames, made to do harm: its header claims `claimed` bytes of text, its tree of names has these keys. With
+ * `more` a second record begins at that byte of the source, and is one byte of the file. */
+static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, size_t count, uint64_t more)
+{
+    uint8_t *coded, *end, records[2 * BITSNAP_RECORD_ENTRY], names[8 * 8];
+    size_t coded_size, end_size, at, i;
+    const uint64_t source = more ? more : 8 + claimed;
+    bitsnap_file_error e;
+    bytes b = { NULL, 0 };
+    if (bitsnap_text_encode(&coded, &coded_size, text, strlen(text), NULL, 0, NULL, &e)) return b;
+    at = BITSNAP_FILE_HEADER + coded_size;
+    bsf_store(records, 8, 6);
+    bsf_store(records + 6, BITSNAP_FILE_HEADER, 6);
+    bsf_store(records + BITSNAP_RECORD_ENTRY, more, 6);
+    bsf_store(records + BITSNAP_RECORD_ENTRY + 6, at, 6);
+    for (i = 0; i < count; i++) bsf_store(names + 8 * i, keys[i], 8);
+    b.p = (uint8_t *)calloc(1, at + 1000);
+    memcpy(b.p, BITSNAP_FILE_MAGIC, 8);
+    b.p[8] = b.p[9] = 1;
+    bsf_store(b.p + 12, claimed, 4);
+    bsf_store(b.p + 16, source, 8);
+    bsf_store(b.p + 24, bitsnap_hash(b.p, 24), 8);
+    memcpy(b.p + BITSNAP_FILE_HEADER, coded, coded_size);
+    at += more != 0;
+    if (bitsnap_end_record(&end, &end_size, records, more ? 2 : 1, source, names, count, bitsnap_hash(b.p, 24), NULL, &e)) return b;
+    memcpy(b.p + at, end, end_size);
+    b.size = at + end_size;
+    free(coded);
+    free(end);
+    return b;
+}
+
+/* What claims more than it has. t245305 and t282795 have the same h; of a name that is looked for, entries that cost much are refused
+ * where honest ones of the same h are passed over. */
+static void claims(void)
+{
+#define TENSOR "\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
+    static const char apart[] = "{\"t245305\":{" TENSOR ",\"t282795\":{" TENSOR "}", inside[] = "{\"t245305\":{\"x\":{\"t245305\":{" TENSOR "}," TENSOR "}";
+    const uint64_t h = (bitsnap_hash("t245305", 7) & UINT32_MAX) << 32, other = (bitsnap_hash("other", 5) & UINT32_MAX) << 32;
+    const uint64_t second = (uint64_t)(strstr(apart, "\"t282795") - apart), inner = (uint64_t)(strstr(inside + 2, "\"t245305") - inside);
+    const struct {
+        const char *text, *name;
+        uint64_t keys[2];
+        bitsnap_status status;
+    } finds[] = {
+        { apart, "t245305", { h | 1, h | second }, BITSNAP_OK }, { apart, "t282795", { h | 1, h | second }, BITSNAP_OK },
+        { apart, "t282795", { h | 1, h | 1 }, BITSNAP_E_CORRUPT },               /* one entry, again and again */
+        { apart, "t282795", { h | second, h | 1 }, BITSNAP_E_CORRUPT },          /* that do not ascend */
+        { inside, "t282795", { h | 1, h | inner }, BITSNAP_E_CORRUPT },          /* one inside the other */
+        { apart, "other", { other | 1, other | second }, BITSNAP_E_CORRUPT },    /* of other names */
+    };
+    bitsnap_tensor t;
+    const char *text;
+    counted c;
+    bitsnap_source s;
+    bitsnap_file f;
+    bytes b;
+    size_t i;
+    for (i = 0; i < sizeof finds / sizeof *finds; i++) {
+        b = made_file(finds[i].text, strlen(finds[i].text), finds[i].keys, 2, 0);
+        s = source_of(&c, b.p, b.size);
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+        CHECK(bitsnap_file_find(&f, finds[i].name, strlen(finds[i].name), &t) == finds[i].status && (!finds[i].status || f.error.rule == 25), "%lu: %u, S%u, %s",
+              (unsigned long)i, f.error.status, f.error.rule, f.error.message ? f.error.message : "");
+        bitsnap_file_close(&f);
+        free(b.p);
+    }
+    b = made_file(apart, 30, NULL, 0, 8 + strlen(apart)); /* a piece of text with more bytes than the text has left */
+    s = source_of(&c, b.p, b.size);
+    CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+    CHECK(bitsnap_file_text(&f, &text) == BITSNAP_E_CORRUPT && f.error.rule == 25, "S%u", f.error.rule);
+    bitsnap_file_close(&f);
+    free(b.p);
+}
+
+int main(void)
+{
+    char remove[500];
+    test_program = "file:";
+    few = getenv("FEW") || getenv("QUICK");
+    tool = getenv("BITSNAP");
+    if (!tool) tool = realpath("build/bitsnap", NULL);
+    RUN(vectors);
+    RUN(little_is_read);
+    RUN(claims);
+    RUN(written_files);
+    RUN(several_bases);
+    RUN(writers_that_fail);
+    (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (!tool || !mkdtemp(folder)) {
+        SKIP("files of the tool", "build/bitsnap is not there");
+        return test_failures > 0;
+    }
+    RUN(whole_files);
+    RUN(raw_files);
+    RUN(same_bytes);
+    RUN(chains);
+    RUN(wrong_bases);
+    RUN(damaged_bases);
+    RUN(damaged_files);
+    RUN(changing_sources);
+    (void)snprintf(remove, sizeof remove, "rm -rf '%s'", folder);
+    return system(remove) || test_failures > 0;
+}
