@@ -26,7 +26,7 @@ all: $(B)/bitsnap
 help:
 	@sed -n 's/^#: //p' Makefile bench/Makefile
 
-#: make             build/bitsnap, the command-line tool (main.c runs one of commands/; these use tensors/, files/, console/, system/)
+#: make             build/bitsnap, the command-line tool (main.c runs one of commands/; these use store/, tensors/, files/, console/, system/)
 $(B)/bitsnap: $(TOOL_O)
 	$(CC) $(CFLAGS) $(TOOL_O) -o $@ -lpthread
 
@@ -87,7 +87,7 @@ $(B)/engine.o/file.o: docs/examples/file/bitsnap_file.h bitsnap.h
 
 #: make engine      checkpoints in memory that outlives the trainer: build/libbitsnap_engine.a, and build/engine, its agent
 #:                  (docs/examples/engine/README.md)
-ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,files/manifest console/json console/fault)
+ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,store/manifest store/store console/json console/fault system/sync)
 engine: $(B)/engine
 $(B)/engine: $(B)/engine.o/engine_agent.o $(B)/libbitsnap_engine.a
 	$(CC) $(CFLAGS) $^ -o $@ -lpthread

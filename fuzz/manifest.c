@@ -2,7 +2,7 @@
  * printed. */
 #include "fuzz.h"
 
-#include "../docs/examples/tool/files/manifest.h"
+#include "../docs/examples/tool/store/manifest.h"
 
 static void check_step(const manifest *m, const store_step *s)
 {

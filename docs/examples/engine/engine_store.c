@@ -4,17 +4,14 @@
 #include "engine_store.h"
 
 #include "../file/bitsnap_file.h"
-#include "../tool/files/manifest.h"
+#include "../tool/store/store.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 void *engine_id_begin(uint64_t total); /* codec.c */
@@ -24,12 +21,6 @@ uint64_t engine_id_end(void *id);
 enum { CHAIN = 16 };
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
 #define IDENTITY "engine.json" /* the second file of a step: disk_metadata */
-
-typedef struct store {
-    char path[DISK_PATH];
-    int lock, noted; /* 1: the line in the lock is ours */
-    manifest m;
-} store;
 
 static engine_status wrong(const char *path, const fault *f, engine_error *error)
 {
@@ -55,58 +46,21 @@ static const char *object_path(const store *s, const char *name, char path[DISK_
 
 /* ================================================================================= READING */
 
-static void store_close(store *s)
+/* Opens NAME.store in a directory; `path` keeps its name. store_close is to be called after failures, too. ENGINE_E_NONE: there is no
+ * store, and none is to be made. Who only looks takes no lock: the manifest is replaced as a whole, and objects that go are an older step's. */
+static engine_status open_store(store *s, char path[DISK_PATH], const char *directory, const char *name, store_use how, engine_error *error)
 {
-    if (s->noted) (void)!ftruncate(s->lock, 0);
-    if (s->lock >= 0) close(s->lock);
-    s->lock = -1, s->noted = 0;
-    manifest_free(&s->m);
-}
-
-static engine_status read_manifest(store *s, engine_error *error)
-{
-    manifest_status status;
     fault why;
     memset(&why, 0, sizeof why);
-    status = manifest_read(&s->m, s->path, MANIFEST, &why);
-    if (status == MANIFEST_NONE) return engine_fail(error, ENGINE_E_NONE, "%.180s: there is no " MANIFEST, s->path);
-    if (status == MANIFEST_DAMAGED) (void)fault_add(&why, "; bitsnap fsck makes it anew");
-    return status ? wrong(why.file, &why, error) : engine_good(error);
-}
-
-/* Whether there are objects: then a manifest that is not there has been lost. */
-static int has_objects(const store *s)
-{
-    char path[DISK_PATH + 64];
-    DIR *d = opendir(in_store(s, "objects", path));
-    const struct dirent *e;
-    int found = 0;
-    while (d && !found && (e = readdir(d)) != NULL) found = e->d_name[0] != '.';
-    if (d) closedir(d);
-    return found;
-}
-
-/* store_close is to be called after failures, too. ENGINE_E_NONE: there is no store, and `change` makes one. */
-static engine_status store_open(store *s, const char *directory, const char *name, int change, engine_error *error)
-{
-    char path[DISK_PATH + 64];
-    struct stat st;
     memset(s, 0, sizeof *s);
     s->lock = -1;
-    if (snprintf(s->path, sizeof s->path, "%s/%s.store", directory, name) >= (int)sizeof s->path)
+    if (snprintf(path, DISK_PATH, "%s/%s.store", directory, name) >= DISK_PATH)
         return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
-    if (change && ((mkdir(s->path, 0777) && errno != EEXIST) || (mkdir(in_store(s, "objects", path), 0777) && errno != EEXIST)))
-        return refused(s->path, error);
-    if (change) {
-        s->lock = open(in_store(s, "lock", path), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
-        if (s->lock < 0) return refused(path, error);
-        if (flock(s->lock, LOCK_EX | LOCK_NB)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: somebody else uses it", s->path);
-        /* lines that are there are of a command that was killed, and say what it has left */
-        s->noted = !fstat(s->lock, &st) && !st.st_size && dprintf(s->lock, "bitsnap's engine, process %ld\n", (long)getpid()) > 0;
-    } /* else it is replaced as a whole, and objects that go meanwhile are an older step's */
-    if (read_manifest(s, error) == ENGINE_E_NONE && has_objects(s))
-        return engine_fail(error, ENGINE_E_DAMAGED, "%.150s: has objects, but no manifest.json; bitsnap fsck makes it again", s->path);
-    return error->status;
+    if (store_open(s, path, how, "engine", &why)) {
+        if (s->absent) return engine_fail(error, ENGINE_E_NONE, "%.180s: there is no store", path);
+        return wrong(*why.file ? why.file : path, &why, error);
+    }
+    return s->lost ? wrong(*s->why.file ? s->why.file : path, &s->why, error) : engine_good(error);
 }
 
 /* Of a step that an engine has written: its file, and how many ranks there were; null: it is none. */
@@ -148,12 +102,12 @@ static engine_status identify(const store *s, const store_step *step, engine_lin
 
 static engine_status list_store(disk_manifest *m, const char *directory, const char *name, engine_error *error)
 {
-    char path[DISK_PATH + 64], object[OBJECT_NAME];
+    char path[DISK_PATH + 64], object[OBJECT_NAME], folder[DISK_PATH];
     engine_lineage line;
     disk_entry e;
     store s;
     size_t i;
-    if (!store_open(&s, directory, name, 0, error)) {
+    if (!open_store(&s, folder, directory, name, STORE_LOOK, error)) {
         for (i = s.m.step_count; i-- > 0 && !m->line.count;) /* the last one that says it: the newest attempt */
             if (identify(&s, &s.m.steps[i], &m->line, &e, error)) m->line.count = 0;
         for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count && error->status != ENGINE_E_SYSTEM; i++) {
@@ -172,6 +126,7 @@ static engine_status list_store(disk_manifest *m, const char *directory, const c
 /* The files of a chain, each a base of the next. */
 typedef struct chain {
     store s;
+    char path[DISK_PATH];
     size_t count;
     int fds[CHAIN_MAX];
     bitsnap_file files[CHAIN_MAX];
@@ -221,7 +176,7 @@ static engine_status open_step(void **opened, bitsnap_file **file, const char *d
     size_t i;
     *opened = NULL;
     if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
-    if (!store_open(&c->s, directory, name, 0, error)) {
+    if (!open_store(&c->s, c->path, directory, name, STORE_LOOK, error)) {
         i = manifest_find(&c->s.m, step);
         if (i < c->s.m.step_count && c->s.m.steps[i].number == step) x = object_of(&c->s, &c->s.m.steps[i], &ranks);
         if (x && identify(&c->s, &c->s.m.steps[i], &line, &e, error)) x = NULL;
@@ -355,54 +310,32 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     return error->status;
 }
 
-/* Removes what no step needs: objects of steps that are gone, and what an agent that was killed has left. */
-static void sweep(const store *s)
-{
-    char path[DISK_PATH + 64];
-    DIR *d = opendir(in_store(s, "objects", path));
-    struct dirent *e;
-    while (d && (e = readdir(d)) != NULL)
-        if (e->d_name[0] != '.' && !manifest_has_file(&s->m, e->d_name)) (void)unlinkat(dirfd(d), e->d_name, 0);
-    if (d) closedir(d);
-}
-
+/* Then removes what no step needs: objects of steps that are gone, and what an agent that was killed has left. */
 static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_error *error)
 {
+    char stray[256];
+    size_t strays;
     fault why;
     memset(&why, 0, sizeof why);
-    if (manifest_save(&s->m, s->path, &why))
+    if (store_save(s, &why))
         return engine_fail(error, ENGINE_E_SYSTEM, "%.40s, step %" PRIu64 ": %.80s: %.80s", w->name, step, why.file, why.text);
-    sweep(s);
+    (void)store_strays(s, 1, stray, &strays, &why);
     return engine_good(error);
-}
-
-/* Only what steps need stays: their objects, and what these are deltas to. */
-static void drop_objects(manifest *m)
-{
-    const store_object *all[CHAIN_MAX];
-    size_t i, k;
-    for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
-    for (i = 0; i < m->step_count; i++) manifest_mark(m, &m->steps[i]);
-    for (i = 0; i < m->object_count; i++)
-        for (k = m->objects[i].used ? manifest_chain(m, &m->objects[i], all) : 0; k; k--) manifest_object(m, all[k - 1]->id)->used = 1;
-    manifest_remove_unmarked(m);
 }
 
 /* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
 static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, const store_object *identity,
                                engine_error *error)
 {
-    const time_t now = time(NULL);
     store_step made;
     store_entry *e;
-    struct tm t;
     uint64_t ranks;
     fault why;
     size_t first;
     memset(&made, 0, sizeof made);
     memset(&why, 0, sizeof why);
     made.number = step, made.mode = 0700;
-    if (!gmtime_r(&now, &t) || !strftime(made.time, sizeof made.time, "%Y-%m-%dT%H:%M:%SZ", &t)) strcpy(made.time, "1970-01-01T00:00:00Z");
+    if (!step_date(&made)) strcpy(made.time, "1970-01-01T00:00:00Z");
     e = step_add(&made, ENTRY_FILE, IDENTITY, 0600, &why);
     if (e) e->id = identity->id;
     if (e && (e = step_add(&made, ENTRY_FILE, name, 0600, &why)) != NULL) e->id = x->id;
@@ -419,7 +352,7 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
         first--;
     }
     while (first) manifest_remove_step(&s->m, --first);
-    drop_objects(&s->m);
+    manifest_drop_unneeded(&s->m);
     return engine_good(error);
 }
 
@@ -441,7 +374,7 @@ static engine_status take_over(store *s, const disk_writer *w, const engine_line
             return engine_fail(error, ENGINE_E_BUSY, "step %" PRIu64 " of the attempt before is kept until all ranks have a newer one on disk", step);
         manifest_remove_step(&s->m, i);
     }
-    drop_objects(&s->m);
+    manifest_drop_unneeded(&s->m);
     return engine_good(error);
 }
 
@@ -497,20 +430,16 @@ static engine_status write_step(store *s, const disk_writer *w, engine_reader *r
 
 engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t step, engine_error *error)
 {
-    char name[80];
+    char name[80], path[DISK_PATH];
     store_object x, identity;
     store s;
     if (step > STEP_MAX) return engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
-    (void)store_open(&s, w->directory, w->name, 1, error);
-    if (error->status == ENGINE_E_NONE)
-        (void)engine_good(error), (void)save(w, &s, step, error); /* of no step: objects without a manifest are then those of one that was lost */
-    if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error)) {
-        sweep(&s);
-        if (!write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) && !disk_is_late(r, error) &&
-            !list_step(w, &s, step, name, &x, &identity, error))
-            (void)save(w, &s, step, error);
-    }
+    /* steps that go leave the manifest before their objects do, and these make room for the new one */
+    if (!open_store(&s, path, w->directory, w->name, STORE_CREATE, error) && !take_over(&s, w, engine_reader_lineage(r), step, error) &&
+        !save(w, &s, step, error) && !write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) &&
+        !disk_is_late(r, error) && !list_step(w, &s, step, name, &x, &identity, error))
+        (void)save(w, &s, step, error);
     store_close(&s);
     return error->status;
 }

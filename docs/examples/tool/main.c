@@ -2,15 +2,14 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  * `make` builds it: a C99 compiler, POSIX and its threads are all it needs.
  *
- * The layers, each calling downwards only:
- *     main, options, help            the command line
- *     compress, decompress, folder, info, compare, benchmark, apply, merge, extract, summary
- *     stage, find, base, delta       how coarse moments may be; what deltas are against, and deltas as wholes
- *     file, header, plan, pairs      .bsnap and .safetensors files from the first byte to the last,
- *     lossy                          what is quantized in them
- *     foreign, link, record, text, adam, safetensors, tally, bound, difference, json
- *     codec, parallel, processors, progress, directory, walk, io, place, fault
- * and bitsnap.h below all. It is also an example of how to use the stream interface: see file.c. */
+ * The folders. Each calls those below it; system also reports faults by console/fault.h:
+ *     commands    what the tool can do; main runs one of them
+ *     store       a folder of snapshots: commands snapshot, log, restore, verify, prune, fsck
+ *     tensors     what becomes of tensors: pairs with a base, frames, quantization; differences and bounds
+ *     files       .bsnap and .safetensors files, bases, deltas, folders of shards
+ *     console     options, help, JSON, progress, faults
+ *     system      input and output, names in directories, threads
+ * and bitsnap_file.h and bitsnap.h below all. */
 #include "system/posix.h"
 
 #include "commands/commands.h"

@@ -26,7 +26,7 @@ int command_extract(const options *o, codec *c, fault *f);
 
 void info_sum(const options *o); /* info -r: the table of all files */
 
-/* On a store of snapshots: files/store.h. */
+/* On a store of snapshots: store/store.h. */
 int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f);
 int command_log(const options *o, const char *path, fault *f);
 int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f);

@@ -5,8 +5,8 @@
 #include "commands.h"
 #include "../console/progress.h"
 #include "../console/utf8.h"
-#include "../files/check.h"
 #include "../files/header.h"
+#include "../store/contents.h"
 #include "../system/walk.h"
 #include "../tensors/pairs.h"
 
@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Deltas that take more than so many times what the whole file at the start of their chain does are too much to read. */
@@ -404,14 +403,11 @@ static int choose_number(job *j)
 /* All of the folder, which stays as it was meanwhile. */
 static int put_folder(job *j, const char *path)
 {
-    const time_t now = time(NULL);
-    struct tm t;
     walk again;
     size_t i;
     int failed = walk_folder(&j->in, path, &j->o->select, j->f);
     if (failed) return fail(j, path);
-    if (!gmtime_r(&now, &t) || strftime(j->step.time, sizeof j->step.time, "%Y-%m-%dT%H:%M:%SZ", &t) != sizeof j->step.time - 1)
-        return fault_set(j->f, "the clock of this machine is wrong");
+    if (!step_date(&j->step)) return fault_set(j->f, "the clock of this machine is wrong");
     j->step.mode = j->in.at[0].mode & 0777;
     for (i = 1; i < j->in.count; i++) /* first, so that no copy of the same content keeps it from being packed */
         if (has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;

@@ -4,7 +4,7 @@
 
 #include "options.h"
 
-#include "../files/manifest.h"
+#include "../store/manifest.h"
 
 #include <errno.h>
 #include <stdlib.h>

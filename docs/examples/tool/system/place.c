@@ -304,18 +304,6 @@ void release_signals(const sigset_t *before) { (void)sigprocmask(SIG_SETMASK, be
 
 /* ================================================================================= NAMES */
 
-/* The directory of a path, "." where it names none; with room for a name of `more` characters behind a slash. */
-static char *directory_of(const char *path, size_t more)
-{
-    const char *slash = strrchr(path, '/');
-    const size_t size = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
-    char *directory = (char *)malloc(size + 2 + more);
-    if (!directory) return NULL;
-    memcpy(directory, slash ? path : ".", size);
-    directory[size] = 0;
-    return directory;
-}
-
 static const char *name_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
@@ -510,23 +498,6 @@ char *place_beside(const char *path, const char *mark, fault *f)
     memcpy(beside, path, (size_t)(name - path));
     (void)strcat(strcpy(beside + (name - path), mark), name);
     return beside;
-}
-
-int place_sync(const char *path, fault *f)
-{
-    char *directory = directory_of(path, 0);
-    int fd, failed = 0;
-    if (!directory) return fault_memory(f);
-    fd = open(directory, O_RDONLY | O_CLOEXEC);
-    free(directory);
-    if (fd < 0) { /* it may be written to, but not be read */
-        sync();
-        return 0;
-    }
-    if (fsync(fd) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
-        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
-    (void)close(fd);
-    return failed;
 }
 
 /* ================================================================================= TEMPORARY FILES */

@@ -5,7 +5,7 @@
 
 #include "posix.h"
 
-#include "../console/fault.h"
+#include "sync.h"
 
 #include <signal.h>
 #include <stdint.h>
@@ -116,9 +116,6 @@ char *place_beside(const char *path, const char *mark, fault *f);
 
 /* Removes what runs of this machine that were killed have left in the directory of this path, as temporary_open does. */
 void place_clean(const char *path, const used_files *u);
-
-/* The names in the directory of this path are on the disk, where the file system can do that. */
-int place_sync(const char *path, fault *f);
 
 /* Once, before the first temporary file and before the first thread: signals that would end the program remove it first.
  * Where a file that is mapped is cut short, that is said, and the program ends with `status`. */

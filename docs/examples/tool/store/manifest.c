@@ -7,6 +7,7 @@
 #include "bitsnap.h"
 
 #include "../console/json.h"
+#include "../system/sync.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define VERSION 1u
@@ -379,6 +381,13 @@ store_entry *step_entry(const store_step *s, const char *path)
     return NULL;
 }
 
+int step_date(store_step *s)
+{
+    const time_t now = time(NULL);
+    struct tm t;
+    return gmtime_r(&now, &t) && strftime(s->time, sizeof s->time, "%Y-%m-%dT%H:%M:%SZ", &t) == sizeof s->time - 1;
+}
+
 int step_has(const store_step *s, uint64_t id)
 {
     size_t i;
@@ -448,6 +457,15 @@ void manifest_remove_unmarked(manifest *m)
     for (i = 0; i < m->object_count; i++)
         if (m->objects[i].used) m->objects[n++] = m->objects[i];
     m->object_count = n;
+}
+
+void manifest_drop_unneeded(manifest *m)
+{
+    size_t i;
+    for (i = 0; i < m->object_count; i++) m->objects[i].used = 0;
+    for (i = 0; i < m->step_count; i++) manifest_mark(m, &m->steps[i]);
+    manifest_mark_chains(m);
+    manifest_remove_unmarked(m);
 }
 
 void manifest_remove_broken(manifest *m)
@@ -604,18 +622,6 @@ manifest_status manifest_read(manifest *m, const char *folder, const char *name,
     return status;
 }
 
-/* Some file systems refuse to sync a folder, and do not need it. */
-static int sync_folder(const char *folder, fault *f)
-{
-    const int d = open(folder, O_RDONLY | O_CLOEXEC);
-    int failed = 0;
-    if (d < 0) return 0;
-    if (fsync(d) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
-        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
-    (void)close(d);
-    return failed;
-}
-
 static int put_text(int fd, const char *text, size_t size)
 {
     while (size) {
@@ -644,7 +650,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
         if (close(fd) && !failed) failed = fault_errno(f, "cannot be written");
         if (!failed && rename(part, path)) failed = fault_errno(f, "cannot be given its name");
         if (failed) (void)unlink(part);
-        else failed = sync_folder(folder, f);
+        else failed = place_sync(path, f);
     }
     if (path && failed) (void)fault_in(f, path);
     free(part);

@@ -4,6 +4,8 @@
 
 #include "store.h"
 
+#include "../system/sync.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define LOCK "lock"
@@ -118,7 +121,8 @@ static int lock(store *s, store_use how, fault *f)
     if (errno != EWOULDBLOCK) return changes ? fault_errno(f, "cannot be locked") : 0;
     line_of(s, text);
     if (changes && !flock(s->lock, LOCK_SH | LOCK_NB)) text[0] = 0; /* the line is of a run that was killed: only readers hold the lock now */
-    return fault_set(f, "is in use by %s; try again when that has ended", *text ? text : "a run that reads it");
+    (void)fault_set(f, "is in use by %s; try again when that has ended", *text ? text : "a run that reads it");
+    return f->passes = 1;
 }
 
 /* Files and folders that are changed have to be the store's own: what a link leads to may be another store's. */
@@ -185,12 +189,14 @@ int store_open(store *s, const char *path, store_use how, const char *command, f
     s->path = path;
     s->lock = -1;
     if (stat(path, &st)) {
-        if (errno != ENOENT || how != STORE_CREATE) return fault_errno(f, "cannot be opened");
+        s->absent = errno == ENOENT;
+        if (!s->absent || how != STORE_CREATE) return fault_errno(f, "cannot be opened");
     } else if (!S_ISDIR(st.st_mode)) {
         return fault_set(f, "is no folder; a store of snapshots is one");
     } else if (check_own(s, MANIFEST, 0, &there, f) || (!there && how == STORE_CREATE && check_new(s, f))) {
         return 1;
     } else if (!there && how != STORE_CREATE && !check_lost(s, f)) {
+        s->absent = 1;
         return fault_set(f, "is no store of snapshots: there is no " MANIFEST " in it");
     }
     if (how == STORE_CREATE && !there && make(s, f)) return 1;
@@ -211,115 +217,6 @@ void store_close(store *s)
     if (s->lock >= 0) (void)close(s->lock);
     manifest_free(&s->m);
     s->lock = -1;
-}
-
-/* ================================================================================= READING */
-
-/* The least that file_read_begin may be told: what the manifest says. */
-static uint64_t limit_of(const store_object *x) { return x->size ? x->size : 1; }
-
-static int note_object(const store *s, const store_object *x, fault *f)
-{
-    char *path = store_object_path(s, x, f);
-    if (path && !*f->file) (void)fault_in(f, path);
-    free(path);
-    return 1;
-}
-
-int store_restore_one(const store *s, codec *c, const store_object *x, const base *before, base *b, fault *f)
-{
-    char *path = store_object_path(s, x, f);
-    int failed;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
-    failed = !path || base_restore(b, c, path, before, limit_of(x), f);
-    b->in.name = "(restored)";
-    free(path);
-    failed = failed || input_map(&b->in, f);
-    if (!failed && (b->in.size != x->size || store_id(&b->in) != x->id))
-        failed = fault_set(f, "does not hold what the manifest says") && note_object(s, x, f);
-    return failed;
-}
-
-/* What the first n objects of a chain make; none of nothing. */
-static int restore_chain(const store *s, codec *c, const store_object *const *chain, size_t n, base *b, fault *f)
-{
-    base before;
-    size_t i;
-    int failed = 0;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
-    for (i = 0; i < n && !failed; i++) {
-        before = *b;
-        failed = store_restore_one(s, c, chain[i], i ? &before : NULL, b, f);
-        base_close(&before);
-    }
-    return failed;
-}
-
-int store_restore(const store *s, codec *c, const store_object *x, base *b, fault *f)
-{
-    const store_object *chain[CHAIN_MAX];
-    const size_t n = manifest_chain(&s->m, x, chain);
-    return restore_chain(s, c, chain, n, b, f);
-}
-
-char *store_text(const store *s, codec *c, const store_object *x, size_t *size, fault *f)
-{
-    const store_object *chain[CHAIN_MAX];
-    const size_t n = manifest_chain(&s->m, x, chain);
-    file_base before;
-    char *text = NULL;
-    size_t i;
-    int failed = 0;
-    memset(&before, 0, sizeof before);
-    for (i = 0; i < n && !failed; i++) {
-        char *path = store_object_path(s, chain[i], f);
-        file_reader r;
-        input in;
-        failed = !path || input_open(&in, path, f);
-        if (!failed) {
-            failed = file_look_begin(&r, c, &in, i ? &before : NULL, f) || (!r.text && fault_set(f, "does not follow what it is a delta to"));
-            free(text);
-            before.text = text = r.text;
-            before.text_size = *size = r.text_size;
-            r.text = NULL;
-            file_read_close(&r);
-            input_close(&in);
-        }
-        free(path);
-    }
-    if (!failed) return text;
-    free(text);
-    return NULL;
-}
-
-int store_read_through(const char *path, fault *f)
-{
-    input in;
-    int failed = input_open(&in, path, f);
-    if (failed) return 1;
-    while (!(failed = input_fill(&in, 65536, f)) && input_available(&in)) input_consume(&in, input_available(&in));
-    input_close(&in);
-    return failed;
-}
-
-uint64_t store_id(const input *in) { return bitsnap_hash(in->map, in->map ? (size_t)in->size : 0); }
-
-int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f)
-{
-    const store_object *chain[CHAIN_MAX];
-    const size_t n = manifest_chain(&s->m, x, chain);
-    file_reader r;
-    base before;
-    int failed;
-    if (!x->tensors) return spool_copy(out, in, f);
-    memset(&r, 0, sizeof r);
-    failed = restore_chain(s, c, chain, n - 1, &before, f) ||
-             file_read_begin(&r, c, in, limit_of(x), n > 1 ? &before.file : NULL, f) || restore_source(&r, out, NULL, f);
-    file_read_close(&r);
-    base_close(&before);
-    return failed;
 }
 
 /* ================================================================================= CHANGING */
@@ -460,16 +357,18 @@ int store_save(store *s, fault *f)
     return note_changes(s, f) || manifest_save(&s->m, s->path, f) || store_sweep(s, f);
 }
 
-int store_strays(const store *s, char first[256], size_t *count, fault *f)
+int store_strays(const store *s, int remove, char first[256], size_t *count, fault *f)
 {
     size_t known;
     char (*names)[OBJECT_NAME] = names_of(&s->m, &known, f), *path = store_path(s, "", OBJECTS, f);
     DIR *d = names && path ? opendir(path) : NULL;
     struct dirent *e;
     *count = 0;
-    while (d && (e = readdir(d)) != NULL)
-        if (strcmp(e->d_name, ".") && strcmp(e->d_name, "..") && !bsearch(e->d_name, names, known, sizeof *names, by_name) && !(*count)++)
-            (void)snprintf(first, 256, "%s", e->d_name);
+    while (d && (e = readdir(d)) != NULL) {
+        if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || bsearch(e->d_name, names, known, sizeof *names, by_name)) continue;
+        if (!(*count)++) (void)snprintf(first, 256, "%s", e->d_name);
+        if (remove) (void)unlinkat(dirfd(d), e->d_name, 0);
+    }
     if (d) (void)closedir(d);
     else if (names && path) (void)fail(path, "cannot be opened", f);
     free(path);
@@ -610,7 +509,6 @@ static int set_aside(const store *s, fault *f)
 int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f)
 {
     rebuilding r;
-    size_t i;
     int failed;
     memset(&r, 0, sizeof r);
     r.s = s;
@@ -620,9 +518,7 @@ int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *pat
     if (!failed) manifest_remove_broken(&s->m);
     failed = failed || take_steps(&r, f);
     manifest_free(&r.known);
-    for (i = 0; i < s->m.step_count; i++) manifest_mark(&s->m, &s->m.steps[i]);
-    manifest_mark_chains(&s->m);
-    manifest_remove_unmarked(&s->m); /* objects of other steps are not listed, so nothing removes them */
+    manifest_drop_unneeded(&s->m); /* objects of other steps are not listed, so nothing removes them */
     if (!failed && !s->m.step_count)
         failed = fault_set(f, "has no record of a step that can be restored (" OBJECTS "/step-N.json; earlier versions wrote none); "
                            "put back a copy of " MANIFEST);

@@ -95,6 +95,7 @@ int manifest_add_step(manifest *m, store_step *s, fault *f);               /* ta
 store_entry *step_add(store_step *s, entry_kind kind, const char *path, unsigned mode, fault *f);
 void step_sort(store_step *s);
 store_entry *step_entry(const store_step *s, const char *path);            /* null: there is none */
+int step_date(store_step *s);                                              /* it comes now; 0: the clock is wrong */
 int step_has(const store_step *s, uint64_t id);                            /* whether a file has that content */
 
 /* What it takes to restore an object: itself last, before it what it is a delta to. Returns how many. */
@@ -107,6 +108,7 @@ void manifest_mark_chains(const manifest *m);
 /* Takes away a step, or the objects that are not marked. */
 void manifest_remove_step(manifest *m, size_t i);
 void manifest_remove_unmarked(manifest *m);
+void manifest_drop_unneeded(manifest *m); /* objects that no step takes to be restored */
 void manifest_remove_broken(manifest *m); /* objects whose chain is not there */
 
 uint64_t manifest_bytes(const manifest *m); /* of all objects */

@@ -14,7 +14,6 @@
 #ifndef TOOL_STORE_H
 #define TOOL_STORE_H
 
-#include "base.h"
 #include "manifest.h"
 
 typedef enum store_use { STORE_LOOK, STORE_READ, STORE_CHANGE, STORE_CREATE, STORE_REBUILD } store_use;
@@ -24,6 +23,7 @@ typedef struct store {
     int lock;
     int changes;     /* this run may write, and what the lock notes is its own */
     int begun, made; /* by this run: the store; its folder, too */
+    int absent;      /* after a failure: nothing is there, or a folder that has no sign of a store */
     int lost;        /* manifest.json is damaged or absent, and m is the one before it, or with STORE_REBUILD empty */
     fault why;       /* what is wrong with it */
     manifest m;
@@ -42,23 +42,6 @@ void store_close(store *s);
 char *store_path(const store *s, const char *folder, const char *name, fault *f);
 char *store_object_path(const store *s, const store_object *x, fault *f);
 
-/* What a tensor object restores to, in memory as a base is, and whether it is what the manifest says; `before`: what it is a delta
- * to, or null. The second restores that, too. base_close is to be called after failures, too. */
-int store_restore_one(const store *s, codec *c, const store_object *x, const base *before, base *b, fault *f);
-int store_restore(const store *s, codec *c, const store_object *x, base *b, fault *f);
-
-/* The header text of what a tensor object holds, by the headers of its chain alone: to be freed; null with the fault set. */
-char *store_text(const store *s, codec *c, const store_object *x, size_t *size, fault *f);
-
-/* Writes the content of an object, whose file is open, to an output that is. */
-int store_write(const store *s, codec *c, const store_object *x, input *in, output *out, fault *f);
-
-/* Reads a copy before it is mapped, so that what the disk cannot read is an error: of a file that is mapped it ends the program. */
-int store_read_through(const char *path, fault *f);
-
-/* The content id of a file, which is mapped if it has bytes. */
-uint64_t store_id(const input *in);
-
 /* Before files get these names in `objects`: they are removed if the run ends before a manifest names them. */
 int store_note(const store *s, const char *const *names, size_t count, fault *f);
 
@@ -74,7 +57,8 @@ void store_undo(store *s);
  * manifest-damaged.json. Removes nothing. */
 int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f);
 
-/* Counts the files in `objects` that the manifest does not name, and gives the name of one. */
-int store_strays(const store *s, char first[256], size_t *count, fault *f);
+/* Counts the files in `objects` that the manifest does not name, gives the name of one, and removes them all if told so. Only who alone
+ * writes to a store may do that. */
+int store_strays(const store *s, int remove, char first[256], size_t *count, fault *f);
 
 #endif

@@ -1,0 +1,39 @@
+/* sync.c - names that are on the disk.
+ * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
+#include "posix.h"
+
+#include "sync.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+char *directory_of(const char *path, size_t more)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t size = !slash ? 1 : slash == path ? 1 : (size_t)(slash - path);
+    char *directory = (char *)malloc(size + 2 + more);
+    if (!directory) return NULL;
+    memcpy(directory, slash ? path : ".", size);
+    directory[size] = 0;
+    return directory;
+}
+
+int place_sync(const char *path, fault *f)
+{
+    char *directory = directory_of(path, 0);
+    int fd, failed = 0;
+    if (!directory) return fault_memory(f);
+    fd = open(directory, O_RDONLY | O_CLOEXEC);
+    free(directory);
+    if (fd < 0) { /* it may be written to, but not be read */
+        sync();
+        return 0;
+    }
+    if (fsync(fd) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
+        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
+    (void)close(fd);
+    return failed;
+}
