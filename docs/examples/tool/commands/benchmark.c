@@ -1,11 +1,10 @@
-/* benchmark.c - the command benchmark: sizes and speeds of the codec on a file, in memory.
+/* benchmark.c - the command benchmark: the ratio and the speed of the codec on a file, in memory.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * The elements are those of the file, frame by frame as compress makes them. Every repetition copies them, encodes
- * them and decodes them, one after the other, so that all three see the same machine; the fastest of each counts. */
+ * The elements are those of the file, in the frames that compress makes. Every repetition encodes and decodes all of them, one after
+ * the other, so that both see the same machine; the fastest of each counts. */
 #include "../system/posix.h"
 
-#include "../tensors/bound.h"
 #include "../files/bytes.h"
 #include "commands.h"
 #include "../files/file.h"
@@ -37,17 +36,9 @@ typedef struct job {
     uint8_t *elements, *back, *frames;
     uint64_t bytes;
     size_t frames_size, text_size, pieces; /* of the coded header text */
-    double bound_bits;
-    double copy, encode, decode;   /* seconds */
+    double encode, decode;         /* seconds */
     fault *f;
 } job;
-
-static void *memory(uint64_t bytes)
-{
-    void *p = bytes <= SIZE_MAX - 1 ? malloc((size_t)bytes + 1) : NULL;
-    if (p) memset(p, 1, (size_t)bytes + 1); /* pages that nobody has touched would be measured, too */
-    return p;
-}
 
 /* The frames that compress makes, of tensors or of raw elements. */
 static int make_plan(job *j)
@@ -84,6 +75,7 @@ static int load(job *j, const char *path)
         if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
         j->bytes = j->in.size - j->in.size % bitsnap_width(j->o->dtype->codec);
     }
+    if (j->bytes > SIZE_MAX / 4) return fault_memory(j->f);
     if (make_plan(j)) return 1;
     for (i = 0; i < j->plan.count; i++) {
         const piece *p = &j->plan.pieces[i];
@@ -93,9 +85,9 @@ static int load(job *j, const char *path)
         j->made[i].at = (size_t)room;
         room += bound;
     }
-    j->elements = (uint8_t *)memory(j->bytes);
-    j->back = (uint8_t *)memory(j->bytes);
-    j->frames = (uint8_t *)memory(room);
+    j->elements = (uint8_t *)malloc((size_t)j->bytes + 1);
+    j->back = (uint8_t *)malloc((size_t)j->bytes + 1);
+    j->frames = (uint8_t *)malloc((size_t)room + 1);
     if (!j->elements || !j->back || !j->frames) return fault_memory(j->f);
     if (input_read(&j->in, j->elements, (size_t)j->bytes, &got, j->f)) return 1;
     if (got < j->bytes) return fault_set(j->f, "ended at byte %llu", (unsigned long long)j->in.offset);
@@ -104,20 +96,6 @@ static int load(job *j, const char *path)
         swap_elements(j->elements + p->begin, (size_t)p->bytes, bitsnap_width(p->form.dtype));
     }
     return 0;
-}
-
-static void bound(job *j)
-{
-    size_t i, k;
-    for (i = 0; i < j->plan.count; i++) {
-        const piece *p = &j->plan.pieces[i];
-        const size_t cells = (size_t)(p->bytes / bitsnap_width(p->form.dtype) / BOUND_CELL) + 1;
-        double *bits = (double *)calloc(cells, sizeof *bits);
-        if (!bits) continue;
-        bound_cells(j->codec, j->elements + p->begin, (size_t)p->bytes, p->form.dtype, bits);
-        for (k = 0; k < cells; k++) j->bound_bits += bits[k];
-        free(bits);
-    }
 }
 
 static void keep_fastest(double *best, double seconds)
@@ -131,12 +109,8 @@ static int repeat(job *j)
     const double begun = seconds_now();
     unsigned n;
     size_t i;
-    b->flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* checks of the blocks stay: what a library call does by default */
     for (n = 0; n < REPETITIONS_MIN || (n < REPETITIONS_MAX && seconds_now() - begun < SECONDS); n++) {
         double t = seconds_now();
-        if (j->bytes) memcpy(j->back, j->elements, (size_t)j->bytes);
-        keep_fastest(&j->copy, seconds_now() - t);
-        t = seconds_now();
         for (i = 0, j->frames_size = 0; i < j->plan.count; i++) {
             const piece *p = &j->plan.pieces[i];
             const bitsnap_dtype dtype = p->form.dtype;
@@ -148,7 +122,6 @@ static int repeat(job *j)
             j->frames_size += x->size;
         }
         keep_fastest(&j->encode, seconds_now() - t);
-        if (!n) memset(j->back, 0, (size_t)j->bytes);
         t = seconds_now();
         for (i = 0; i < j->plan.count; i++) {
             const piece *p = &j->plan.pieces[i];
@@ -159,29 +132,22 @@ static int repeat(job *j)
         keep_fastest(&j->decode, seconds_now() - t);
         if (memcmp(j->elements, j->back, (size_t)j->bytes)) return fault_set(j->f, "decoded to other elements: a fault of the codec or of this machine");
     }
-    b->flags |= BITSNAP_CONTENT_ID;
     b->columns = 0;
     return 0;
 }
 
-/* The .bsnap file that compress makes of it: header, text, frames with a content id each, end record. */
+/* Bytes of the .bsnap file that compress makes of it: header, text, frames, end record. */
 static uint64_t file_size(const job *j)
 {
-    uint64_t size = BITSNAP_FILE_HEADER + j->text_size + j->frames_size + BITSNAP_END_PREFIX + bitsnap_tree_size(j->pieces + j->plan.count, BITSNAP_RECORD_ENTRY) + BITSNAP_END_SUFFIX;
-    size_t i;
-    if (j->pieces > 1) size += bitsnap_tree_size(j->header.model.count, BITSNAP_NAME_ENTRY);
-    for (i = 0; i < j->plan.count; i++) { /* a frame of one block has a footer only for the content id */
-        const uint8_t *p = j->frames + j->made[i].at;
-        bitsnap_info info;
-        if (!bitsnap_read_info(&info, p, j->made[i].size)) size += info.blocks > 1 ? 8 : 48 + (p[info.header_size] == 1 ? 4u : 0u);
-    }
-    return size;
+    return BITSNAP_FILE_HEADER + j->text_size + j->frames_size + BITSNAP_END_PREFIX +
+           bitsnap_tree_size(j->pieces + j->plan.count, BITSNAP_RECORD_ENTRY) + BITSNAP_END_SUFFIX +
+           (j->pieces > 1 ? bitsnap_tree_size(j->header.model.count, BITSNAP_NAME_ENTRY) : 0);
 }
 
 /* Of the table's first column: on a terminal that is narrow names lose their beginning. */
 static size_t name_width(void)
 {
-    const size_t least = 12, most = 40, others = 60, columns = terminal_columns(STDOUT_FILENO);
+    const size_t least = 12, most = 40, others = 41, columns = terminal_columns(STDOUT_FILENO);
     return !columns || columns > most + others ? most : columns > least + others ? columns - others : least;
 }
 
@@ -192,7 +158,6 @@ static void report(const job *j, const char *path)
     const uint64_t whole = j->o->dtype ? j->bytes : 8 + (uint64_t)j->header.size + j->bytes;
     const uint64_t packed = file_size(j);
     const double gigabytes = (double)j->bytes / 1e9;
-    const double bound_ratio = j->bound_bits > 0 ? 8 * (double)j->bytes / j->bound_bits : 0;
     if (j->o->json) {
         json out = { NULL, 0 };
         out.to = stdout;
@@ -202,28 +167,24 @@ static void report(const job *j, const char *path)
         json_member_whole(&out, "bytes_in", whole);
         json_member_whole(&out, "bytes_out", packed);
         json_member_real(&out, "ratio", (double)whole / (double)packed);
-        json_member_real(&out, "bound_ratio", bound_ratio);
         json_member_whole(&out, "threads", j->codec->b.workers);
         json_member_real(&out, "compress_gbps", gigabytes / j->encode);
         json_member_real(&out, "decompress_gbps", gigabytes / j->decode);
-        json_member_real(&out, "memcpy_gbps", gigabytes / j->copy);
         json_end(&out, '}');
         (void)putc('\n', stdout);
         return;
     }
     columns = terminal_columns(STDOUT_FILENO) ? print_end(stdout, path, strlen(path), width)
                                               : print_text(stdout, path, strlen(path));
-    (void)printf("%*s %12llu %9.4f %8.4f %8.2f %8.2f %9.2f\n", columns < width ? (int)(width - columns) : 0, "",
-                 (unsigned long long)whole, (double)whole / (double)packed, bound_ratio, gigabytes / j->encode,
-                 gigabytes / j->decode, j->copy / j->decode);
+    (void)printf("%*s %12llu %9.4f %8.2f %8.2f\n", columns < width ? (int)(width - columns) : 0, "", (unsigned long long)whole,
+                 (double)whole / (double)packed, gigabytes / j->encode, gigabytes / j->decode);
     (void)fflush(stdout);
 }
 
 void benchmark_title(const options *o)
 {
     if (!o->json)
-        (void)printf("%-*s %12s %9s %8s %8s %8s %9s\n", (int)name_width(), "file", "bytes", "ratio", "order-0", "in GB/s",
-                     "out GB/s", "of memcpy");
+        (void)printf("%-*s %12s %9s %8s %8s\n", (int)name_width(), "file", "bytes", "ratio", "in GB/s", "out GB/s");
 }
 
 int command_benchmark(const options *o, codec *c, const char *path, fault *f)
@@ -235,11 +196,7 @@ int command_benchmark(const options *o, codec *c, const char *path, fault *f)
     j.codec = c;
     j.f = f;
     j.in.fd = -1;
-    failed = load(&j, path);
-    if (!failed) {
-        bound(&j);
-        failed = repeat(&j);
-    }
+    failed = load(&j, path) || repeat(&j);
     if (!failed) report(&j, path);
     plan_free(&j.plan);
     free(j.made);
