@@ -87,8 +87,7 @@ static int note_names(const options *o, used_files *u, fault *f)
     for (i = 0; i < (o->command == EXTRACT ? 1 : o->file_count); i++)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++) {
-        struct stat st;
-        if (!has_folder_bases(o) && !stat(o->bases[i], &st) && S_ISDIR(st.st_mode)) {
+        if (!has_folder_bases(o) && is_folder(o->bases[i])) {
             (void)fault_set(f, "is a folder, and %s takes files as bases; compress, decompress, test and info take folders, if all are", command_name(o->command));
             return fault_in(f, o->bases[i]);
         }
@@ -117,7 +116,7 @@ static int run_all(const options *o, codec *c, const base *b, const base_folders
         if (!run(o, c, b, folders, i, &f)) continue;
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
-        if (!*f.file) (void)fault_in(&f, strcmp(o->files[i], "-") ? o->files[i] : "(standard input)");
+        (void)fault_about(&f, shown_name(o->files[i]));
         print_failure(o, &c->used, o->files[i], &f);
     }
     if (o->command == INFO) info_sum(o);
@@ -185,8 +184,7 @@ int main(int argc, char **argv)
         return failed;
     }
     if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
-    memset(&b, 0, sizeof b);
-    b.in.fd = -1;
+    base_clear(&b);
     c.used.quiet = o.quiet;
     if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
         fault_print(&f);

@@ -69,26 +69,15 @@ static int replace(job *j, const char *path)
 
 static void report(const job *j, const char *delta, const char *path, double begun)
 {
-    summary s;
-    s.input = delta;
-    s.output = path;
-    s.bytes_in = j->in.offset;
-    s.bytes_out = j->base.in.size;
-    if (!j->is_result) s.bytes_out = j->out.size;
-    s.seconds = seconds_now() - begun;
+    const summary s = { delta, path, j->in.offset, j->is_result ? j->base.in.size : j->out.size, seconds_now() - begun };
     if (j->o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_summary(&out, j->o, &s);
+        json out = json_summary(j->o, &s);
         json_member_truth(&out, "changed", !j->is_result);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
     } else if (!j->is_result) {
         print_summary(j->o, &s);
     } else if (!j->o->quiet) {
-        (void)print_text(stdout, path, strlen(path));
-        (void)printf(": is the result already, nothing changed\n");
+        print_file(stdout, path, ": is the result already, nothing changed\n");
     }
 }
 
@@ -103,7 +92,7 @@ int command_apply(const options *o, codec *c, const char *delta, const char *pat
     j.f = f;
     j.in.fd = -1;
     j.out.fd = -1;
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, path, SIZE_UNKNOWN);
+    progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = base_plain(&j.base, c, path, f);
     if (!failed) progress_set_total(&j.progress, j.base.in.size);
     failed = failed || input_open(&j.in, delta, f) || input_settle(&j.in, f) || look(&j) || (!j.is_result && replace(&j, path));

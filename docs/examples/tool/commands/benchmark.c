@@ -159,19 +159,14 @@ static void report(const job *j, const char *path)
     const uint64_t packed = file_size(j);
     const double gigabytes = (double)j->bytes / 1e9;
     if (j->o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_member_string(&out, "command", "benchmark");
-        json_member_string(&out, "file", path);
+        json out = json_report("benchmark", path);
         json_member_whole(&out, "bytes_in", whole);
         json_member_whole(&out, "bytes_out", packed);
         json_member_real(&out, "ratio", (double)whole / (double)packed);
         json_member_whole(&out, "threads", j->codec->b.workers);
         json_member_real(&out, "compress_gbps", gigabytes / j->encode);
         json_member_real(&out, "decompress_gbps", gigabytes / j->decode);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
         return;
     }
     columns = terminal_columns(STDOUT_FILENO) ? print_end(stdout, path, strlen(path), width)

@@ -39,6 +39,9 @@ char *compress_target(const char *path);
 char *decompress_target(const char *path);
 int refuse_name(const char *path, fault *f); /* says why there is none */
 
+/* Whether bytes, `what` as it is said, may go to this output: not to a terminal that nobody has forced them on. */
+int refuse_terminal(const options *o, const char *target, const char *what, fault *f);
+
 /* From an input that is open, which is closed. */
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
@@ -87,8 +90,8 @@ void print_sum(const options *o, size_t files);
 /* A command on the file at this path has failed: a line on standard error, and with --json an object. */
 void print_failure(const options *o, const used_files *u, const char *path, const fault *f);
 
-/* The members that the JSON of all these commands begins with. */
-void json_summary(json *j, const options *o, const summary *s);
+/* The report of all these commands, with the members that it begins with. */
+json json_summary(const options *o, const summary *s);
 
 /* "base": [...], what was given with -b; nothing where nothing was. */
 void json_bases(json *j, const options *o);

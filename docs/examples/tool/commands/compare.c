@@ -63,7 +63,7 @@ typedef struct job {
 /* ================================================================================= READING */
 
 /* A side is about this file, whatever went wrong. */
-static int fail_side(const side *s, fault *f) { return *f->file ? 1 : fault_in(f, s->in.name); }
+static int fail_side(const side *s, fault *f) { return fault_about(f, s->in.name); }
 
 static int open_raw(side *s)
 {
@@ -71,8 +71,6 @@ static int open_raw(side *s)
     s->data_size = s->packed ? s->reader.s.start.source_size : s->in.size;
     return 0;
 }
-
-static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
 
 static int open_side(job *j, side *s, const base *b, const char *path)
 {
@@ -87,7 +85,7 @@ static int open_side(job *j, side *s, const base *b, const char *path)
         if (found) b = &s->beside;
         if (file_read_begin(&s->reader, j->codec, &s->in, j->o->max_output, b ? &b->file : NULL, j->f)) return 1;
         s->quantized = s->reader.s.start.quantized;
-        s->reader.frame_observer.note = note_frame;
+        s->reader.frame_observer.note = lossy_note;
         s->reader.frame_observer.context = &s->lossy;
         if (s->reader.s.start.kind == BITSNAP_SOURCE_RAW) return open_raw(s);
         s->text = s->reader.text;
@@ -303,27 +301,23 @@ static void report_difference(job *j, text_slice name, const difference *d, doub
 }
 
 /* What the certificates of a .bsnap file say. */
-static void report_certificates(const side *s)
+static void report_certificates(side *s)
 {
-    lossy_names names = { NULL, NULL };
-    lossy_sums sums;
     adam_choice *roles = s->raw ? NULL : adam_roles(s->model, s->in.name);
     char *text = NULL;
     size_t size, columns;
     FILE *to = open_memstream(&text, &size);
-    if (roles) {
-        names.model = s->model;
-        names.roles = roles;
-    }
-    sums = lossy_add_up(&s->lossy, &names);
+    s->lossy.model = s->model;
+    s->lossy.roles = roles;
     columns = print_text(stdout, s->in.name, strlen(s->in.name)) + 1;
     (void)putchar(':');
     if (to) {
         (void)fputs(" certified: ", to);
-        lossy_print_line(to, &sums, &names);
+        lossy_print_line(to, &s->lossy);
         if (!fclose(to)) print_wrapped(stdout, columns, text);
     }
     (void)putchar('\n');
+    s->lossy.roles = NULL;
     free(text);
     free(roles);
 }
@@ -509,8 +503,7 @@ static void begin_report(job *j, const char *path_a, const char *path_b)
 static void begin_tensors(job *j)
 {
     if (!j->o->json) return;
-    json_name(&j->out, "tensors");
-    json_begin(&j->out, '[');
+    json_member_list(&j->out, "tensors");
 }
 
 static void end_report(job *j)
@@ -561,7 +554,7 @@ static int compare_files(job *j, const base *b, const char *path_a, const char *
 {
     int failed;
     j->a.in.fd = j->b.in.fd = j->a.beside.in.fd = j->b.beside.in.fd = -1;
-    progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json, path_a, SIZE_UNKNOWN);
+    progress_begin(&j->progress, options_show_progress(j->o), shown_name(path_a));
     failed = open_side(j, &j->a, b, path_a) ? fault_in(j->f, j->a.in.name ? j->a.in.name : path_a)
            : open_side(j, &j->b, b, path_b) ? fault_in(j->f, j->b.in.name ? j->b.in.name : path_b) : 0;
     if (!failed) {
@@ -651,12 +644,6 @@ static int compare_folders(job *j, const char *path_a, const char *path_b)
     shards_close(&a);
     shards_close(&b);
     return failed;
-}
-
-static int is_folder(const char *path)
-{
-    struct stat st;
-    return strcmp(path, "-") && !stat(path, &st) && S_ISDIR(st.st_mode);
 }
 
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)

@@ -324,6 +324,8 @@ static int choose(job *j, const char *path)
     if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, &j->codec->used, j->f)) return 1;
     j->choices = adam_roles(model, path);
     if (!j->choices || adam_choose(&j->adam, model, j->choices)) return fault_memory(j->f);
+    j->lossy.model = model;
+    j->lossy.roles = j->choices;
     return check_moments(j) || pair_tensors(j) ||
            plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f) ||
            group_plan(&j->plan, j->base != NULL, j->f);
@@ -349,12 +351,10 @@ static int prepare(job *j, const char *path, const char *target)
         return not_whole(j, j->in.size);
     } else if (j->o->verbose && (foreign = foreign_name(&j->in, j->f)) != NULL) {
         line_wipe();
-        (void)print_text(stderr, path, strlen(path));
-        (void)fprintf(stderr, ": looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
+        print_file(stderr, path, ": ");
+        (void)fprintf(stderr, "looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
     }
-    if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
-        return fault_set(j->f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    if (output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
+    if (refuse_terminal(j->o, target, "compressed bytes", j->f) || output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
     output_keep_time(&j->out);
     return j->o->remove_input && check_removable(j, path);
 }
@@ -380,13 +380,12 @@ static double promised_update(const job *j)
 /* One line, whoever looks: elements have become others. */
 static void report_adam(const job *j, const char *path)
 {
-    const lossy_names names = { &j->header.model, j->choices };
-    const lossy_sums s = lossy_add_up(&j->lossy, &names);
-    (void)print_text(stderr, path, strlen(path));
-    (void)fprintf(stderr, ": --adam %s", j->adam.name);
+    const lossy_sums s = lossy_add_up(&j->lossy);
+    print_file(stderr, path, ": ");
+    (void)fprintf(stderr, "--adam %s", j->adam.name);
     print_stage(stderr, j);
     (void)fputs(": ", stderr);
-    if (s.tensors) lossy_print_line(stderr, &s, &names);
+    if (s.tensors) lossy_print_line(stderr, &j->lossy);
     else (void)fputs("nothing quantized, every element is exact", stderr);
     if (s.tensors && !s.pairs && !j->adam.clusters) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
     (void)putc('\n', stderr);
@@ -400,8 +399,7 @@ static void report_plan(const job *j, const char *path)
     const safetensors *m = &j->header.model;
     size_t i;
     if (j->o->file_count > 1) {
-        (void)print_text(stdout, path, strlen(path));
-        (void)fputs(":\n", stdout);
+        print_file(stdout, path, ":\n");
     }
     if (j->stage.elements) {
         (void)printf("stage");
@@ -432,19 +430,14 @@ static void report_plan(const job *j, const char *path)
 static void report_plan_json(const job *j, const char *path)
 {
     const safetensors *m = &j->header.model;
-    json out = { NULL, 0 };
+    json out;
     size_t i;
-    out.to = stdout;
-    json_begin(&out, '{');
-    json_member_string(&out, "command", "dry-run");
-    json_member_string(&out, "file", path);
-    json_name(&out, "tensors");
-    json_begin(&out, '[');
+    out = json_report("dry-run", path);
+    json_member_list(&out, "tensors");
     for (i = 0; i < m->count; i++) {
         const adam_choice *c = &j->choices[i];
         json_begin(&out, '{');
-        json_name(&out, "name");
-        json_text(&out, m->tensors[i].name.at, m->tensors[i].name.size);
+        json_member_text(&out, "name", m->tensors[i].name.at, m->tensors[i].name.size);
         json_member_string(&out, "role", c->role ? role_name(c) : "");
         json_member_whole(&out, "cells", c->cells);
         if (c->clusters) json_member_whole(&out, "clusters", c->clusters);
@@ -454,8 +447,7 @@ static void report_plan_json(const job *j, const char *path)
         json_end(&out, '}');
     }
     json_end(&out, ']');
-    json_end(&out, '}');
-    (void)putc('\n', stdout);
+    json_report_end(&out);
 }
 
 /* One line, unless -q: what is called a second moment is none. */
@@ -495,8 +487,8 @@ static void report_base(const job *j, const char *path)
     char found[32], used[32], all[32];
     if (j->o->verbose && !j->o->quiet) {
         line_wipe();
-        (void)print_text(stderr, path, strlen(path));
-        (void)fprintf(stderr, ": %zu of %zu tensors have a partner in the base, %s of %s; %s are coded against it\n", p->found, p->count,
+        print_file(stderr, path, ": ");
+        (void)fprintf(stderr, "%zu of %zu tensors have a partner in the base, %s of %s; %s are coded against it\n", p->found, p->count,
                       size_text(found, p->found_bytes), size_text(all, j->header.model.data_size), size_text(used, j->against));
         pairs_print(p, stderr, path, &j->header.model);
     }
@@ -525,8 +517,7 @@ static void report_exact(const job *j, const char *path)
     for (i = 0; j->o->verbose && i < m->count; i++) {
         const adam_choice *c = &j->choices[i];
         if (!c->role || c->cells || c->clusters) continue;
-        (void)print_text(stderr, path, strlen(path));
-        (void)fputs(": ", stderr);
+        print_file(stderr, path, ": ");
         (void)print_text(stderr, m->tensors[i].name.at, m->tensors[i].name.size);
         (void)fprintf(stderr, " stays exact: %s\n", c->why);
     }
@@ -534,24 +525,17 @@ static void report_exact(const job *j, const char *path)
 
 static void report(const job *j, const char *path, const char *target, double begun)
 {
-    summary s;
+    const summary s = { path, j->o->shown ? j->o->shown : target, j->writer.to.source_size, j->out.size, seconds_now() - begun };
     if (j->o->dry_run) {
         if (j->o->json) report_plan_json(j, path);
         else report_plan(j, path);
         return;
     }
-    s.input = path;
-    s.output = j->o->shown ? j->o->shown : target;
-    s.bytes_in = j->writer.to.source_size;
-    s.bytes_out = j->out.size;
-    s.seconds = seconds_now() - begun;
     if (j->o->json) {
         static const char *const levels[] = { "default", "fast", "default", "best" };
-        json out = { NULL, 0 };
+        json out;
         summary_add(&s);
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_summary(&out, j->o, &s);
+        out = json_summary(j->o, &s);
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
@@ -561,13 +545,11 @@ static void report(const job *j, const char *path, const char *target, double be
             pairs_json(&j->pairs, &out, &j->header.model, j->against);
         }
         if (j->adam.name) {
-            const lossy_names names = { &j->header.model, j->choices };
             json_member_string(&out, "adam", j->adam.name);
-            lossy_json(&j->lossy, &out, &names);
+            lossy_json(&j->lossy, &out);
         }
         tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0, 0);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
     } else {
         print_summary(j->o, &s);
         if (j->adam.name && !j->o->quiet) {
@@ -594,8 +576,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     j.out.fd = -1;
     memset(in, 0, sizeof *in);
     in->fd = -1;
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
-                   SIZE_UNKNOWN);
+    progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = prepare(&j, path, target) || (!o->dry_run && put_file(&j));
     progress_end(&j.progress);
     if (!failed && o->remove_input && !o->dry_run) failed = output_remove_source(&j.out, &j.in, path, f);

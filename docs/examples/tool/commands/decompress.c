@@ -27,48 +27,23 @@ typedef struct job {
     fault *f;
 } job;
 
-static int note_frame(void *context, const file_frame *frame, fault *f) { return lossy_note((lossy *)context, frame, f); }
-
 /* Of an input that is open. */
 static int begin(job *j, codec *c, const base *b, const char *path)
 {
     fault ignored;
     int found = 0;
-    progress_begin(&j->progress, !j->o->quiet && !j->o->no_progress && !j->o->json,
-                   strcmp(path, "-") ? path : "(standard input)", SIZE_UNKNOWN);
+    progress_begin(&j->progress, options_show_progress(j->o), shown_name(path));
     if (input_note(&j->in, path, &c->used, j->f) || (!b && find_beside(&j->beside, c, &j->in, path, j->o->max_output, &found, j->f))) return 1;
     j->base = found ? &j->beside : b;
     if (file_read_begin(&j->reader, c, &j->in, j->o->max_output, j->base ? &j->base->file : NULL, j->f)) return 1;
     progress_set_total(&j->progress, j->reader.s.start.source_size);
-    j->reader.frame_observer.note = note_frame;
+    j->reader.frame_observer.note = lossy_note;
     j->reader.frame_observer.context = &j->lossy;
     if (!j->reader.s.start.quantized || j->reader.s.start.kind == BITSNAP_SOURCE_RAW) return 0;
     if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0; /* restored all the same, without names */
-    j->roles = adam_roles(&j->model, path);
+    j->lossy.model = &j->model;
+    j->lossy.roles = j->roles = adam_roles(&j->model, path);
     return j->roles ? 0 : fault_memory(j->f);
-}
-
-static lossy_names names_of(const job *j)
-{
-    lossy_names names;
-    names.model = j->roles ? &j->model : NULL;
-    names.roles = j->roles;
-    return names;
-}
-
-/* What has been restored is not what was compressed: everybody is told, whoever looks. */
-static void tell_lossy(const job *j, FILE *to)
-{
-    const lossy_names names = names_of(j);
-    const lossy_sums s = lossy_add_up(&j->lossy, &names);
-    lossy_print_line(to, &s, &names);
-}
-
-static void json_lossy(const job *j, json *out)
-{
-    const lossy_names names = names_of(j);
-    json_member_truth(out, "lossy", j->reader.s.start.quantized);
-    if (j->reader.s.start.quantized) lossy_json(&j->lossy, out, &names);
 }
 
 static void json_base(const job *j, json *out)
@@ -77,8 +52,7 @@ static void json_base(const job *j, json *out)
         json_bases(out, j->o);
         return;
     }
-    json_name(out, "base");
-    json_begin(out, '[');
+    json_member_list(out, "base");
     json_string(out, j->beside.in.name);
     json_end(out, ']');
 }
@@ -86,9 +60,7 @@ static void json_base(const job *j, json *out)
 /* Whether the encoder has kept its word, as far as it says so itself. */
 static int check_lossy(const job *j)
 {
-    const lossy_names names = names_of(j);
-    const lossy_sums s = lossy_add_up(&j->lossy, &names);
-    return s.within ? 0 : fault_set(j->f, "quantized elements are farther from what they were than its own bound allows");
+    return lossy_add_up(&j->lossy).within ? 0 : fault_set(j->f, "quantized elements are farther from what they were than its own bound allows");
 }
 
 static void end(job *j)
@@ -129,9 +101,7 @@ int refuse_name(const char *path, fault *f)
 static int restore(job *j, codec *c, const base *b, const char *path, const char *target)
 {
     if (begin(j, c, b, path)) return 1;
-    if (!strcmp(target, "-") && !j->o->force && isatty(STDOUT_FILENO))
-        return fault_set(j->f, "tensors are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    if (output_open(&j->out, target, j->o->force, &j->in, &c->used, j->f)) return 1;
+    if (refuse_terminal(j->o, target, "tensors", j->f) || output_open(&j->out, target, j->o->force, &j->in, &c->used, j->f)) return 1;
     output_keep_time(&j->out);
     if (j->o->remove_input && output_check_removable(&j->out, &j->in, path, j->f)) return 1;
     return restore_source(&j->reader, &j->out, &j->progress, j->f) ||
@@ -154,31 +124,22 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     progress_end(&j.progress);
     if (!failed && o->remove_input) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) {
-        summary s;
-        s.input = path;
-        s.output = o->shown ? o->shown : target;
-        s.bytes_in = j.in.offset;
-        s.bytes_out = j.out.size;
-        s.seconds = seconds_now() - begun;
+        const summary s = { path, o->shown ? o->shown : target, j.in.offset, j.out.size, seconds_now() - begun };
         if (o->json) {
-            json out = { NULL, 0 };
+            json out;
             summary_add(&s);
-            out.to = stdout;
-            json_begin(&out, '{');
-            json_summary(&out, o, &s);
+            out = json_summary(o, &s);
             json_member_string(&out, "kind", kind_name(j.reader.s.start.kind));
             json_member_whole(&out, "threads", pool_workers(c->threads));
             json_member_whole(&out, "frames", j.reader.s.frames);
             json_base(&j, &out);
-            json_lossy(&j, &out);
-            json_end(&out, '}');
-            (void)putc('\n', stdout);
+            lossy_json_truth(&j.lossy, &out, j.reader.s.start.quantized);
+            json_report_end(&out);
         } else {
             print_summary(o, &s);
             if (j.reader.s.start.quantized && !o->quiet) {
-                (void)print_text(stderr, path, strlen(path));
-                (void)fputs(": not exact: ", stderr);
-                tell_lossy(&j, stderr);
+                print_file(stderr, path, ": not exact: ");
+                lossy_print_line(stderr, &j.lossy);
                 (void)putc('\n', stderr);
             }
         }
@@ -189,10 +150,33 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     return failed;
 }
 
+static void report_test(const job *j, const summary *s)
+{
+    if (j->o->json) {
+        json out = json_summary(j->o, s);
+        json_member_string(&out, "kind", kind_name(j->reader.s.start.kind));
+        json_member_whole(&out, "frames", j->reader.s.frames);
+        json_base(j, &out);
+        lossy_json_truth(&j->lossy, &out, j->reader.s.start.quantized);
+        json_member_truth(&out, "ok", 1);
+        json_report_end(&out);
+    } else if (!j->o->quiet) {
+        (void)print_text(stdout, s->input, strlen(s->input));
+        if (j->o->verbose)
+            (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s", (unsigned long long)j->in.offset,
+                         (unsigned long long)j->reader.s.source_size, j->reader.s.frames, s->seconds);
+        else (void)printf(": ok");
+        if (j->reader.s.start.quantized) {
+            (void)printf("; not exact: ");
+            lossy_print_line(stdout, &j->lossy);
+        }
+        (void)putchar('\n');
+    }
+}
+
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
-    summary s;
     job j;
     int failed;
     memset(&j, 0, sizeof j);
@@ -203,35 +187,10 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     j.reader.only_check = 1;
     failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
     progress_end(&j.progress);
-    s.input = path;
-    s.output = NULL;
-    s.bytes_in = j.in.offset;
-    s.bytes_out = j.reader.s.source_size;
-    s.seconds = seconds_now() - begun;
-    if (!failed) summary_add(&s);
-    if (!failed && o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_summary(&out, o, &s);
-        json_member_string(&out, "kind", kind_name(j.reader.s.start.kind));
-        json_member_whole(&out, "frames", j.reader.s.frames);
-        json_base(&j, &out);
-        json_lossy(&j, &out);
-        json_member_truth(&out, "ok", 1);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
-    } else if (!failed && !o->quiet) {
-        (void)print_text(stdout, path, strlen(path));
-        if (o->verbose)
-            (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s", (unsigned long long)j.in.offset,
-                         (unsigned long long)j.reader.s.source_size, j.reader.s.frames, seconds_now() - begun);
-        else (void)printf(": ok");
-        if (j.reader.s.start.quantized) {
-            (void)printf("; not exact: ");
-            tell_lossy(&j, stdout);
-        }
-        (void)putchar('\n');
+    if (!failed) {
+        const summary s = { path, NULL, j.in.offset, j.reader.s.source_size, seconds_now() - begun };
+        summary_add(&s);
+        report_test(&j, &s);
     }
     end(&j);
     return failed;

@@ -480,9 +480,8 @@ static int refuse(job *j, source *s, size_t number)
 static int choose(job *j)
 {
     const options *o = j->o;
-    struct stat st;
     size_t i, k;
-    if (!stat(o->files[0], &st) && S_ISDIR(st.st_mode)) {
+    if (is_folder(o->files[0])) {
         if (o->base_count) return fault_set(j->f, "is a folder, and -b goes with a file; name the file in it");
         if (walk_folder(&j->folder, o->files[0], &o->select, j->f) || read_index(j)) return 1;
     }
@@ -660,8 +659,7 @@ static int extract(job *j)
     const options *o = j->o;
     uint64_t bytes = 0, from = 0;
     size_t i;
-    if (!strcmp(o->output, "-") && !o->force && isatty(STDOUT_FILENO))
-        return fault_set(j->f, "tensors are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
+    if (refuse_terminal(o, o->output, "tensors", j->f)) return 1;
     for (i = 0; i < j->pick_count; i++) {
         const pick *p = &j->picks[i];
         bytes += p->part.end - p->part.begin;
@@ -682,46 +680,35 @@ static int extract(job *j)
     return output_commit(&j->out, j->f);
 }
 
-static void print_json(const job *j, const summary *s, const lossy_names *names)
+static void print_json(const job *j, const summary *s)
 {
-    json out = { NULL, 0 };
+    json out;
     uint64_t dimension;
     size_t i, at;
-    out.to = stdout;
-    json_begin(&out, '{');
-    json_summary(&out, j->o, s);
+    out = json_summary(j->o, s);
     json_bases(&out, j->o);
-    json_name(&out, "tensors");
-    json_begin(&out, '[');
+    json_member_list(&out, "tensors");
     for (i = 0; i < j->pick_count; i++) {
         const tensor *t = &j->picks[i].part;
         json_begin(&out, '{');
-        json_name(&out, "name");
-        json_text(&out, t->name.at, t->name.size);
-        json_name(&out, "dtype");
-        json_text(&out, t->dtype.at, t->dtype.size);
-        json_name(&out, "shape");
-        json_begin(&out, '[');
+        json_member_text(&out, "name", t->name.at, t->name.size);
+        json_member_text(&out, "dtype", t->dtype.at, t->dtype.size);
+        json_member_list(&out, "shape");
         for (at = 0; bitsnap_shape_next(t->shape, &at, &dimension);) json_whole(&out, dimension);
         json_end(&out, ']');
         json_member_whole(&out, "elements", t->elements);
         json_end(&out, '}');
     }
     json_end(&out, ']');
-    json_member_truth(&out, "lossy", j->lossy.count != 0);
-    if (j->lossy.count) lossy_json(&j->lossy, &out, names);
-    json_end(&out, '}');
-    (void)putc('\n', stdout);
+    lossy_json_truth(&j->lossy, &out, j->lossy.count != 0);
+    json_report_end(&out);
 }
 
 static void say(const job *j, const summary *s)
 {
-    lossy_names names;
-    lossy_sums sums;
     size_t i;
-    memset(&names, 0, sizeof names);
     if (j->o->json) {
-        print_json(j, s, &names);
+        print_json(j, s);
         return;
     }
     for (i = 0; j->o->verbose && i < j->pick_count; i++) {
@@ -733,10 +720,8 @@ static void say(const job *j, const summary *s)
     }
     print_summary(j->o, s);
     if (!j->lossy.count || j->o->quiet) return;
-    (void)print_text(stderr, s->input, strlen(s->input));
-    (void)fputs(": not exact: ", stderr);
-    sums = lossy_add_up(&j->lossy, &names);
-    lossy_print_line(stderr, &sums, &names);
+    print_file(stderr, s->input, ": not exact: ");
+    lossy_print_line(stderr, &j->lossy);
     (void)putc('\n', stderr);
 }
 
@@ -753,7 +738,7 @@ int command_extract(const options *o, codec *c, fault *f)
     j.f = f;
     j.out.fd = -1;
     j.found = (char *)calloc(o->file_count, 1);
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, o->files[0], SIZE_UNKNOWN);
+    progress_begin(&j.progress, options_show_progress(o), shown_name(o->files[0]));
     failed = !j.found ? fault_memory(f) : choose(&j) || extract(&j);
     progress_end(&j.progress);
     memset(&s, 0, sizeof s);

@@ -46,7 +46,7 @@ static int is_for(const options *o, const char *name) { return name_ends(name, o
 
 /* ================================================================================= WHAT IS TO BE DONE */
 
-static int fail(const job *j, const char *path) { return *j->f->file ? 1 : fault_in(j->f, path); }
+static int fail(const job *j, const char *path) { return fault_about(j->f, path); }
 
 /* The name in the output. */
 static char *other_name(const job *j, const char *name) { return j->o->command == COMPRESS ? compress_target(name) : decompress_target(name); }
@@ -168,29 +168,20 @@ static int copy(const job *j, const item *i, input *in, const char *target, cons
 {
     const double begun = seconds_now();
     output out;
-    summary s;
     int failed = output_open(&out, target, 0, in, &j->codec->used, j->f);
     output_keep_time(&out);
     failed = failed || spool_copy(&out, in, j->f) || input_check_unchanged(in, j->f) || output_commit(&out, j->f);
     if (failed) output_discard(&out);
-    s.input = i->from->path;
-    s.output = shown;
-    s.bytes_in = s.bytes_out = out.size;
-    s.seconds = seconds_now() - begun;
-    if (failed) return 1;
-    if (!j->o->json) {
+    if (!failed) {
+        const summary s = { i->from->path, shown, out.size, out.size, seconds_now() - begun };
         print_summary(j->o, &s);
-    } else {
-        json to = { NULL, 0 };
-        summary_add(&s);
-        to.to = stdout;
-        json_begin(&to, '{');
-        json_summary(&to, j->o, &s);
-        json_member_truth(&to, "copied", 1);
-        json_end(&to, '}');
-        (void)putc('\n', stdout);
+        if (j->o->json) {
+            json to = json_summary(j->o, &s);
+            json_member_truth(&to, "copied", 1);
+            json_report_end(&to);
+        }
     }
-    return 0;
+    return failed;
 }
 
 /* The file that was found, and no other that has its name by now. */
@@ -210,9 +201,8 @@ int bases_open(base_folders *b, const options *o, codec *c, fault *f)
     b->at = (shards *)calloc(o->base_count + 1, sizeof *b->at);
     if (!b->at) return fault_memory(f);
     for (; b->count < o->base_count; b->count++) {
-        struct stat st;
         const char *path = o->bases[b->count];
-        if (stat(path, &st) || !S_ISDIR(st.st_mode)) return fault_set(f, "is no folder; with -r and -o a base is one, and of several all are") && fault_in(f, path);
+        if (!is_folder(path)) return fault_set(f, "is no folder; with -r and -o a base is one, and of several all are") && fault_in(f, path);
         if (shards_open_bases(&b->at[b->count], c, path, b->count ? &b->at[b->count - 1] : NULL, f)) return b->count++, 1;
     }
     return 0;
@@ -295,8 +285,7 @@ static int open_named(const options *o, codec *c, const shards *s, input *in, co
 /* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names. */
 static int open_bases(const options *o, codec *c, const base_folders *folders, input *in, const char *name, options *one, base *b, fault *f)
 {
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
+    base_clear(b);
     one->base_count = 0;
     if (!folders->count) return 0;
     return (o->command == COMPRESS ? open_partners : open_named)(o, c, last_of(folders), in, name, one, b, f);
@@ -319,8 +308,7 @@ static int make_tensors(const job *j, const item *i, options *one, input *in, co
 
 int has_folder_bases(const options *o)
 {
-    struct stat st;
-    return options_whole_folder(o) || (o->command & (COMPRESS | DECOMPRESS | TEST | INFO) && o->base_count && !stat(o->bases[0], &st) && S_ISDIR(st.st_mode));
+    return options_whole_folder(o) || (o->command & (COMPRESS | DECOMPRESS | TEST | INFO) && o->base_count && is_folder(o->bases[0]));
 }
 
 int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *run, fault *f)
@@ -373,16 +361,12 @@ static void take_over(const job *j, const item *i)
 {
     char *path = directory_path(&j->out, i->to, j->f);
     struct stat st;
-    summary s;
-    memset(&s, 0, sizeof s);
-    if (path && !lstat(path, &st)) s.bytes_out = (uint64_t)st.st_size;
-    s.bytes_in = (uint64_t)i->from->stamp.size;
+    const summary s = { NULL, NULL, (uint64_t)i->from->stamp.size, path && !lstat(path, &st) ? (uint64_t)st.st_size : 0, 0 };
     free(path);
     summary_add(&s);
     if (j->o->verbose && !j->o->quiet) {
         line_wipe();
-        (void)print_text(stderr, i->from->path, strlen(i->from->path));
-        (void)fputs(": has been done already\n", stderr);
+        print_file(stderr, i->from->path, ": has been done already\n");
     }
 }
 
@@ -494,7 +478,7 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
     }
     if (!failed && n->count == before)
         failed = fault_set(f, "has no %s file in it that is wanted", is_for(o, "x.bsnap") ? ".bsnap" : ".safetensors");
-    if (failed && !*f->file) (void)fault_in(f, path);
+    if (failed) (void)fault_about(f, path);
     walk_free(&w);
     return failed;
 }
@@ -505,11 +489,8 @@ int folders_open(options *o, const used_files *u, fault *f)
     size_t i;
     int failed = 0;
     memset(&n, 0, sizeof n);
-    for (i = 0; i < o->file_count && !failed; i++) {
-        struct stat st;
-        const int folder = strcmp(o->files[i], "-") && !stat(o->files[i], &st) && S_ISDIR(st.st_mode);
-        failed = folder ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], 0, f);
-    }
+    for (i = 0; i < o->file_count && !failed; i++)
+        failed = is_folder(o->files[i]) ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], 0, f);
     names_free(&o->names);
     o->names = n;
     o->files = n.at;

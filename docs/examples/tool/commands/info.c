@@ -119,6 +119,15 @@ static void note_elements(void *context, const uint8_t *elements, const uint8_t 
     tally_changed(&((job *)context)->tally, elements, from, bytes);
 }
 
+/* What the quantized frames are, by the names of tensors. */
+static int name_lossy(job *j)
+{
+    j->roles = adam_roles(&j->model, j->path);
+    j->lossy.model = &j->model;
+    j->lossy.roles = j->roles;
+    return j->roles ? 0 : fault_memory(j->f);
+}
+
 static int look(job *j, const char *path)
 {
     uint64_t header;
@@ -139,7 +148,7 @@ static int look(job *j, const char *path)
     j->reader.frame_observer.context = j;
     header = j->reader.s.source_size;
     if (read_blocks(j)) return 1;
-    if (!raw && j->reader.s.start.quantized && !(j->roles = adam_roles(&j->model, path))) return fault_memory(j->f);
+    if (!raw && j->reader.s.start.quantized && name_lossy(j)) return 1;
     if (!raw && j->reader.s.source_size - header != j->model.data_size)
         return fault_set(j->f, "its header text describes %llu bytes of data, its frames hold %llu",
                          (unsigned long long)j->model.data_size, (unsigned long long)(j->reader.s.source_size - header));
@@ -191,8 +200,7 @@ static void print_delta(const delta *x, uint64_t file_size)
         const delta_end *e = &x->ends.bases[i];
         (void)printf("base     ");
         if (*e->name) {
-            (void)print_text(stdout, e->name, strlen(e->name));
-            (void)printf(", ");
+            print_file(stdout, e->name, ", ");
         }
         (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data", (unsigned long long)e->text_size, (unsigned long long)e->text_id,
                      (unsigned long long)e->data_size);
@@ -251,8 +259,7 @@ static void put_cells(json *j, const file_frame *a)
 static void json_ends(json *j, const delta_ends *ends)
 {
     size_t i;
-    json_name(j, "bases");
-    json_begin(j, '[');
+    json_member_list(j, "bases");
     for (i = 0; i < ends->base_count; i++) {
         const delta_end *e = &ends->bases[i];
         json_begin(j, '{');
@@ -282,8 +289,7 @@ static void json_delta(json *j, const chain_link *x, uint64_t file_size, int fol
     json_member_real(j, "bits_per_element", per_element(file_size, all.info.count));
     put_cells(j, &all);
     if (follows >= 0) json_member_truth(j, "follows", follows);
-    json_name(j, "frames");
-    json_begin(j, '[');
+    json_member_list(j, "frames");
     for (i = 0; i < x->file.count; i++) {
         const file_frame *a = &x->file.frames[i].about;
         json_begin(j, '{');
@@ -518,14 +524,6 @@ static void add_up(sums *s, const job *j)
     s->bound_bytes += j->tally.bound_bits / 8;
 }
 
-static lossy_names names_of(const job *j)
-{
-    lossy_names names;
-    names.model = j->roles ? &j->model : NULL;
-    names.roles = j->roles;
-    return names;
-}
-
 static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 static void print_sizes(const options *o, const sums *s)
@@ -535,14 +533,6 @@ static void print_sizes(const options *o, const sums *s)
                  quotient((double)s->bytes_in, (double)s->bytes_out));
     (void)printf("tensors  %s -> %s, ratio %.4f, frames: %zu\n", amount(o, in, s->element_bytes), amount(o, out, s->frame_bytes),
                  quotient((double)s->element_bytes, (double)s->frame_bytes), s->frames);
-}
-
-static void print_lossy(const job *j)
-{
-    const lossy_names names = names_of(j);
-    const lossy_sums l = lossy_add_up(&j->lossy, &names);
-    lossy_print_line(stdout, &l, &names);
-    (void)putchar('\n');
 }
 
 static void print_bound(const options *o, const sums *s)
@@ -565,7 +555,8 @@ static void print_totals(const job *j, const sums *s)
     print_sizes(j->o, s);
     if (j->reader.s.start.quantized) {
         (void)printf("lossy    ");
-        print_lossy(j);
+        lossy_print_line(stdout, &j->lossy);
+        (void)putchar('\n');
     }
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) print_delta(&j->self.file, s->bytes_out);
     if (j->follows >= 0) {
@@ -579,11 +570,7 @@ static void print_totals(const job *j, const sums *s)
 
 static void print_json(const job *j, const sums *s, const char *path)
 {
-    json out = { NULL, 0 };
-    out.to = stdout;
-    json_begin(&out, '{');
-    json_member_string(&out, "command", "info");
-    json_member_string(&out, "file", path);
+    json out = json_report("info", path);
     json_member_string(&out, "kind", j->reader.s.start.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
@@ -597,15 +584,10 @@ static void print_json(const job *j, const sums *s, const char *path)
     }
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) json_delta(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
-    json_member_truth(&out, "lossy", j->reader.s.start.quantized);
-    if (j->reader.s.start.quantized) {
-        const lossy_names names = names_of(j);
-        lossy_json(&j->lossy, &out, &names);
-    }
+    lossy_json_truth(&j->lossy, &out, j->reader.s.start.quantized);
     tally_json(&j->tally, &out, j->reader.common ? j->reader.common : BITSNAP_I8, j->with_bound, j->with_changes);
     forms_json(&out, &j->self.all);
-    json_end(&out, '}');
-    (void)putc('\n', stdout);
+    json_report_end(&out);
 }
 
 /* ================================================================================= FOLDERS
@@ -633,8 +615,7 @@ static int keep_text(job *to, const job *j)
     memcpy(text, from, j->reader.text_size);
     to->reader.text = text;
     if (safetensors_parse(&to->model, text, j->reader.text_size, j->f)) return 1;
-    if (j->roles && !(to->roles = adam_roles(&to->model, j->path))) return fault_memory(j->f);
-    return 0;
+    return j->roles && name_lossy(to);
 }
 
 /* Takes from the job what the table needs. */
@@ -670,9 +651,9 @@ void info_sum(const options *o)
         for (i = 0; i < folder.count; i++) {
             if (!folder.files[i].reader.s.start.quantized) continue;
             (void)printf("lossy    ");
-            (void)print_text(stdout, folder.files[i].path, strlen(folder.files[i].path));
-            (void)printf(": ");
-            print_lossy(&folder.files[i]);
+            print_file(stdout, folder.files[i].path, ": ");
+            lossy_print_line(stdout, &folder.files[i].lossy);
+            (void)putchar('\n');
         }
         if (!o->quiet) forms_print(&folder.forms, folder.with_changes);
         if (folder.with_bound) print_bound(o, &folder.sums);
@@ -704,8 +685,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     j.with_bound = !o->no_bound;
     j.base = b;
     j.follows = -1;
-    progress_begin(&j.progress, !o->quiet && !o->no_progress && !o->json, strcmp(path, "-") ? path : "(standard input)",
-                   SIZE_UNKNOWN);
+    progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = look(&j, path) || check_chain(&j, path);
     progress_end(&j.progress);
     if (!failed) {
@@ -723,18 +703,16 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
         } else if (o->recursive) {
             failed = keep(&j);
         } else {
-            const lossy_names names = names_of(&j);
             widths w = widths_least();
             widen(&w, &j);
             fit(&w);
             if (o->file_count > 1) {
-                (void)print_text(stdout, path, strlen(path));
-                (void)fputs(":\n", stdout);
+                print_file(stdout, path, ":\n");
             }
             if (!o->quiet) {
                 print_title(&w);
                 print_rows(&w, &j);
-                if (j.reader.s.start.quantized) lossy_print_table(&j.lossy, &names);
+                if (j.reader.s.start.quantized) lossy_print_table(&j.lossy);
             }
             print_totals(&j, &s);
         }

@@ -43,20 +43,11 @@ static int compress_base(const options *o, codec *c, const base *from, const bas
 
 static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t bytes_out, double begun)
 {
-    summary s;
-    s.input = o->files[0];
-    s.output = o->output;
-    s.bytes_in = bytes_in;
-    s.bytes_out = bytes_out;
-    s.seconds = seconds_now() - begun;
+    const summary s = { o->files[0], o->output, bytes_in, bytes_out, seconds_now() - begun };
     if (o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
-        json_begin(&out, '{');
-        json_summary(&out, o, &s);
+        json out = json_summary(o, &s);
         json_member_whole(&out, "frames", d->count);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
     } else {
         print_summary(o, &s);
     }
@@ -68,9 +59,7 @@ static int write_delta(const options *o, codec *c, const delta *d, const input *
     int failed;
     memset(&out, 0, sizeof out);
     out.fd = -1;
-    if (!strcmp(o->output, "-") && !o->force && isatty(STDOUT_FILENO))
-        return fault_set(f, "compressed bytes are not for a terminal, which standard output is; give -o FILE, or -f if you mean it");
-    failed = output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
+    failed = refuse_terminal(o, o->output, "compressed bytes", f) || output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     else report(o, d, bytes_in, out.size, begun);
     return failed;
@@ -97,7 +86,7 @@ int command_merge(const options *o, codec *c, const base *b, fault *f)
         if (!failed) {
             failed = delta_join(&joined, c, &all, &next, o->max_output, f) ||
                      input_check_unchanged(&all.in, f) || input_check_unchanged(&next.in, f);
-            if (failed && !*f->file) (void)fault_in(f, o->files[i]);
+            if (failed) (void)fault_about(f, o->files[i]);
             delta_close(&all);
             all = joined;
         }

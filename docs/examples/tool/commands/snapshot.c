@@ -33,11 +33,7 @@ typedef struct job {
     fault *f;
 } job;
 
-static int fail(const job *j, const char *path)
-{
-    if (!*j->f->file) (void)fault_in(j->f, path);
-    return 1;
-}
+static int fail(const job *j, const char *path) { return fault_about(j->f, path); }
 
 static int job_open(job *j, const options *o, codec *c, const char *path, store_use how, fault *f)
 {
@@ -245,9 +241,8 @@ static int is_stored(const job *j, const input *in, const store_object *o, int *
     base b;
     int failed = !path;
     *is = 0;
-    memset(&b, 0, sizeof b);
+    base_clear(&b);
     memset(&why, 0, sizeof why);
-    b.in.fd = -1;
     if (failed) return 1;
     if (o->tensors ? !store_restore(&j->store, j->codec, o, &b, &why)
                    : !store_read_through(path, &why) && !input_open(&b.in, path, &why) && (!b.in.size || !input_map(&b.in, &why))) {
@@ -423,24 +418,16 @@ static int put_folder(job *j, const char *path)
 static void report(const job *j, const char *folder, double begun)
 {
     char name[1100];
-    summary s;
+    summary s = { folder, name, j->bytes_in, j->bytes_out, seconds_now() - begun };
     (void)snprintf(name, sizeof name, "%.1000s: step %" PRIu64, j->store.path, j->number);
-    s.input = folder;
-    s.output = name;
-    s.bytes_in = j->bytes_in;
-    s.bytes_out = j->bytes_out;
-    s.seconds = seconds_now() - begun;
     if (j->o->json) {
-        json out = { NULL, 0 };
-        out.to = stdout;
+        json out;
         s.output = j->store.path;
-        json_begin(&out, '{');
-        json_summary(&out, j->o, &s);
+        out = json_summary(j->o, &s);
         json_member_whole(&out, "step", j->number);
         json_member_whole(&out, "files", j->files);
         json_member_whole(&out, "objects", j->objects);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
     } else {
         print_summary(j->o, &s);
     }
@@ -580,15 +567,10 @@ static int join(const job *j, store_object *x)
 /* The steps that go, or have gone, as JSON or in a line. */
 static void report_prune(const job *j, const uint64_t *gone, size_t count, size_t kept, uint64_t before)
 {
-    json out = { NULL, 0 };
     size_t i;
-    out.to = stdout;
     if (j->o->json) {
-        json_begin(&out, '{');
-        json_member_string(&out, "command", j->o->dry_run ? "dry-run" : "prune");
-        json_member_string(&out, "file", j->store.path);
-        json_name(&out, "removed");
-        json_begin(&out, '[');
+        json out = json_report(j->o->dry_run ? "dry-run" : "prune", j->store.path);
+        json_member_list(&out, "removed");
         for (i = 0; i < count; i++) json_whole(&out, gone[i]);
         json_end(&out, ']');
         json_member_whole(&out, "steps", kept);
@@ -596,8 +578,7 @@ static void report_prune(const job *j, const uint64_t *gone, size_t count, size_
             json_member_whole(&out, "bytes_in", before);
             json_member_whole(&out, "bytes_out", manifest_bytes(&j->store.m));
         }
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
         return;
     }
     if (j->o->quiet) return;
@@ -678,17 +659,12 @@ static void tell_lost(void *context, const char *name, const char *what)
 static void report_fsck(const job *j, int was_lost)
 {
     const manifest *m = &j->store.m;
-    json out = { NULL, 0 };
-    out.to = stdout;
     if (j->o->json) {
-        json_begin(&out, '{');
-        json_member_string(&out, "command", j->o->dry_run ? "dry-run" : "fsck");
-        json_member_string(&out, "file", j->store.path);
+        json out = json_report(j->o->dry_run ? "dry-run" : "fsck", j->store.path);
         json_member_truth(&out, "rebuilt", was_lost);
         json_member_whole(&out, "steps", m->step_count);
         json_member_whole(&out, "objects", m->object_count);
-        json_end(&out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&out);
         return;
     }
     if (j->o->quiet) return;

@@ -86,14 +86,10 @@ static void print_log(const options *o, const manifest *m)
 static void print_log_json(const manifest *m, const char *path)
 {
     uint64_t size = 0;
-    json out = { NULL, 0 };
+    json out;
     size_t i;
-    out.to = stdout;
-    json_begin(&out, '{');
-    json_member_string(&out, "command", "log");
-    json_member_string(&out, "file", path);
-    json_name(&out, "steps");
-    json_begin(&out, '[');
+    out = json_report("log", path);
+    json_member_list(&out, "steps");
     for (i = 0; i < m->step_count; i++) {
         const store_step *s = &m->steps[i];
         const step_sums x = add_up(m, i);
@@ -114,8 +110,7 @@ static void print_log_json(const manifest *m, const char *path)
     json_member_whole(&out, "bytes_in", size);
     json_member_whole(&out, "bytes_out", manifest_bytes(m));
     json_member_real(&out, "ratio", ratio_of(size, manifest_bytes(m)));
-    json_end(&out, '}');
-    (void)putc('\n', stdout);
+    json_report_end(&out);
 }
 
 int command_log(const options *o, const char *path, fault *f)
@@ -133,12 +128,6 @@ int command_log(const options *o, const char *path, fault *f)
 }
 
 /* ================================================================================= RESTORE */
-
-static int fail(fault *f, const char *path)
-{
-    if (!*f->file) (void)fault_in(f, path);
-    return 1;
-}
 
 /* The step of this number; "latest": the newest. */
 static int find_step(const manifest *m, const char *text, const store_step **s, fault *f)
@@ -177,7 +166,7 @@ static int restore_file(const store *s, codec *c, const store_entry *e, const ch
     }
     if (!failed && store_check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
     if (!failed && chmod(target, e->mode)) warn_errno(&c->used, target, "its permissions cannot be set");
-    if (failed) (void)fail(f, path);
+    if (failed) (void)fault_about(f, path);
     free(path);
     return failed;
 }
@@ -188,7 +177,7 @@ static int restore_entry(const store *s, codec *c, const directory *d, const sto
     int failed = !path;
     if (failed) return 1;
     if (e->kind == ENTRY_FILE) failed = restore_file(s, c, e, path, f);
-    else if (e->kind == ENTRY_FOLDER ? mkdir(path, S_IRWXU) : symlink(e->to, path)) failed = fault_errno(f, "cannot be made") && fail(f, path);
+    else if (e->kind == ENTRY_FOLDER ? mkdir(path, S_IRWXU) : symlink(e->to, path)) failed = fault_errno(f, "cannot be made") && fault_about(f, path);
     free(path);
     return failed;
 }
@@ -246,13 +235,9 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
         sum.output = o->output;
         sum.seconds = seconds_now() - begun;
         if (o->json) {
-            json out = { NULL, 0 };
-            out.to = stdout;
-            json_begin(&out, '{');
-            json_summary(&out, o, &sum);
+            json out = json_summary(o, &sum);
             json_member_whole(&out, "step", step->number);
-            json_end(&out, '}');
-            (void)putc('\n', stdout);
+            json_report_end(&out);
         } else {
             print_summary(o, &sum);
         }
@@ -311,8 +296,7 @@ static int report_verify(verification *v, fault *f)
     if (unread) (void)snprintf(more, sizeof more, ", %zu not verified", unread);
     if (v->o->json) {
         json_end(&v->out, ']');
-        json_name(&v->out, "lost_steps");
-        json_begin(&v->out, '[');
+        json_member_list(&v->out, "lost_steps");
     }
     for (i = 0; i < m->step_count; i++) {
         if (!is_lost(m, &m->steps[i])) continue;
@@ -326,8 +310,7 @@ static int report_verify(verification *v, fault *f)
         json_member_whole(&v->out, "objects", m->object_count);
         json_member_whole(&v->out, "not_verified", unread);
         json_member_truth(&v->out, "ok", !v->bad && !unread);
-        json_end(&v->out, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&v->out);
     }
     if (unread && !v->bad)
         return fault_set(f, "%zu of %zu objects not verified: they, or what they are deltas to, could not be read, which may pass; "
@@ -349,14 +332,10 @@ static int verify(verification *v, fault *f)
     size_t strays, i;
     fault ignored;
     int failed;
-    v->out.to = stdout;
     for (i = 0; i < v->store.m.object_count; i++) v->store.m.objects[i].used = OBJECT_ASKED;
     if (v->o->json) {
-        json_begin(&v->out, '{');
-        json_member_string(&v->out, "command", "verify");
-        json_member_string(&v->out, "file", v->store.path);
-        json_name(&v->out, "problems");
-        json_begin(&v->out, '[');
+        v->out = json_report("verify", v->store.path);
+        json_member_list(&v->out, "problems");
     }
     failed = store_check(&v->store, v->codec, tell, v, f) || report_verify(v, f);
     if (!store_strays(&v->store, 0, stray, &strays, &ignored) && strays) {

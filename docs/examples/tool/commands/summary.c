@@ -47,8 +47,7 @@ void print_summary(const options *o, const summary *s)
 {
     summary_add(s);
     if (!speaks(o)) return;
-    (void)print_text(stderr, s->input, strlen(s->input));
-    (void)fputs(" -> ", stderr);
+    print_file(stderr, s->input, " -> ");
     (void)print_text(stderr, s->output, strlen(s->output));
     print_sizes(o, s);
 }
@@ -66,30 +65,21 @@ static void json_sizes(json *j, const options *o, const summary *s)
 /* With -r a last object, of all files. */
 static void json_sum(const options *o, size_t files)
 {
-    json j = { NULL, 0 };
-    j.to = stdout;
-    json_begin(&j, '{');
-    json_member_string(&j, "command", command_name(o->command));
+    json j = json_report(command_name(o->command), NULL);
     json_member_whole(&j, "files", files);
     json_member_whole(&j, "failed", files - counted);
     json_sizes(&j, o, &all);
-    json_end(&j, '}');
-    (void)putc('\n', stdout);
+    json_report_end(&j);
 }
 
 void print_failure(const options *o, const used_files *u, const char *path, const fault *f)
 {
     if (o->json && !used_is_printed(u)) { /* else that would be written into a file which the command reads */
-        json j = { NULL, 0 };
-        j.to = stdout;
-        json_begin(&j, '{');
-        json_member_string(&j, "command", command_name(o->command));
-        json_member_string(&j, "file", path);
+        json j = json_report(command_name(o->command), path);
         json_member_truth(&j, "ok", 0);
         json_member_string(&j, "error", f->text);
         if (strcmp(path, f->file)) json_member_string(&j, "about", f->file);
-        json_end(&j, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&j);
     }
     (void)fflush(stdout);
     fault_print(f);
@@ -105,36 +95,34 @@ void print_sum(const options *o, size_t files)
     else (void)putc('\n', stderr);
 }
 
-void json_summary(json *j, const options *o, const summary *s)
+json json_summary(const options *o, const summary *s)
 {
-    json_member_string(j, "command", command_name(o->command));
-    json_member_string(j, "file", s->input);
-    if (s->output) json_member_string(j, "output", s->output);
-    json_sizes(j, o, s);
+    json j = json_report(command_name(o->command), s->input);
+    if (s->output) json_member_string(&j, "output", s->output);
+    json_sizes(&j, o, s);
+    return j;
+}
+
+int refuse_terminal(const options *o, const char *target, const char *what, fault *f)
+{
+    if (strcmp(target, "-") || o->force || !isatty(STDOUT_FILENO)) return 0;
+    return fault_set(f, "%s are not for a terminal, which standard output is; give -o FILE, or -f if you mean it", what);
 }
 
 int skips(const options *o, const char *path, const char *target)
 {
-    summary s;
+    const summary none = { path, target, 0, 0, 0 };
     if (!o->skip_existing || !strcmp(target, "-") || !output_exists(target)) return 0;
-    memset(&s, 0, sizeof s);
-    summary_add(&s);
+    summary_add(&none);
     if (o->json) {
-        json j = { NULL, 0 };
-        j.to = stdout;
-        json_begin(&j, '{');
-        json_member_string(&j, "command", command_name(o->command));
-        json_member_string(&j, "file", path);
+        json j = json_report(command_name(o->command), path);
         json_member_string(&j, "output", target);
         json_member_truth(&j, "skipped", 1);
-        json_end(&j, '}');
-        (void)putc('\n', stdout);
+        json_report_end(&j);
     } else if (speaks(o)) {
         line_wipe();
-        (void)print_text(stderr, path, strlen(path));
-        (void)fputs(": skipped, as ", stderr);
-        (void)print_text(stderr, target, strlen(target));
-        (void)fputs(" is there\n", stderr);
+        print_file(stderr, path, ": skipped, as ");
+        print_file(stderr, target, " is there\n");
     }
     return 1;
 }
@@ -143,8 +131,7 @@ void json_bases(json *j, const options *o)
 {
     size_t i;
     if (!o->base_count) return;
-    json_name(j, "base");
-    json_begin(j, '[');
+    json_member_list(j, "base");
     for (i = 0; i < o->base_count; i++) json_string(j, o->bases[i]);
     json_end(j, ']');
 }

@@ -99,6 +99,12 @@ size_t print_text(FILE *to, const char *text, size_t size)
     return sum;
 }
 
+void print_file(FILE *to, const char *name, const char *then)
+{
+    (void)print_text(to, name, strlen(name));
+    (void)fputs(then, to);
+}
+
 static int line_stands;
 
 void line_mark(void) { line_stands = 1; }
@@ -117,14 +123,15 @@ int fault_in(fault *f, const char *file)
     return 1;
 }
 
+int fault_about(fault *f, const char *file) { return *f->file ? 1 : fault_in(f, file); }
+
+const char *shown_name(const char *path) { return strcmp(path, "-") ? path : "(standard input)"; }
+
 void fault_print(const fault *f)
 {
     line_wipe();
     (void)fputs("bitsnap: ", stderr);
-    if (*f->file) {
-        (void)print_text(stderr, f->file, strlen(f->file));
-        (void)fputs(": ", stderr);
-    }
+    if (*f->file) print_file(stderr, f->file, ": ");
     (void)print_text(stderr, f->text, strlen(f->text));
     (void)putc('\n', stderr);
 }

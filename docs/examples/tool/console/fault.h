@@ -39,6 +39,12 @@ int fault_add(fault *f, const char *more);
 /* The failure is about this file; always returns 1. */
 int fault_in(fault *f, const char *file);
 
+/* The same, unless it is known already which file the failure is about. */
+int fault_about(fault *f, const char *file);
+
+/* What messages call a file of the command line: "-" is standard input. */
+const char *shown_name(const char *path);
+
 /* "bitsnap: FILE: message" on standard error: one line, whatever the file is called. */
 void fault_print(const fault *f);
 
@@ -47,6 +53,9 @@ void fault_print(const fault *f);
  * text_columns tells without writing: two for a character of East Asia or a picture. */
 size_t print_text(FILE *to, const char *text, size_t size);
 size_t text_columns(const char *text, size_t size);
+
+/* The same of a file's name, and the text that comes after it, as it is. */
+void print_file(FILE *to, const char *name, const char *then);
 
 /* The bytes of the character at `text`, and the columns that print_text makes of it. text < end. */
 size_t text_step(const char *text, const char *end, size_t *columns);

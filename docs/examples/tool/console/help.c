@@ -572,51 +572,40 @@ static const char store_temp_text[] =
     "                       room of the largest tensor file; without it $TMPDIR, or else\n"
     "                       /tmp\n";
 
-/* The texts, up to a null, with the common options before the last. */
-static void put(const char *const *texts)
-{
-    for (; texts[1]; texts++) (void)fputs(*texts, stdout);
-    (void)fputs(common_options, stdout);
-    (void)fputs(*texts, stdout);
-}
+/* The texts of each command; the common options come before the last. */
+static const struct {
+    command command;
+    const char *texts[11];
+} helps[] = {
+    { COMPRESS, { compress_text, adam_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, compress_examples } },
+    { DECOMPRESS, { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, decompress_examples } },
+    { TEST, { test_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, test_examples } },
+    { INFO, { info_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, info_examples } },
+    { BENCHMARK, { benchmark_text, recursive_text, chosen_text, benchmark_examples } },
+    { COMPARE, { compare_text, chosen_text, base_text, beside_text, temp_text, max_output_text, compare_examples } },
+    { APPLY, { apply_text, temp_text, max_output_text, apply_examples } },
+    { MERGE, { merge_text, algebra_options, base_text, temp_text, merge_examples } },
+    { INVERT, { invert_text, algebra_options, base_text, temp_text, invert_examples } },
+    { EXTRACT, { extract_text, chosen_text, extract_examples } },
+    { SNAPSHOT, { snapshot_text, store_temp_text, snapshot_examples } },
+    { LOG, { log_text, log_examples } },
+    { RESTORE, { restore_text, store_temp_text, restore_examples } },
+    { VERIFY, { verify_text, store_temp_text, verify_examples } },
+    { PRUNE, { prune_text, store_temp_text, prune_examples } },
+    { FSCK, { fsck_text, fsck_examples } }
+};
 
 void print_help(command c)
 {
-    static const char
-        *const of_compress[] = { compress_text, adam_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, temp_text, compress_examples, NULL },
-        *const of_decompress[] = { decompress_text, outputs_text, whole_folder_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, decompress_examples, NULL },
-        *const of_test[] = { test_text, recursive_text, chosen_text, base_text, beside_text, temp_text, max_output_text, test_examples, NULL },
-        *const of_info[] = { info_text, recursive_text, chosen_text, base_text, temp_text, max_output_text, info_examples, NULL },
-        *const of_benchmark[] = { benchmark_text, recursive_text, chosen_text, benchmark_examples, NULL },
-        *const of_compare[] = { compare_text, chosen_text, base_text, beside_text, temp_text, max_output_text, compare_examples, NULL },
-        *const of_apply[] = { apply_text, temp_text, max_output_text, apply_examples, NULL },
-        *const of_merge[] = { merge_text, algebra_options, base_text, temp_text, merge_examples, NULL },
-        *const of_invert[] = { invert_text, algebra_options, base_text, temp_text, invert_examples, NULL },
-        *const of_extract[] = { extract_text, chosen_text, extract_examples, NULL },
-        *const of_snapshot[] = { snapshot_text, store_temp_text, snapshot_examples, NULL },
-        *const of_log[] = { log_text, log_examples, NULL },
-        *const of_restore[] = { restore_text, store_temp_text, restore_examples, NULL },
-        *const of_verify[] = { verify_text, store_temp_text, verify_examples, NULL },
-        *const of_prune[] = { prune_text, store_temp_text, prune_examples, NULL },
-        *const of_fsck[] = { fsck_text, fsck_examples, NULL };
-    switch (c) {
-    case COMPRESS: put(of_compress); break;
-    case DECOMPRESS: put(of_decompress); break;
-    case TEST: put(of_test); break;
-    case INFO: put(of_info); break;
-    case BENCHMARK: put(of_benchmark); break;
-    case COMPARE: put(of_compare); break;
-    case APPLY: put(of_apply); break;
-    case MERGE: put(of_merge); break;
-    case INVERT: put(of_invert); break;
-    case EXTRACT: put(of_extract); break;
-    case SNAPSHOT: put(of_snapshot); break;
-    case LOG: put(of_log); break;
-    case RESTORE: put(of_restore); break;
-    case VERIFY: put(of_verify); break;
-    case PRUNE: put(of_prune); break;
-    case FSCK: put(of_fsck); break;
-    default: (void)fputs(general, stdout); break;
+    size_t i, k;
+    for (i = 0; i < sizeof helps / sizeof *helps && helps[i].command != c; i++) continue;
+    if (i == sizeof helps / sizeof *helps) {
+        (void)fputs(general, stdout);
+        return;
+    }
+    for (k = 0; helps[i].texts[k]; k++) {
+        if (!helps[i].texts[k + 1]) (void)fputs(common_options, stdout);
+        (void)fputs(helps[i].texts[k], stdout);
     }
 }
 

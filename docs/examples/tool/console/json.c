@@ -84,11 +84,34 @@ void json_null(json *j)
     (void)fputs("null", j->to);
 }
 
-void json_member_string(json *j, const char *name, const char *text)
+json json_report(const char *command, const char *file)
+{
+    json j = { stdout, 0 };
+    json_begin(&j, '{');
+    json_member_string(&j, "command", command);
+    if (file) json_member_string(&j, "file", file);
+    return j;
+}
+
+void json_report_end(json *j)
+{
+    json_end(j, '}');
+    (void)putc('\n', j->to);
+}
+
+void json_member_list(json *j, const char *name)
 {
     json_name(j, name);
-    json_string(j, text);
+    json_begin(j, '[');
 }
+
+void json_member_text(json *j, const char *name, const char *text, size_t size)
+{
+    json_name(j, name);
+    json_text(j, text, size);
+}
+
+void json_member_string(json *j, const char *name, const char *text) { json_member_text(j, name, text, strlen(text)); }
 
 void json_member_whole(json *j, const char *name, uint64_t x)
 {

@@ -26,7 +26,13 @@ void json_real(json *j, double x); /* null where JSON has no such number */
 void json_truth(json *j, int x);
 void json_null(json *j);
 
-/* Name and value in one. */
+/* What a command reports on standard output: an object in a line, which begins with its name and a file (null: none). */
+json json_report(const char *command, const char *file);
+void json_report_end(json *j);
+
+/* Name and value in one. A list is begun, and ended by json_end. */
+void json_member_list(json *j, const char *name);
+void json_member_text(json *j, const char *name, const char *text, size_t size);
 void json_member_string(json *j, const char *name, const char *text);
 void json_member_whole(json *j, const char *name, uint64_t x);
 void json_member_real(json *j, const char *name, double x);

@@ -7,9 +7,9 @@
 #include "../store/manifest.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 typedef struct command_entry {
     const char *name;
@@ -30,6 +30,7 @@ typedef struct option_entry {
     const char *name;
     int has_argument;
     unsigned commands; /* those that it is of use to */
+    size_t flag;       /* of the int in options that it sets to 1; 0: `set` knows more */
 } option_entry;
 
 enum {
@@ -42,50 +43,50 @@ enum {
 };
 
 static const option_entry entries[] = {
-    { 'o', "output", 1, WRITE | ALGEBRA | RESTORE | EXTRACT },
-    { 'c', "stdout", 0, WRITE | ALGEBRA | EXTRACT },
-    { 'f', "force", 0, WRITE | ALGEBRA | APPLY | RESTORE | EXTRACT },
-    { 'b', "base", 1, WITH_BASE },
-    { 'T', "threads", 1, ALL },
-    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA | SNAPSHOT | PRUNE },
-    { 'q', "quiet", 0, ALL },
-    { 'v', "verbose", 0, ALL },
-    { 'h', "help", 0, ALL },
-    { 'V', "version", 0, ALL },
-    { 'J', "json", 0, ALL },
-    { 'P', "no-progress", 0, ALL },
-    { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK },
-    { 'R', "rm", 0, WRITE },
-    { 'M', "memory", 1, ALL },
-    { 'x', "max-output", 1, READ & ~(SNAPSHOT | VERIFY | PRUNE) },
-    { 'B', "no-bound", 0, INFO },
-    { 'S', "self-contained", 0, COMPRESS | ALGEBRA },
-    { 'C', "chain", 0, INFO },
-    { 'A', "adam", 1, COMPRESS | COMPARE },
-    { 'N', "adam-min", 1, COMPRESS | COMPARE },
-    { 'W', "weights", 1, COMPRESS },
-    { 'Y', "dry-run", 0, COMPRESS | PRUNE | FSCK },
-    { 'E', "temp", 1, READ & ~EXTRACT },
-    { 'r', "recursive", 0, FOLDERS | COMPARE },
-    { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
-    { 'I', "include", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
-    { 'X', "exclude", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT },
-    { 'O', "tensors-only", 0, WRITE },
-    { 'n', "step", 1, SNAPSHOT },
-    { 'm', "max-chain", 1, SNAPSHOT },
-    { 'k', "keep-last", 1, PRUNE },
-    { 'e', "keep-every", 1, PRUNE },
-    { 'd', "remove", 1, PRUNE },
-    { 'Z', "bytes", 0, ALL },
-    { 'K', "skip-existing", 0, WRITE },
-    { 'F', "files-from", 1, FOLDERS },
-    { '0', "null", 0, FOLDERS },
-    { 'g', "range", 1, EXTRACT },
-    { 'w', "raw", 0, EXTRACT },
-    { 'y', "npy", 0, EXTRACT },
-    { 's', "safetensors", 0, EXTRACT },
-    { 'a', "as", 1, EXTRACT },
-    { 'G', "rename", 1, COMPRESS }
+    { 'o', "output", 1, WRITE | ALGEBRA | RESTORE | EXTRACT, 0 },
+    { 'c', "stdout", 0, WRITE | ALGEBRA | EXTRACT, 0 },
+    { 'f', "force", 0, WRITE | ALGEBRA | APPLY | RESTORE | EXTRACT, offsetof(options, force) },
+    { 'b', "base", 1, WITH_BASE, 0 },
+    { 'T', "threads", 1, ALL, 0 },
+    { 'l', "level", 1, COMPRESS | BENCHMARK | ALGEBRA | SNAPSHOT | PRUNE, 0 },
+    { 'q', "quiet", 0, ALL, offsetof(options, quiet) },
+    { 'v', "verbose", 0, ALL, offsetof(options, verbose) },
+    { 'h', "help", 0, ALL, offsetof(options, help) },
+    { 'V', "version", 0, ALL, offsetof(options, version) },
+    { 'J', "json", 0, ALL, offsetof(options, json) },
+    { 'P', "no-progress", 0, ALL, offsetof(options, no_progress) },
+    { 'D', "dtype", 1, COMPRESS | COMPARE | BENCHMARK, 0 },
+    { 'R', "rm", 0, WRITE, offsetof(options, remove_input) },
+    { 'M', "memory", 1, ALL, 0 },
+    { 'x', "max-output", 1, READ & ~(SNAPSHOT | VERIFY | PRUNE), 0 },
+    { 'B', "no-bound", 0, INFO, offsetof(options, no_bound) },
+    { 'S', "self-contained", 0, COMPRESS | ALGEBRA, offsetof(options, self_contained) },
+    { 'C', "chain", 0, INFO, offsetof(options, chain) },
+    { 'A', "adam", 1, COMPRESS | COMPARE, 0 },
+    { 'N', "adam-min", 1, COMPRESS | COMPARE, 0 },
+    { 'W', "weights", 1, COMPRESS, 0 },
+    { 'Y', "dry-run", 0, COMPRESS | PRUNE | FSCK, offsetof(options, dry_run) },
+    { 'E', "temp", 1, READ & ~EXTRACT, 0 },
+    { 'r', "recursive", 0, FOLDERS | COMPARE, offsetof(options, recursive) },
+    { 'L', "dereference", 0, FOLDERS | COMPARE | SNAPSHOT | EXTRACT, offsetof(options, select.follow) },
+    { 'I', "include", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT, 0 },
+    { 'X', "exclude", 1, FOLDERS | COMPARE | SNAPSHOT | EXTRACT, 0 },
+    { 'O', "tensors-only", 0, WRITE, offsetof(options, tensors_only) },
+    { 'n', "step", 1, SNAPSHOT, 0 },
+    { 'm', "max-chain", 1, SNAPSHOT, 0 },
+    { 'k', "keep-last", 1, PRUNE, 0 },
+    { 'e', "keep-every", 1, PRUNE, 0 },
+    { 'd', "remove", 1, PRUNE, 0 },
+    { 'Z', "bytes", 0, ALL, offsetof(options, bytes) },
+    { 'K', "skip-existing", 0, WRITE, offsetof(options, skip_existing) },
+    { 'F', "files-from", 1, FOLDERS, 0 },
+    { '0', "null", 0, FOLDERS, offsetof(options, null_ends) },
+    { 'g', "range", 1, EXTRACT, 0 },
+    { 'w', "raw", 0, EXTRACT, offsetof(options, raw) },
+    { 'y', "npy", 0, EXTRACT, offsetof(options, npy) },
+    { 's', "safetensors", 0, EXTRACT, offsetof(options, safetensors) },
+    { 'a', "as", 1, EXTRACT, 0 },
+    { 'G', "rename", 1, COMPRESS, 0 }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -174,38 +175,22 @@ static int set_range(options *o, const char *argument, fault *f)
     return fault_set(f, "--range wants a begin and an end for each of up to %d dimensions, such as 5:6,:100, not '%s'", RANGES_MAX, argument);
 }
 
-static int set(options *o, char letter, const char *argument, fault *f)
+static int set(options *o, const option_entry *e, const char *argument, fault *f)
 {
+    const char letter = e->letter;
     uint64_t number;
+    if (e->flag) {
+        *(int *)(void *)((char *)o + e->flag) = 1;
+        return 0;
+    }
     switch (letter) {
     case 'o': o->output = argument; break;
     case 'c': o->output = "-"; break;
-    case 'f': o->force = 1; break;
-    case 'q': o->quiet = 1; break;
-    case 'v': o->verbose = 1; break;
-    case 'h': o->help = 1; break;
-    case 'V': o->version = 1; break;
-    case 'J': o->json = 1; break;
-    case 'P': o->no_progress = 1; break;
-    case 'R': o->remove_input = 1; break;
-    case 'B': o->no_bound = 1; break;
-    case 'S': o->self_contained = 1; break;
-    case 'C': o->chain = 1; break;
-    case 'Y': o->dry_run = 1; break;
-    case 'r': o->recursive = 1; break;
-    case 'L': o->select.follow = 1; break;
-    case 'O': o->tensors_only = 1; break;
-    case 'Z': o->bytes = 1; break;
-    case 'K': o->skip_existing = 1; break;
     case 'F':
         if (o->files_from) return fault_set(f, "--files-from is given twice");
         o->files_from = argument;
         break;
-    case '0': o->null_ends = 1; break;
     case 'g': return set_range(o, argument, f);
-    case 'w': o->raw = 1; break;
-    case 'y': o->npy = 1; break;
-    case 's': o->safetensors = 1; break;
     case 'a':
         if (strcmp(argument, "f32")) return fault_set(f, "--as wants f32, not '%s'", argument);
         o->as_f32 = 1;
@@ -427,9 +412,8 @@ static int add_names(options *o, fault *f)
 static int is_into(const options *o)
 {
     const size_t size = o->output ? strlen(o->output) : 0;
-    struct stat st;
     if (!size || !(o->command & WRITE) || options_whole_folder(o)) return 0;
-    return o->output[size - 1] == '/' || (o->file_count > 1 && !stat(o->output, &st) && S_ISDIR(st.st_mode));
+    return o->output[size - 1] == '/' || (o->file_count > 1 && is_folder(o->output));
 }
 
 void options_free(options *o)
@@ -467,7 +451,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
                 argument = argv[++i];
             }
             used |= (uint64_t)1 << (e - entries);
-            if (set(o, e->letter, argument, f)) return 1;
+            if (set(o, e, argument, f)) return 1;
             continue;
         }
         for (word++; *word; word++) { /* -qf, -T4, -T 4 */
@@ -479,7 +463,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
                 argument = word[1] ? word + 1 : argv[++i];
             }
             used |= (uint64_t)1 << (e - entries);
-            if (set(o, e->letter, argument, f)) return 1;
+            if (set(o, e, argument, f)) return 1;
             if (argument) break;
         }
     }

@@ -60,6 +60,8 @@ const char *command_name(command c);
 /* Whether a folder as a whole is to become another: -r and -o. */
 int options_whole_folder(const options *o);
 
+static inline int options_show_progress(const options *o) { return !o->quiet && !o->no_progress && !o->json; }
+
 /* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
 int options_parse(options *o, int argc, char **argv, fault *f);
 void options_free(options *o);

@@ -27,12 +27,12 @@ double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void progress_begin(progress *p, int wanted, const char *name, uint64_t total)
+void progress_begin(progress *p, int wanted, const char *name)
 {
     memset(p, 0, sizeof *p);
     p->on = wanted && isatty(STDERR_FILENO);
     p->name = name;
-    p->total = total;
+    p->total = SIZE_UNKNOWN;
     p->begun = seconds_now();
 }
 

@@ -16,8 +16,8 @@ typedef struct progress {
 
 double seconds_now(void);
 
-/* Shows nothing where `wanted` is 0 or standard error is no terminal. The line is as wide as the terminal at most. */
-void progress_begin(progress *p, int wanted, const char *name, uint64_t total);
+/* The total is unknown until it is set. Shows nothing where `wanted` is 0 or standard error is no terminal. The line is as wide as the terminal at most. */
+void progress_begin(progress *p, int wanted, const char *name);
 void progress_set_total(progress *p, uint64_t total);
 void progress_show(progress *p, uint64_t done);
 

@@ -215,7 +215,7 @@ int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limi
         input_close(&in);
         base_close(&beside);
     }
-    if (failed && !*f->file) (void)fault_in(f, strcmp(path, "-") ? path : "(standard input)");
+    if (failed) (void)fault_about(f, shown_name(path));
     if (!failed) set_name(b, path);
     return failed;
 }
@@ -482,7 +482,7 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
         failed = input_note(&in, path, &c->used, f) || restore_all(b, c, &in, before, limit, f) || input_check_unchanged(&in, f);
         input_close(&in);
     }
-    if (failed && !*f->file) (void)fault_in(f, strcmp(path, "-") ? path : "(standard input)");
+    if (failed) (void)fault_about(f, shown_name(path));
     if (!failed) set_name(b, path);
     return failed;
 }

@@ -209,7 +209,7 @@ int delta_open(delta *d, codec *c, const char *path, fault *f)
 {
     memset(d, 0, sizeof *d);
     d->in.fd = -1;
-    return open_file(d, c, path, f) ? fault_in(f, strcmp(path, "-") ? path : "(standard input)") : 0;
+    return open_file(d, c, path, f) ? fault_in(f, shown_name(path)) : 0;
 }
 
 void delta_close(delta *d)

@@ -141,7 +141,7 @@ int shards_open(shards *s, codec *c, const char *path, const selection *select, 
 {
     size_t i;
     memset(s, 0, sizeof *s);
-    if (walk_folder(&s->folder, path, select, f)) return *f->file ? 1 : fault_in(f, path);
+    if (walk_folder(&s->folder, path, select, f)) return fault_about(f, path);
     s->files = (shard *)calloc(s->folder.count, sizeof *s->files);
     if (!s->files) return fault_memory(f);
     for (i = 0; i < s->folder.count; i++) {
@@ -282,7 +282,7 @@ int shards_open_bases(shards *s, codec *c, const char *path, const shards *befor
     memset(s, 0, sizeof *s);
     s->path = path;
     s->before = before;
-    if (walk_folder(&s->folder, path, &all, f)) return *f->file ? 1 : fault_in(f, path);
+    if (walk_folder(&s->folder, path, &all, f)) return fault_about(f, path);
     s->files = (shard *)calloc(s->folder.count, sizeof *s->files);
     if (!s->files) return fault_memory(f);
     for (i = 0; i < s->folder.count; i++) {
@@ -316,7 +316,7 @@ static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, b
     if (!x->is_delta) return base_open(b, c, &x->path, 1, limit, f);
     (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(x->name) - 6), x->name);
     failed = shards_find_bases(s->before, &x->ends, name, c, limit, &before, f);
-    if (failed && !*f->file) (void)fault_in(f, x->path);
+    if (failed) (void)fault_about(f, x->path);
     failed = failed || base_follow(b, c, x->path, &before, limit, f);
     base_close(&before);
     return failed;
@@ -338,8 +338,7 @@ int shards_find_bases(const shards *s, const delta_ends *ends, const char *name,
 {
     base *last = NULL;
     size_t i;
-    memset(list, 0, sizeof *list);
-    list->in.fd = -1;
+    base_clear(list);
     for (i = 0; i < ends->base_count; i++) {
         const delta_end *e = &ends->bases[i];
         const size_t number = find_base(s, e, name);

@@ -15,7 +15,7 @@ static uint64_t limit_of(const store_object *x) { return x->size ? x->size : 1; 
 static int note_object(const store *s, const store_object *x, fault *f)
 {
     char *path = store_object_path(s, x, f);
-    if (path && !*f->file) (void)fault_in(f, path);
+    if (path) (void)fault_about(f, path);
     free(path);
     return 1;
 }
@@ -24,8 +24,7 @@ int store_restore_one(const store *s, codec *c, const store_object *x, const bas
 {
     char *path = store_object_path(s, x, f);
     int failed;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
+    base_clear(b);
     failed = !path || base_restore(b, c, path, before, limit_of(x), f);
     b->in.name = "(restored)";
     free(path);
@@ -41,8 +40,7 @@ static int restore_chain(const store *s, codec *c, const store_object *const *ch
     base before;
     size_t i;
     int failed = 0;
-    memset(b, 0, sizeof *b);
-    b->in.fd = -1;
+    base_clear(b);
     for (i = 0; i < n && !failed; i++) {
         before = *b;
         failed = store_restore_one(s, c, chain[i], i ? &before : NULL, b, f);
@@ -154,7 +152,7 @@ static int check_copy(const store *s, const store_object *o, fault *f)
 {
     char *path = store_object_path(s, o, f);
     int failed = !path || store_read_through(path, f) || store_check_content(path, o, f);
-    if (path && failed && !*f->file) (void)fault_in(f, path);
+    if (path && failed) (void)fault_about(f, path);
     free(path);
     return failed;
 }

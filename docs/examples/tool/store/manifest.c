@@ -518,8 +518,7 @@ static void put_step(json *j, const store_step *s)
     json_member_string(j, "time", s->time);
     (void)snprintf(mode, sizeof mode, "%03o", s->mode & 0777);
     json_member_string(j, "mode", mode);
-    json_name(j, "entries");
-    json_begin(j, '[');
+    json_member_list(j, "entries");
     for (i = 0; i < s->count; i++) {
         (void)fputs(i ? ",\n{" : "\n{", j->to);
         j->more = 0;

@@ -114,7 +114,7 @@ static int check_printed(const used_files *u, const char *name, const file_stamp
 {
     if (!u->prints || !stamp_is_file(&u->printed, stamp)) return 0;
     (void)fault_set(f, "is what standard output leads to, and would be overwritten by what is printed; redirect that elsewhere");
-    return fault_in(f, strcmp(name, "-") ? name : "(standard input)");
+    return fault_in(f, shown_name(name));
 }
 
 int used_is_printed(const used_files *u)

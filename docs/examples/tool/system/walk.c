@@ -40,6 +40,12 @@ int name_ends(const char *name, const char *suffix)
     return size > more && !strcmp(name + size - more, suffix) && name[size - more - 1] != '/';
 }
 
+int is_folder(const char *path)
+{
+    struct stat st;
+    return strcmp(path, "-") && !stat(path, &st) && S_ISDIR(st.st_mode);
+}
+
 int walk_is_tensor_file(const walk_entry *x)
 {
     return x->kind == FOUND_FILE && (name_ends(x->name, ".safetensors") || name_ends(x->name, ".bsnap"));

@@ -45,6 +45,9 @@ typedef struct walk {
 int walk_folder(walk *w, const char *path, const selection *s, fault *f);
 void walk_free(walk *w);
 
+/* Whether a name of the command line is that of a folder, or of a link to one. */
+int is_folder(const char *path);
+
 /* Whether a name ends so, with something before it in its last part; and whether an entry is a file of tensors. */
 int name_ends(const char *name, const char *suffix);
 int walk_is_tensor_file(const walk_entry *x);

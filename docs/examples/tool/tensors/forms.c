@@ -169,8 +169,7 @@ static void put_row(json *j, const form_row *r)
 void forms_json(json *j, const forms *x)
 {
     size_t i;
-    json_name(j, "forms");
-    json_begin(j, '[');
+    json_member_list(j, "forms");
     for (i = 0; i < x->count; i++) put_row(j, &x->rows[i]);
     json_end(j, ']');
 }

@@ -7,8 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-int lossy_note(lossy *l, const file_frame *frame, fault *f)
+int lossy_note(void *context, const file_frame *frame, fault *f)
 {
+    lossy *l = (lossy *)context;
     file_frame *frames;
     if (!frame_is_quantized(frame)) return 0;
     frames = (file_frame *)grown(l->frames, l->count, &l->capacity, sizeof *frames, f);
@@ -71,16 +72,16 @@ typedef struct label {
     double update;         /* of m with its counterpart: the bound of an update's relative error */
 } label;
 
-static label label_of(const lossy *l, const file_frame *x, const lossy_names *names)
+static label label_of(const lossy *l, const file_frame *x)
 {
     label a;
     const adam_choice *c;
     double bound;
     size_t i;
     memset(&a, 0, sizeof a);
-    if (!names->model || (i = tensor_of(x, names->model)) == names->model->count) return a;
-    c = &names->roles[i];
-    a.tensor = &names->model->tensors[i];
+    if (!l->roles || (i = tensor_of(x, l->model)) == l->model->count) return a;
+    c = &l->roles[i];
+    a.tensor = &l->model->tensors[i];
     a.role = c->role;
     a.paired = c->role == ADAM_M && c->partner && x->info.certificate.bound > 0 &&
                lossy_bound(l, c->partner->begin, c->partner->end, &bound);
@@ -90,7 +91,7 @@ static label label_of(const lossy *l, const file_frame *x, const lossy_names *na
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
+lossy_sums lossy_add_up(const lossy *l)
 {
     lossy_sums s;
     size_t i;
@@ -98,7 +99,7 @@ lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
     s.within = 1;
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
-        const label a = label_of(l, x, names);
+        const label a = label_of(l, x);
         s.tensors++;
         s.elements += x->info.count;
         s.bytes += x->size;
@@ -117,26 +118,27 @@ lossy_sums lossy_add_up(const lossy *l, const lossy_names *names)
 
 static const char *const role_names[3] = { "", "m", "v" };
 
-void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names)
+void lossy_print_line(FILE *to, const lossy *l)
 {
+    const lossy_sums s = lossy_add_up(l);
     size_t role;
-    (void)fprintf(to, "%zu", s->tensors);
-    if (names->model) (void)fprintf(to, " of %zu", names->model->count);
+    (void)fprintf(to, "%zu", s.tensors);
+    if (l->roles) (void)fprintf(to, " of %zu", l->model->count);
     (void)fprintf(to, " tensors quantized, %.3f bits/element; relative errors",
-                  s->elements ? 8 * (double)s->bytes / (double)s->elements : 0);
+                  s.elements ? 8 * (double)s.bytes / (double)s.elements : 0);
     for (role = 0; role < 3; role++) {
-        if (s->of_role[role] && s->bound[role] <= 0)
-            (void)fprintf(to, " %s%swithout a bound (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->largest[role]);
-        else if (s->of_role[role])
-            (void)fprintf(to, " %s%sat most %.3f %% (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s->bound[role],
-                          100 * s->largest[role]);
+        if (s.of_role[role] && s.bound[role] <= 0)
+            (void)fprintf(to, " %s%swithout a bound (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s.largest[role]);
+        else if (s.of_role[role])
+            (void)fprintf(to, " %s%sat most %.3f %% (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s.bound[role],
+                          100 * s.largest[role]);
     }
-    if (s->pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s->update);
-    (void)fprintf(to, s->unbounded == s->tensors ? " none has a bound" : s->within ? " all within bounds" : " NOT within bounds");
-    if (s->unbounded && s->unbounded < s->tensors) (void)fprintf(to, ", but %zu have none", s->unbounded);
+    if (s.pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s.update);
+    (void)fprintf(to, s.unbounded == s.tensors ? " none has a bound" : s.within ? " all within bounds" : " NOT within bounds");
+    if (s.unbounded && s.unbounded < s.tensors) (void)fprintf(to, ", but %zu have none", s.unbounded);
 }
 
-void lossy_print_table(const lossy *l, const lossy_names *names)
+void lossy_print_table(const lossy *l)
 {
     size_t i;
     (void)printf("%-2s  %-7s  %7s  %10s  %10s  %10s  %10s  %10s  %8s  %10s  %s\n", "", "cells", "columns", "bound", "max rel", "MRE",
@@ -144,7 +146,7 @@ void lossy_print_table(const lossy *l, const lossy_names *names)
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
         const bitsnap_certificate *c = &x->info.certificate;
-        const label a = label_of(l, x, names);
+        const label a = label_of(l, x);
         char family[16] = "other";
         if (x->info.cells) (void)snprintf(family, sizeof family, "LOG-%u", x->info.cells);
         else if (x->info.clusters) (void)snprintf(family, sizeof family, "C-%u", x->info.clusters);
@@ -159,9 +161,9 @@ void lossy_print_table(const lossy *l, const lossy_names *names)
     }
 }
 
-void lossy_json(const lossy *l, json *j, const lossy_names *names)
+void lossy_json(const lossy *l, json *j)
 {
-    const lossy_sums s = lossy_add_up(l, names);
+    const lossy_sums s = lossy_add_up(l);
     size_t i;
     json_name(j, "quantized");
     json_begin(j, '{');
@@ -172,12 +174,11 @@ void lossy_json(const lossy *l, json *j, const lossy_names *names)
     if (s.of_role[ADAM_M]) json_member_real(j, "m_bound", s.bound[ADAM_M]);
     if (s.of_role[ADAM_V]) json_member_real(j, "v_bound", s.bound[ADAM_V]);
     if (s.pairs) json_member_real(j, "update_bound", s.update);
-    json_name(j, "frames");
-    json_begin(j, '[');
+    json_member_list(j, "frames");
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
         const bitsnap_certificate *c = &x->info.certificate;
-        const label a = label_of(l, x, names);
+        const label a = label_of(l, x);
         json_begin(j, '{');
         json_name(j, "name");
         if (a.tensor) json_text(j, a.tensor->name.at, a.tensor->name.size);
@@ -197,4 +198,10 @@ void lossy_json(const lossy *l, json *j, const lossy_names *names)
     }
     json_end(j, ']');
     json_end(j, '}');
+}
+
+void lossy_json_truth(const lossy *l, json *j, int quantized)
+{
+    json_member_truth(j, "lossy", quantized);
+    if (quantized) lossy_json(l, j);
 }

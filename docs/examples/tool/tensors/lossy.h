@@ -10,21 +10,17 @@
 typedef struct lossy {
     file_frame *frames;    /* those that are quantized, in the order of the data */
     size_t count, capacity;
+    const safetensors *model; /* whose tensors they are; null: not known */
+    const adam_choice *roles; /* of each of these */
 } lossy;
 
-/* Takes note of a frame, if it is quantized. */
-int lossy_note(lossy *l, const file_frame *frame, fault *f);
+/* Takes note of a frame, if it is quantized: an observer of frames. */
+int lossy_note(void *lossy, const file_frame *frame, fault *f);
 void lossy_free(lossy *l);
 
 /* The largest bound of elements between these bytes of the data; 0 where none is quantized. Returns 0 where quantized ones
  * have no bound, else 1. */
 int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound);
-
-/* What tensors the frames are. `model` is null where that is not known; else `roles` has an entry for each tensor. */
-typedef struct lossy_names {
-    const safetensors *model;
-    const adam_choice *roles;
-} lossy_names;
 
 typedef struct lossy_sums {
     size_t tensors;
@@ -37,14 +33,15 @@ typedef struct lossy_sums {
     size_t unbounded;                /* tensors that have no bound */
 } lossy_sums;
 
-lossy_sums lossy_add_up(const lossy *l, const lossy_names *names);
+lossy_sums lossy_add_up(const lossy *l);
 
 /* "n tensors ...", without an end of line. */
-void lossy_print_line(FILE *to, const lossy_sums *s, const lossy_names *names);
+void lossy_print_line(FILE *to, const lossy *l);
 
-void lossy_print_table(const lossy *l, const lossy_names *names);
+void lossy_print_table(const lossy *l);
 
-/* "quantized": {...} */
-void lossy_json(const lossy *l, json *j, const lossy_names *names);
+/* "lossy": whether something is quantized, and if so "quantized": {...} */
+void lossy_json(const lossy *l, json *j);
+void lossy_json_truth(const lossy *l, json *j, int quantized);
 
 #endif

@@ -498,14 +498,11 @@ static void json_tensors(const pairs *p, json *j, const safetensors *model, int 
         const tensor *t = &model->tensors[i], *old = p->list[i].other;
         if ((p->list[i].kind == PAIR_FOUND) != found || (found && !is_renamed(t, old) && !is_resized(t, old))) continue;
         json_begin(j, '{');
-        json_name(j, "name");
-        json_text(j, t->name.at, t->name.size);
+        json_member_text(j, "name", t->name.at, t->name.size);
         if (!found) json_member_string(j, "why", reasons[p->list[i].kind]);
         if (old) {
-            json_name(j, "base_name");
-            json_text(j, old->name.at, old->name.size);
-            json_name(j, "base_dtype");
-            json_text(j, old->dtype.at, old->dtype.size);
+            json_member_text(j, "base_name", old->name.at, old->name.size);
+            json_member_text(j, "base_dtype", old->dtype.at, old->dtype.size);
         }
         if (found) json_member_whole(j, "bytes", p->list[i].bytes);
         json_end(j, '}');

@@ -108,8 +108,7 @@ static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, ui
     json_member_whole(j, "bytes", bytes);
     json_member_real(j, "stored_bytes", t->stored[i] / 8);
     put_ratio(j, "bits_per_element", t->stored[i], elements);
-    json_name(j, "ratio");
-    json_real(j, 8 * (double)bytes / t->stored[i]);
+    json_member_real(j, "ratio", 8 * (double)bytes / t->stored[i]);
     if (with_bound) put_ratio(j, "bound_bits_per_element", t->bound[i], elements);
     if (with_changes && t->changed[i] != UINT64_MAX) json_member_whole(j, "changed", t->changed[i]);
 }
@@ -117,16 +116,14 @@ static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, ui
 void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound, int with_changes)
 {
     size_t i;
-    json_name(j, "tensors");
-    json_begin(j, '[');
+    json_member_list(j, "tensors");
     if (!t->model) {
         const unsigned width = bitsnap_width(raw_dtype) ? bitsnap_width(raw_dtype) : 1;
         json_begin(j, '{');
         json_name(j, "name");
         json_null(j);
         json_member_string(j, "dtype", bitsnap_dtype_name(raw_dtype));
-        json_name(j, "shape");
-        json_begin(j, '[');
+        json_member_list(j, "shape");
         json_whole(j, t->stored_at.at / width);
         json_end(j, ']');
         put_amounts(t, 0, j, t->stored_at.at / width, t->stored_at.at, with_bound, with_changes);
@@ -137,12 +134,9 @@ void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound
         uint64_t dimension;
         size_t at = 0;
         json_begin(j, '{');
-        json_name(j, "name");
-        json_text(j, x->name.at, x->name.size);
-        json_name(j, "dtype");
-        json_text(j, x->dtype.at, x->dtype.size);
-        json_name(j, "shape");
-        json_begin(j, '[');
+        json_member_text(j, "name", x->name.at, x->name.size);
+        json_member_text(j, "dtype", x->dtype.at, x->dtype.size);
+        json_member_list(j, "shape");
         while (bitsnap_shape_next(x->shape, &at, &dimension)) json_whole(j, dimension);
         json_end(j, ']');
         put_amounts(t, i, j, x->elements, x->end - x->begin, with_bound, with_changes);
