@@ -87,7 +87,7 @@ $(B)/engine.o/file.o: docs/examples/file/bitsnap_file.h bitsnap.h
 
 #: make engine      checkpoints in memory that outlives the trainer: build/libbitsnap_engine.a, and build/engine, its agent
 #:                  (docs/examples/engine/README.md)
-ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,store/manifest store/store console/json console/fault system/sync)
+ENGINE_O = $(patsubst %,$(B)/engine.o/%.o,bitsnap_engine engine_disk engine_store codec) $(patsubst %,$(B)/tool/%.o,store/manifest store/store console/json console/fault system/paths)
 engine: $(B)/engine
 $(B)/engine: $(B)/engine.o/engine_agent.o $(B)/libbitsnap_engine.a
 	$(CC) $(CFLAGS) $^ -o $@ -lpthread

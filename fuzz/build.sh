@@ -7,7 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=cc}" "${CFLAGS=-O1 -g}" "${OUT:=build/fuzz}" "${LIB_FUZZING_ENGINE:=}"
 : "${CXX:=$CC}" "${CXXFLAGS=$CFLAGS}"
-tool='file delta container manifest index json fault io place sync directory walk names foreign parallel processors progress codec' # what targets need of the tool
+tool='file delta container manifest index json fault io place paths directory walk names foreign parallel processors progress codec' # what targets need of the tool
 work=${WORK:-}
 temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
 [ -n "$work" ] || work=$temporary

@@ -4,7 +4,7 @@
  * engine.json, which says of which run, attempt, rank and step it is, and rank-R-of-N.safetensors: whole, or a delta to that of the step before. The next one is whole where a delta has taken more than the files of
  * its chain on average, so that longer chains would cost more than they save; where deltas take twice what the whole one does; or where
  * a chain has 16 files, which is what restoring reads. With quantized moments all are whole: a delta has no quantized frames.
- * Besides the engine it needs of the tool store/manifest.c and store.c, console/json.c and fault.c, system/sync.c; little-endian machines. */
+ * Besides the engine it needs of the tool store/manifest.c and store.c, console/json.c and fault.c, system/paths.c; little-endian machines. */
 #ifndef BITSNAP_ENGINE_STORE_H
 #define BITSNAP_ENGINE_STORE_H
 

@@ -152,6 +152,20 @@ static int finish_output(void)
     return EXIT_ERROR;
 }
 
+/* The command, with the codec and the bases that it takes. Returns its status, or -1 with the fault set if it has not begun. */
+static int run_command(options *o, codec *c, base *b, base_folders *folders, fault *f)
+{
+    if (codec_open(c, o->threads, o->level, o->memory, o->base_count, f)) return -1;
+    if (o->self_contained) c->b.flags |= BITSNAP_SELF_CONTAINED;
+    c->used.quiet = o->quiet;
+    if (o->recursive && o->command != COMPARE && !options_whole_folder(o) && folders_open(o, &c->used, f)) return -1;
+    if (note_names(o, &c->used, f) || probe_output(o, c, f)) return -1;
+    if (o->base_count && o->command != EXTRACT && !options_whole_folder(o) &&
+        (has_folder_bases(o) ? bases_open(folders, o, c, f) : base_open(b, c, o->bases, o->base_count, o->max_output, f))) return -1;
+    if (o->command == BENCHMARK) benchmark_title(o);
+    return run_all(o, c, o->base_count && !has_folder_bases(o) ? b : NULL, folders);
+}
+
 int main(int argc, char **argv)
 {
     options o;
@@ -164,48 +178,26 @@ int main(int argc, char **argv)
     keep_waiting(STDOUT_FILENO);
     keep_waiting(STDERR_FILENO);
     memset(&f, 0, sizeof f);
+    memset(&c, 0, sizeof c);
+    base_clear(&b);
     if (options_parse(&o, argc, argv, &f)) {
         fault_print(&f);
-        options_free(&o);
-        return EXIT_USAGE;
-    }
-    if (o.help || o.version) {
+        status = EXIT_USAGE;
+    } else if (o.help || o.version) {
         if (o.help) print_help(o.command);
         else print_version();
-        options_free(&o);
-        return finish_output();
+        status = finish_output();
+    } else {
+        failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
+        place_handle_signals(failed);
+        spool_in(o.temp);
+        status = run_command(&o, &c, &b, &folders, &f);
+        if (status < 0) fault_print(&f);
+        if (status < 0 || finish_output()) status = failed;
     }
-    failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
-    place_handle_signals(failed);
-    spool_in(o.temp);
-    if (codec_open(&c, o.threads, o.level, o.memory, o.base_count, &f)) {
-        fault_print(&f);
-        options_free(&o);
-        return failed;
-    }
-    if (o.self_contained) c.b.flags |= BITSNAP_SELF_CONTAINED;
-    base_clear(&b);
-    c.used.quiet = o.quiet;
-    if ((o.recursive && o.command != COMPARE && !options_whole_folder(&o) && folders_open(&o, &c.used, &f)) || note_names(&o, &c.used, &f) || probe_output(&o, &c, &f)) {
-        fault_print(&f);
-        options_free(&o);
-        codec_close(&c);
-        return failed;
-    }
-    if (o.base_count && o.command != EXTRACT && !options_whole_folder(&o) &&
-        (has_folder_bases(&o) ? bases_open(&folders, &o, &c, &f) : base_open(&b, &c, o.bases, o.base_count, o.max_output, &f))) {
-        fault_print(&f);
-        base_close(&b);
-        bases_close(&folders);
-        options_free(&o);
-        codec_close(&c);
-        return failed;
-    }
-    if (o.command == BENCHMARK) benchmark_title(&o);
-    status = run_all(&o, &c, o.base_count && !has_folder_bases(&o) ? &b : NULL, &folders);
     base_close(&b);
     bases_close(&folders);
     options_free(&o);
     codec_close(&c);
-    return finish_output() ? failed : status;
+    return status;
 }

@@ -605,11 +605,10 @@ char *compress_target(const char *path)
 
 char *target_of(const options *o, const char *path)
 {
-    char *beside = o->command == COMPRESS ? compress_target(path) : decompress_target(path), *inside = NULL;
-    const char *slash = beside ? strrchr(beside, '/') : NULL, *name = slash ? slash + 1 : beside;
+    char *beside = o->command == COMPRESS ? compress_target(path) : decompress_target(path), *inside;
+    fault ignored;
     if (!beside || !o->into) return beside;
-    inside = (char *)malloc(strlen(o->output) + strlen(name) + 2);
-    if (inside) (void)strcat(strcat(strcpy(inside, o->output), o->output[strlen(o->output) - 1] == '/' ? "" : "/"), name);
+    inside = path_in(o->output, last_part(beside), &ignored);
     free(beside);
     return inside;
 }

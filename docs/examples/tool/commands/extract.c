@@ -9,6 +9,7 @@
 #include "../files/foreign.h"
 #include "../files/index.h"
 #include "../tensors/lossy.h"
+#include "../tensors/tally.h"
 
 #include <errno.h>
 #include <fnmatch.h>
@@ -682,20 +683,14 @@ static int extract(job *j)
 
 static void print_json(const job *j, const summary *s)
 {
-    json out;
-    uint64_t dimension;
-    size_t i, at;
-    out = json_summary(j->o, s);
+    json out = json_summary(j->o, s);
+    size_t i;
     json_bases(&out, j->o);
     json_member_list(&out, "tensors");
     for (i = 0; i < j->pick_count; i++) {
         const tensor *t = &j->picks[i].part;
         json_begin(&out, '{');
-        json_member_text(&out, "name", t->name.at, t->name.size);
-        json_member_text(&out, "dtype", t->dtype.at, t->dtype.size);
-        json_member_list(&out, "shape");
-        for (at = 0; bitsnap_shape_next(t->shape, &at, &dimension);) json_whole(&out, dimension);
-        json_end(&out, ']');
+        tensor_json(t, &out);
         json_member_whole(&out, "elements", t->elements);
         json_end(&out, '}');
     }

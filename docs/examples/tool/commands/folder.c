@@ -314,7 +314,7 @@ int has_folder_bases(const options *o)
 int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *run, fault *f)
 {
     options one = *o;
-    const char *path = o->files[number], *slash = strrchr(path, '/'), *below = o->names.count ? path + o->names.below[number] : slash ? slash + 1 : path;
+    const char *path = o->files[number], *below = o->names.count ? path + o->names.below[number] : last_part(path);
     char *name = decompress_target(below);
     input in;
     base b;
@@ -333,14 +333,11 @@ int with_folder_bases(const options *o, codec *c, const base_folders *folders, s
 static int make_file(job *j, item *i)
 {
     options one = *j->o;
-    char *target = directory_path(&j->out, i->to, j->f), *shown = (char *)malloc(strlen(j->o->output) + strlen(i->to) + 2);
+    char *target = directory_path(&j->out, i->to, j->f), *shown = path_in(j->o->output, i->to, j->f);
     const char *path = i->from->path;
     input in;
     int failed = !target || !shown;
-    if (target && !shown) (void)fault_memory(j->f);
     if (!failed) {
-        const size_t size = strlen(j->o->output);
-        (void)strcat(strcat(strcpy(shown, j->o->output), j->o->output[size - 1] == '/' ? "" : "/"), i->to);
         one.shown = shown;
         failed = open_found(j, i->from, &in);
     }

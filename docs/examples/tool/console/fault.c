@@ -123,6 +123,12 @@ int fault_in(fault *f, const char *file)
     return 1;
 }
 
+int fault_errno_in(fault *f, const char *file, const char *what)
+{
+    (void)fault_errno(f, "%s", what);
+    return fault_in(f, file);
+}
+
 int fault_about(fault *f, const char *file) { return *f->file ? 1 : fault_in(f, file); }
 
 const char *shown_name(const char *path) { return strcmp(path, "-") ? path : "(standard input)"; }

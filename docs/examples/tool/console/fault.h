@@ -39,7 +39,10 @@ int fault_add(fault *f, const char *more);
 /* The failure is about this file; always returns 1. */
 int fault_in(fault *f, const char *file);
 
-/* The same, unless it is known already which file the failure is about. */
+/* The same, after fault_errno. */
+int fault_errno_in(fault *f, const char *file, const char *what);
+
+/* As fault_in, unless it is known already which file the failure is about. */
 int fault_about(fault *f, const char *file);
 
 /* What messages call a file of the command line: "-" is standard input. */

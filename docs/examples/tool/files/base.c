@@ -165,25 +165,11 @@ static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fa
     return look(b, limit, f);
 }
 
-/* What comes from a pipe, as a file. */
-static int settle(input *in, input *settled, fault *f)
-{
-    output spool;
-    int failed;
-    if (in->regular && in->fd != STDIN_FILENO) return input_again(in, settled, f);
-    if (spool_open(&spool, f)) return 1;
-    failed = spool_copy(&spool, in, f) || spool_to_input(&spool, settled, in->name, f);
-    if (spool.fd >= 0) (void)close(spool.fd);
-    return failed;
-}
-
 /* As it was given, without directories and .bsnap. */
 static void set_name(base *b, const char *path)
 {
-    const char *name = strrchr(path, '/');
-    size_t size;
-    name = name ? name + 1 : path;
-    size = strlen(name);
+    const char *name = last_part(path);
+    size_t size = strlen(name);
     if (size > 6 && !strcmp(name + size - 6, ".bsnap")) size -= 6;
     if (size >= sizeof b->file.name || !strcmp(name, "-") || memchr(name, '\\', size)) return;
     memcpy(b->file.name, name, size);
@@ -211,7 +197,7 @@ int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limi
     if (!failed) {
         failed = input_note(&in, path, &c->used, f) || (!before && find_beside(&beside, c, &in, path, limit, &found, f));
         if (found) before = &beside;
-        failed = failed || check_place(&in, before, f) || settle(&in, &b->in, f) || open_reader(b, c, before, limit, f);
+        failed = failed || check_place(&in, before, f) || input_settle(&in, f) || input_again(&in, &b->in, f) || open_reader(b, c, before, limit, f);
         input_close(&in);
         base_close(&beside);
     }
@@ -282,14 +268,14 @@ static int packed_end(delta_end *e, codec *c, input *in, fault *f)
     return failed;
 }
 
-int find_end(delta_end *e, codec *c, const char *path, file_stamp *stamp, fault *f)
+/* What the file at this path holds, as deltas to it would have it: sizes and id of its text, without the text itself. */
+static int find_end(delta_end *e, codec *c, const char *path, fault *f)
 {
     input in;
     header h;
     int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
     memset(e, 0, sizeof *e);
     memset(&h, 0, sizeof h);
-    *stamp = in.stamp;
     if (!failed && file_is_bsnap(input_bytes(&in), input_available(&in))) {
         failed = packed_end(e, c, &in, f);
     } else if (!failed) {
@@ -327,7 +313,7 @@ static known_file *know(codec *c, const char *path, const file_stamp *stamp, fau
     memset(&x, 0, sizeof x);
     memset(&ignored, 0, sizeof ignored);
     base_clear(&x.opened);
-    x.good = !find_end(&x.end, c, path, &x.stamp, &ignored);
+    x.good = !find_end(&x.end, c, path, &ignored);
     x.stamp = *stamp;
     all = (known_file *)grown(k->files, k->count, &k->capacity, sizeof *all, f);
     if (!all) return NULL;
@@ -340,8 +326,7 @@ static known_file *know(codec *c, const char *path, const file_stamp *stamp, fau
 /* The path of a file of this name in the folder of another, as it is or packed: to be freed, null where there is none. */
 static char *path_beside(const char *path, const char *name, int packed, file_stamp *stamp, fault *f)
 {
-    const char *slash = strrchr(path, '/');
-    const size_t folder = slash ? (size_t)(slash - path) + 1 : 0;
+    const size_t folder = (size_t)(last_part(path) - path);
     char *beside = (char *)malloc(folder + strlen(name) + sizeof "./.bsnap");
     struct stat st;
     if (!beside) return (void)fault_memory(f), NULL;
@@ -460,7 +445,7 @@ static int restore_all(base *b, codec *c, input *in, const base *before, uint64_
     file_reader r;
     int failed;
     if (check_place(in, before, f)) return 1;
-    if (!file_is_bsnap(input_bytes(in), input_available(in))) return settle(in, &b->in, f) || open_reader(b, c, NULL, limit, f);
+    if (!file_is_bsnap(input_bytes(in), input_available(in))) return input_settle(in, f) || input_again(in, &b->in, f) || open_reader(b, c, NULL, limit, f);
     if (spool_open(&spool, f)) return 1;
     memset(&r, 0, sizeof r);
     failed = file_read_begin(&r, c, in, limit, before ? &before->file : NULL, f);

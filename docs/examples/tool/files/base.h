@@ -30,9 +30,6 @@ int base_plain(base *b, const codec *c, const char *path, fault *f);
 /* What a delta, or another .bsnap file, restores to, all of it, as a temporary file; `before` is its base, or null. */
 int base_restore(base *b, codec *c, const char *path, const base *before, uint64_t limit, fault *f);
 
-/* What the file at this path holds, as deltas to it would have it: sizes and id of its text, without the text itself. */
-int find_end(delta_end *e, codec *c, const char *path, file_stamp *stamp, fault *f);
-
 /* The bases of a delta, where files of their names, packed or not, lie in the same folder and have the headers that they should have; they
  * may be deltas whose bases lie there, too. `found` says whether they do, which is said unless warnings are not wanted. The
  * input is open, at its start, and goes back there: it may be no delta. base_close is to be called in any case. */

@@ -12,12 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *last_part(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    return slash ? slash + 1 : name;
-}
-
 /* Whether the file is called so, packed or not. */
 static int is_called(const char *file, const char *name)
 {

@@ -7,7 +7,7 @@
 #include "bitsnap.h"
 
 #include "../console/json.h"
-#include "../system/sync.h"
+#include "../system/paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -368,17 +368,11 @@ void step_sort(store_step *s)
     if (s->count) qsort(s->entries, s->count, sizeof *s->entries, by_path);
 }
 
+static int is_called(const void *path, const void *x) { return strcmp((const char *)path, ((const store_entry *)x)->path); }
+
 store_entry *step_entry(const store_step *s, const char *path)
 {
-    size_t low = 0, high = s->count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = strcmp(s->entries[middle].path, path);
-        if (!order) return &s->entries[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
-    }
-    return NULL;
+    return s->count ? (store_entry *)bsearch(path, s->entries, s->count, sizeof *s->entries, is_called) : NULL;
 }
 
 int step_date(store_step *s)
@@ -570,15 +564,6 @@ char *manifest_print(const manifest *m, size_t *size)
 
 /* ================================================================================= FILES */
 
-static char *path_of(const char *folder, const char *name, fault *f)
-{
-    const size_t size = strlen(folder) + strlen(name) + 2;
-    char *path = (char *)malloc(size);
-    if (path) (void)snprintf(path, size, "%s/%s", folder, name);
-    else (void)fault_memory(f);
-    return path;
-}
-
 /* Reads a whole file. *text is to be freed after failures, too. */
 static manifest_status read_text(const char *path, char **text, size_t *size, fault *f)
 {
@@ -606,7 +591,7 @@ static manifest_status read_text(const char *path, char **text, size_t *size, fa
 
 manifest_status manifest_read(manifest *m, const char *folder, const char *name, fault *f)
 {
-    char *path = path_of(folder, name, f), *text = NULL;
+    char *path = path_in(folder, name, f), *text = NULL;
     manifest_status status = MANIFEST_FAILED;
     fault ignored;
     size_t size;
@@ -635,11 +620,11 @@ static int put_text(int fd, const char *text, size_t size)
 /* Replaces a file as a whole. It is on the disk afterwards, with its name. The permissions are those of the file before. */
 static int write_text(const char *folder, const char *name, const char *text, size_t size, fault *f)
 {
-    char temporary[64], *path = path_of(folder, name, f), *part;
+    char temporary[64], *path = path_in(folder, name, f), *part;
     struct stat st;
     int fd, failed;
     (void)snprintf(temporary, sizeof temporary, ".bitsnap-new~%s", name);
-    part = path ? path_of(folder, temporary, f) : NULL;
+    part = path ? path_in(folder, temporary, f) : NULL;
     fd = part ? open(part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666) : -1;
     failed = fd < 0;
     if (part && failed) (void)fault_errno(f, "cannot be written");
@@ -698,14 +683,14 @@ static int write_record(const manifest *m, store_step *s, const char *folder, fa
 
 static int write_records(const manifest *m, const char *store, fault *f)
 {
-    char name[OBJECT_NAME], *folder = path_of(store, OBJECTS, f);
+    char name[OBJECT_NAME], *folder = path_in(store, OBJECTS, f);
     struct stat st;
     size_t i;
     int failed = !folder;
     for (i = 0; i < m->step_count && !failed; i++) {
         char *path;
         record_name(m->steps[i].number, name);
-        path = path_of(folder, name, f);
+        path = path_in(folder, name, f);
         failed = !path || ((!m->steps[i].recorded || lstat(path, &st)) && write_record(m, &m->steps[i], folder, f));
         free(path);
     }
@@ -715,7 +700,7 @@ static int write_records(const manifest *m, const char *store, fault *f)
 
 int manifest_save(const manifest *m, const char *store, fault *f)
 {
-    char *path = path_of(store, MANIFEST, f), *before = NULL, *text = NULL;
+    char *path = path_in(store, MANIFEST, f), *before = NULL, *text = NULL;
     size_t before_size, size = 0;
     manifest_status there = MANIFEST_FAILED;
     int failed = !path;

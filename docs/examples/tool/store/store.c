@@ -4,7 +4,7 @@
 
 #include "store.h"
 
-#include "../system/sync.h"
+#include "../system/paths.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -19,12 +19,6 @@
 #define LOCK "lock"
 #define DAMAGED "manifest-damaged.json"
 #define LOCK_MAX ((off_t)1 << 30)
-
-static int fail(const char *path, const char *what, fault *f)
-{
-    (void)fault_errno(f, "%s", what);
-    return fault_in(f, path);
-}
 
 /* ================================================================================= PATHS */
 
@@ -55,7 +49,7 @@ static int check_new(const store *s, fault *f)
     struct dirent *e;
     size_t i;
     int failed = 0;
-    if (!d) return fail(s->path, "cannot be opened", f);
+    if (!d) return fault_errno_in(f, s->path, "cannot be opened");
     while (!failed && (e = readdir(d)) != NULL) {
         for (i = 0; i < sizeof own / sizeof *own && strcmp(own[i], e->d_name); i++) {}
         if (i == sizeof own / sizeof *own && strncmp(e->d_name, ".bitsnap-", 9))
@@ -74,7 +68,7 @@ static int check_lost(const store *s, fault *f)
     struct dirent *e;
     struct stat st;
     int failed = !objects || !before, lost = before && !lstat(before, &st);
-    if (!failed && !d && errno != ENOENT && errno != ENOTDIR) failed = fail(objects, "cannot be opened", f);
+    if (!failed && !d && errno != ENOENT && errno != ENOTDIR) failed = fault_errno_in(f, objects, "cannot be opened");
     while (d && (e = readdir(d)) != NULL) lost |= strcmp(e->d_name, ".") && strcmp(e->d_name, "..");
     if (d) (void)closedir(d);
     free(objects);
@@ -89,7 +83,7 @@ static int make(store *s, fault *f)
     int failed = !objects;
     if (!failed && !mkdir(s->path, 0777)) s->made = 1;
     else if (!failed && errno != EEXIST) failed = fault_errno(f, "cannot be made");
-    if (!failed && mkdir(objects, 0777) && errno != EEXIST) failed = fail(objects, "cannot be made", f);
+    if (!failed && mkdir(objects, 0777) && errno != EEXIST) failed = fault_errno_in(f, objects, "cannot be made");
     failed = failed || place_sync(s->path, f) || place_sync(objects, f);
     free(objects);
     return failed;
@@ -111,7 +105,7 @@ static int lock(store *s, store_use how, fault *f)
     s->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (s->lock < 0 && !changes) s->lock = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (s->lock < 0 && changes) {
-        (void)fail(path, "cannot be opened", f);
+        (void)fault_errno_in(f, path, "cannot be opened");
         free(path);
         return 1;
     }
@@ -132,7 +126,7 @@ static int check_own(const store *s, const char *name, int folder, int *there, f
     struct stat st;
     int failed = !path;
     *there = 0;
-    if (path && lstat(path, &st)) failed = errno != ENOENT && fail(path, "cannot be examined", f);
+    if (path && lstat(path, &st)) failed = errno != ENOENT && fault_errno_in(f, path, "cannot be examined");
     else if (path) *there = 1;
     if (!failed && *there && !(folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)))
         failed = fault_set(f, S_ISLNK(st.st_mode) ? "is a link, and may belong to another store; put what it leads to in its place" :
@@ -322,11 +316,11 @@ static int remove_temporary(const store *s, const char *folder, fault *f)
     DIR *d = path ? opendir(path) : NULL;
     struct dirent *e;
     int failed = !path;
-    if (path && !d) failed = fail(path, "cannot be opened", f);
+    if (path && !d) failed = fault_errno_in(f, path, "cannot be opened");
     while (!failed && (e = readdir(d)) != NULL) {
         const char *own = strncmp(e->d_name, ".bitsnap-", 9) ? NULL : strchr(e->d_name, '~');
         if (!own || (strcmp(own + 1, MANIFEST) && strcmp(own + 1, MANIFEST_BEFORE) && !is_ours(own + 1))) continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT && errno != EISDIR) failed = fail(path, "has a temporary file that cannot be removed", f);
+        if (unlinkat(dirfd(d), e->d_name, 0) && errno != ENOENT && errno != EISDIR) failed = fault_errno_in(f, path, "has a temporary file that cannot be removed");
     }
     if (d) (void)closedir(d);
     free(path);
@@ -340,7 +334,7 @@ int store_sweep(const store *s, fault *f)
     struct stat st;
     ssize_t size;
     int failed = !path;
-    if (path && !d) failed = fail(path, "cannot be opened", f);
+    if (path && !d) failed = fault_errno_in(f, path, "cannot be opened");
     failed = failed || (fstat(s->lock, &st) && fault_errno(f, "cannot be locked"));
     if (!failed && st.st_size > LOCK_MAX) failed = fault_set(f, "has a lock that is no list of names; remove that file, if no program uses the store");
     if (!failed && !(text = (char *)calloc(1, (size_t)st.st_size + 1))) failed = fault_memory(f);
@@ -370,7 +364,7 @@ int store_strays(const store *s, int remove, char first[256], size_t *count, fau
         if (remove) (void)unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d) (void)closedir(d);
-    else if (names && path) (void)fail(path, "cannot be opened", f);
+    else if (names && path) (void)fault_errno_in(f, path, "cannot be opened");
     free(path);
     free(names);
     return !d;
@@ -450,7 +444,7 @@ static int take_object(rebuilding *r, const char *name, fault *f)
     if (strcmp(name, same) || (there && x.has_base)) return 0;
     path = store_path(r->s, OBJECTS, name, f);
     if (!path) return 1;
-    if (stat(path, &st)) failed = fail(path, "cannot be examined", f);
+    if (stat(path, &st)) failed = fault_errno_in(f, path, "cannot be examined");
     x.bytes = failed ? 0 : (uint64_t)st.st_size;
     free(path);
     if (there) *there = x;
@@ -465,7 +459,7 @@ static int read_names(rebuilding *r, int records, fault *f)
     struct dirent *e;
     uint64_t step;
     int failed = !path;
-    if (path && !d) failed = fail(path, "cannot be opened", f);
+    if (path && !d) failed = fault_errno_in(f, path, "cannot be opened");
     while (!failed && (e = readdir(d)) != NULL) {
         const int record = is_record(e->d_name, &step);
         if (record && records) failed = take_record(r, e->d_name, step, f);
@@ -500,7 +494,7 @@ static int set_aside(const store *s, fault *f)
 {
     char *listed = store_path(s, "", MANIFEST, f), *aside = listed ? store_path(s, "", DAMAGED, f) : NULL;
     int failed = !aside;
-    if (aside && rename(listed, aside) && errno != ENOENT) failed = fail(listed, "cannot be renamed", f);
+    if (aside && rename(listed, aside) && errno != ENOENT) failed = fault_errno_in(f, listed, "cannot be renamed");
     free(listed);
     free(aside);
     return failed;

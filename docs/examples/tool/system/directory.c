@@ -43,20 +43,6 @@ static const char *stamp_read(const char *text, file_stamp *s)
     return text + n;
 }
 
-static int look(const char *path, file_stamp *s)
-{
-    struct stat st;
-    if (lstat(path, &st)) return -1;
-    *s = stamp_of(&st);
-    return 0;
-}
-
-static int fail(const char *path, const char *what, fault *f)
-{
-    (void)fault_errno(f, "%s", what);
-    return fault_in(f, path);
-}
-
 static int add_record(directory *d, const char *record, fault *f)
 {
     finished *x = (finished *)grown(d->files, d->count, &d->capacity, sizeof *x, f);
@@ -97,7 +83,7 @@ static int read_list(directory *d, int *mine, fault *f)
     ssize_t got = 0;
     int failed = 0;
     *mine = 0;
-    if (fd < 0) return errno == ENOENT ? 0 : fail(d->list, "cannot be opened", f);
+    if (fd < 0) return errno == ENOENT ? 0 : fault_errno_in(f, d->list, "cannot be opened");
     if (!fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size <= LIST_MAX) {
         text = (char *)malloc((size_t)st.st_size + 1);
         got = text ? read(fd, text, (size_t)st.st_size) : 0;
@@ -146,10 +132,10 @@ static int write_list(directory *d, fault *f)
     memset(&nothing, 0, sizeof nothing);
     put_stamp(own, &d->own);
     put_stamp(replaced, d->replaces ? &d->before.at[0].stamp : &nothing);
-    failed = d->list_fd < 0 ? fail(fresh, "cannot be made", f) : put_record(d->list_fd, own, replaced, d->how, f);
+    failed = d->list_fd < 0 ? fault_errno_in(f, fresh, "cannot be made") : put_record(d->list_fd, own, replaced, d->how, f);
     for (i = 0; i < d->count && !failed; i++)
         if (d->files[i].wanted) failed = put_finished(d, &d->files[i], f);
-    if (!failed && rename(fresh, d->list)) failed = fail(d->list, "cannot be made", f);
+    if (!failed && rename(fresh, d->list)) failed = fault_errno_in(f, d->list, "cannot be made");
     if (failed) (void)unlink(fresh);
     free(fresh);
     return failed;
@@ -169,7 +155,7 @@ static int check_apart(const directory *d, const char *from, const used_files *u
     char *real = realpath(from, NULL);
     size_t i;
     int failed = 0;
-    if (!real) return fail(from, "cannot be opened", f);
+    if (!real) return fault_errno_in(f, from, "cannot be opened");
     if (lies_in(real, d->target) || lies_in(d->target, real))
         failed = fault_set(f, "is %s, or lies in it, or that in this; choose another output with -o", from);
     free(real);
@@ -189,13 +175,13 @@ static int open_part(directory *d, fault *f)
         if (mkdir(d->part, S_IRWXU) && errno != EEXIST) return fault_errno(f, "cannot be made");
         d->lock = open(d->part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (d->lock < 0 && errno == ENOENT) continue;
-        if (d->lock < 0 || fstat(d->lock, &st)) return fail(d->part, "cannot be opened", f);
+        if (d->lock < 0 || fstat(d->lock, &st)) return fault_errno_in(f, d->part, "cannot be opened");
         if (flock(d->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
             (void)fault_set(f, "is being made by another run");
             return 1;
         }
         d->own = stamp_of(&st);
-        if (!look(d->part, &now) && stamp_is_file(&now, &d->own)) {
+        if (!stamp_at(d->part, &now) && stamp_is_file(&now, &d->own)) {
             if (st.st_uid == geteuid()) return 0;
             (void)fault_set(f, "belongs to somebody else; remove it, or choose another output with -o");
             return fault_in(f, d->part);
@@ -256,25 +242,13 @@ int directory_open(directory *d, const char *path, int replace, const char *from
 
 /* ================================================================================= FILES */
 
-char *directory_path(const directory *d, const char *name, fault *f)
-{
-    char *path = (char *)malloc(strlen(d->part) + strlen(name) + 2);
-    if (!path) return (void)fault_memory(f), NULL;
-    (void)strcat(strcpy(path, d->part), *name ? "/" : "");
-    return strcat(path, name);
-}
+char *directory_path(const directory *d, const char *name, fault *f) { return path_in(d->part, name, f); }
+
+static int is_called(const void *name, const void *x) { return strcmp((const char *)name, ((const finished *)x)->name); }
 
 static finished *find(const directory *d, const char *name)
 {
-    size_t low = 0, high = d->count;
-    while (low < high) {
-        const size_t middle = (low + high) / 2;
-        const int order = strcmp(d->files[middle].name, name);
-        if (!order) return &d->files[middle];
-        if (order < 0) low = middle + 1;
-        else high = middle;
-    }
-    return NULL;
+    return d->count ? (finished *)bsearch(name, d->files, d->count, sizeof *d->files, is_called) : NULL;
 }
 
 int directory_has(directory *d, const char *name, const file_stamp *source)
@@ -284,7 +258,7 @@ int directory_has(directory *d, const char *name, const file_stamp *source)
     file_stamp now;
     fault ignored;
     path = x ? directory_path(d, name, &ignored) : NULL;
-    if (path && !look(path, &now)) {
+    if (path && !stamp_at(path, &now)) {
         x->source.links = source->links; /* of these the list knows nothing */
         x->own.links = now.links;
         x->wanted = stamp_is_same(&x->source, source) && stamp_is_same(&x->own, &now);
@@ -305,7 +279,7 @@ int directory_begin(directory *d, fault *f)
         const finished *known = find(d, x->name);
         if (x->kind == FOUND_DIRECTORY) failed = rmdir(x->path) && errno != ENOTEMPTY && errno != EEXIST;
         else if (!known || !known->wanted) failed = unlink(x->path) != 0;
-        if (failed) (void)fail(x->path, "cannot be removed", f);
+        if (failed) (void)fault_errno_in(f, x->path, "cannot be removed");
     }
     walk_free(&w);
     d->begun = 1;
@@ -325,7 +299,7 @@ int directory_note(directory *d, const char *name, const file_stamp *source, fau
         x->name = own;
         x->source = *source;
         x->wanted = 1;
-        failed = look(path, &x->own) ? fail(path, "cannot be examined", f) : put_finished(d, x, f);
+        failed = stamp_at(path, &x->own) ? fault_errno_in(f, path, "cannot be examined") : put_finished(d, x, f);
         d->count++;
         own = NULL;
     }
@@ -379,7 +353,7 @@ int directory_commit(directory *d, fault *f)
     if (place_exchange(d->part, d->target, before, f) || place_sync(d->target, f)) return fault_in(f, d->name);
     d->named = 1;
     if (before && remove_old(d, f)) return 1;
-    return unlink(d->list) ? fail(d->list, "cannot be removed", f) : 0;
+    return unlink(d->list) ? fault_errno_in(f, d->list, "cannot be removed") : 0;
 }
 
 size_t directory_close(directory *d)

@@ -41,6 +41,14 @@ file_stamp stamp_of(const struct stat *st)
     return s;
 }
 
+int stamp_at(const char *path, file_stamp *s)
+{
+    struct stat st;
+    if (lstat(path, &st)) return -1;
+    *s = stamp_of(&st);
+    return 0;
+}
+
 int stamp_is_file(const file_stamp *a, const file_stamp *b) { return a->device == b->device && a->inode == b->inode; }
 
 int stamp_is_content(const file_stamp *a, const file_stamp *b)
@@ -304,35 +312,19 @@ void release_signals(const sigset_t *before) { (void)sigprocmask(SIG_SETMASK, be
 
 /* ================================================================================= NAMES */
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static char *join(const char *directory, const char *name)
-{
-    char *path = (char *)malloc(strlen(directory) + strlen(name) + 2);
-    if (!path) return NULL;
-    (void)strcpy(path, directory);
-    if (strcmp(directory, "/")) (void)strcat(path, "/");
-    return strcat(path, name);
-}
-
 char *place_of(const char *path, fault *f)
 {
     char *whole = realpath(path, NULL), *directory, *real;
     if (whole) return whole;
     if (errno != ENOENT) return (void)fault_errno(f, "cannot be made"), NULL;
-    if (!*name_of(path)) return (void)fault_set(f, "is the name of a directory; give that of a file"), NULL;
+    if (!*last_part(path)) return (void)fault_set(f, "is the name of a directory; give that of a file"), NULL;
     directory = directory_of(path, 0);
     if (!directory) return (void)fault_memory(f), NULL;
     real = realpath(directory, NULL);
     free(directory);
     if (!real) return (void)fault_errno(f, "cannot be made, as its directory cannot be found"), NULL;
-    whole = join(real, name_of(path));
+    whole = path_in(real, last_part(path), f);
     free(real);
-    if (!whole) (void)fault_memory(f);
     return whole;
 }
 
@@ -351,7 +343,7 @@ static unsigned long host_number(void)
  * the result is null with errno ENAMETOOLONG. */
 static char *name_beside(const char *path, const char *kind, int whole)
 {
-    const char *name = name_of(path);
+    const char *name = last_part(path);
     const size_t size = strlen(name);
     size_t room, cut = 0;
     struct timespec now;
@@ -409,14 +401,6 @@ static int move_new(const char *from, const char *to)
     return rename(from, to); /* no links here: there is a moment in which something can come into being */
 }
 
-static int look(const char *path, file_stamp *s)
-{
-    struct stat st;
-    if (lstat(path, &st)) return -1;
-    *s = stamp_of(&st);
-    return 0;
-}
-
 /* Whether the directory lets go of the file, as far as that can be known. */
 static int check_movable(const char *path, const char *what, fault *f)
 {
@@ -458,7 +442,7 @@ int place_remove(const char *path, const file_stamp *opened, fault *f)
         else failed = 0;
         if (failed && move_new(old, path) && errno != ENOENT) { /* gone: another run has put it back */
             (void)fault_add(f, ", and as there is a file of this name again, is kept as ");
-            (void)fault_add(f, name_of(old));
+            (void)fault_add(f, last_part(old));
         }
     }
     release_signals(&before);
@@ -476,7 +460,7 @@ int place_exchange(const char *path, const char *target, const file_stamp *befor
         return errno == EEXIST ? fault_set(f, "has come into being meanwhile, and stays as it is") : fault_errno(f, "cannot be given its name");
     }
     if (!move_with(path, target, MOVE_EXCHANGE)) {
-        if (!look(path, &now) && stamp_is_file(&now, before)) return 0;
+        if (!stamp_at(path, &now) && stamp_is_file(&now, before)) return 0;
         (void)move_with(path, target, MOVE_EXCHANGE);
         return fault_set(f, "has been replaced meanwhile; it stays as it is");
     }
@@ -485,14 +469,14 @@ int place_exchange(const char *path, const char *target, const file_stamp *befor
     else if (rename(path, target)) {
         failed = fault_errno(f, "cannot be given its name");
         (void)rename(old, target);
-    } else if (rename(old, path)) failed = fault_errno(f, "has its name, but what had it before, now %s, cannot be removed", name_of(old));
+    } else if (rename(old, path)) failed = fault_errno(f, "has its name, but what had it before, now %s, cannot be removed", last_part(old));
     free(old);
     return failed;
 }
 
 char *place_beside(const char *path, const char *mark, fault *f)
 {
-    const char *name = name_of(path);
+    const char *name = last_part(path);
     char *beside = (char *)malloc(strlen(path) + strlen(mark) + 1);
     if (!beside) return (void)fault_memory(f), NULL;
     memcpy(beside, path, (size_t)(name - path));
@@ -518,10 +502,11 @@ static void remove_leftover(int directory, const char *name)
 /* One that has been moved away from `name`, by a run that does not live any more. */
 static void put_back(const char *directory, const char *leftover, const char *name, const used_files *u)
 {
-    char *from = join(directory, leftover), *to = join(directory, name);
+    fault ignored;
+    char *from = path_in(directory, leftover, &ignored), *to = path_in(directory, name, &ignored);
     file_stamp a, b;
     if (from && to && move_new(from, to) && errno == EEXIST) {
-        if (!look(from, &a) && !look(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
+        if (!stamp_at(from, &a) && !stamp_at(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
         else warn(u, from, "is left of a run that was killed while it replaced or removed the file of that name, which is in use; look at both, and remove one");
     }
     free(from);
@@ -565,7 +550,7 @@ void place_clean(const char *path, const used_files *u)
         if (strncmp(e->d_name, ".bitsnap-", 9)) continue;
         if (sscanf(e->d_name, ".bitsnap-%3[a-z]-%8lx-%ld-%*[0-9a-f]~%n", kind, &host, &pid, &n) != 3 || !n || host != here || pid <= 0)
             continue;
-        if (is_named(u, dirfd(d), e->d_name) || !strcmp(e->d_name, name_of(path))) continue;
+        if (is_named(u, dirfd(d), e->d_name) || !strcmp(e->d_name, last_part(path))) continue;
         if (!strcmp(kind, "new")) remove_leftover(dirfd(d), e->d_name);
         else if (!strcmp(kind, "old") && e->d_name[n] && kill((pid_t)pid, 0) && errno == ESRCH) put_back(directory, e->d_name, e->d_name + n, u);
     }
@@ -626,19 +611,19 @@ static int settle(const char *old, const char *target, const file_stamp *before,
 {
     file_stamp now;
     unsigned tries;
-    if (look(old, &now)) return 0; /* removed by somebody else */
+    if (stamp_at(old, &now)) return 0; /* removed by somebody else */
     if (stamp_is_content(&now, before)) {
         if (unlink(old)) warn_errno(u, old, "cannot be removed, is the file that has been replaced");
         return 0;
     }
     for (tries = 0; tries < 100; tries++) {
-        if (move_with(old, target, MOVE_EXCHANGE) || look(old, &now)) break;
+        if (move_with(old, target, MOVE_EXCHANGE) || stamp_at(old, &now)) break;
         if (!stamp_is_file(&now, own)) continue;
         (void)unlink(old);
         return fault_set(f, "has been replaced by another file meanwhile, which stays");
     }
     (void)fault_set(f, "has been replaced by another file meanwhile, which is kept as ");
-    return fault_add(f, name_of(old));
+    return fault_add(f, last_part(old));
 }
 
 int temporary_publish(const char *target, const file_stamp *before, const file_stamp *own, const used_files *u, fault *f)
@@ -647,7 +632,7 @@ int temporary_publish(const char *target, const file_stamp *before, const file_s
     file_stamp now;
     char *old = NULL;
     int failed = 0;
-    if (before && !look(target, &now)) {
+    if (before && !stamp_at(target, &now)) {
         if (!stamp_is_same(&now, before)) return fault_set(f, "has been changed or replaced meanwhile; it stays as it is");
         old = name_beside(target, "old", 1);
     } else if (!before || errno == ENOENT) {

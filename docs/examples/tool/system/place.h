@@ -5,7 +5,7 @@
 
 #include "posix.h"
 
-#include "sync.h"
+#include "paths.h"
 
 #include <signal.h>
 #include <stdint.h>
@@ -30,6 +30,7 @@ typedef struct file_stamp {
 } file_stamp;
 
 file_stamp stamp_of(const struct stat *st);
+int stamp_at(const char *path, file_stamp *s);                 /* of what has this name, also of a link; 0, or -1 with errno */
 int stamp_is_file(const file_stamp *a, const file_stamp *b);   /* one file, under whatever name */
 int stamp_is_content(const file_stamp *a, const file_stamp *b); /* one file, not written to; renamed perhaps */
 int stamp_is_same(const file_stamp *a, const file_stamp *b);    /* one file, which nobody has touched */

@@ -23,13 +23,12 @@ typedef struct walker {
 /* As grep, rsync and git have it: a glob with a slash is one of the whole name, else of its last part. */
 static int matches(const char *const *globs, size_t count, const char *name)
 {
-    const char *slash = strrchr(name, '/');
     size_t i;
     for (i = 0; i < count; i++) {
         const char *glob = globs[i], *inner = strchr(glob, '/');
         const int whole = inner && inner[1];
         if (*glob == '/') glob++;
-        if (!fnmatch(glob, whole || !slash ? name : slash + 1, 0)) return 1;
+        if (!fnmatch(glob, whole ? name : last_part(name), 0)) return 1;
     }
     return 0;
 }
@@ -83,23 +82,6 @@ static int selected(const walker *k, const char *name, int is_directory)
 
 /* ================================================================================= WALKING */
 
-static int fail(const walker *k, const char *path, const char *what)
-{
-    (void)fault_errno(k->f, "%s", what);
-    return fault_in(k->f, path);
-}
-
-static char *path_of(const char *folder, const char *name)
-{
-    const size_t size = strlen(folder);
-    char *path = (char *)malloc(size + strlen(name) + 2);
-    if (!path) return NULL;
-    memcpy(path, folder, size);
-    if (!size || folder[size - 1] != '/') path[size] = '/', path[size + 1] = 0;
-    else path[size] = 0;
-    return strcat(path, name);
-}
-
 /* What a link says, and whether that leads to something in the folder. */
 static int look_at_link(const walker *k, walk_entry *x)
 {
@@ -109,7 +91,7 @@ static int look_at_link(const walker *k, walk_entry *x)
     x->text = (char *)malloc(room);
     if (!x->text) return fault_memory(k->f);
     size = readlink(x->path, x->text, room);
-    if (size < 0 || (size_t)size == room) return fail(k, x->path, "cannot be read");
+    if (size < 0 || (size_t)size == room) return fault_errno_in(k->f, x->path, "cannot be read");
     x->text[size] = 0;
     real = realpath(x->path, NULL);
     x->leads_out = *x->text == '/' || !real || strncmp(real, k->real, root) || (real[root] && real[root] != '/' && root > 1);
@@ -129,7 +111,7 @@ static walk_entry *add(const walker *k, char *path)
     memset(x, 0, sizeof *x);
     x->path = path;
     x->name = w->count == 1 ? "" : path + k->skip;
-    if (w->count == 1 && k->select ? stat(path, &st) : lstat(path, &st)) return (void)fail(k, path, "cannot be examined"), NULL;
+    if (w->count == 1 && k->select ? stat(path, &st) : lstat(path, &st)) return (void)fault_errno_in(k->f, path, "cannot be examined"), NULL;
     if (S_ISLNK(st.st_mode) && k->select && k->select->follow && !stat(path, &there) && S_ISREG(there.st_mode)) st = there;
     x->kind = S_ISREG(st.st_mode) ? FOUND_FILE : S_ISDIR(st.st_mode) ? FOUND_DIRECTORY : S_ISLNK(st.st_mode) ? FOUND_LINK : FOUND_OTHER;
     x->mode = st.st_mode & 07777;
@@ -160,7 +142,7 @@ static int list(const walker *k, const char *path, const file_stamp *stamp, char
     *names = NULL;
     *count = 0;
     if (!d) {
-        (void)fail(k, path, "cannot be opened");
+        (void)fault_errno_in(k->f, path, "cannot be opened");
         if (fd >= 0) (void)close(fd);
         return 1;
     }
@@ -182,7 +164,7 @@ static int list(const walker *k, const char *path, const file_stamp *stamp, char
         }
         ++*count;
     }
-    failed = errno && fail(k, path, "cannot be read");
+    failed = errno && fault_errno_in(k->f, path, "cannot be read");
     if (*count) qsort((void *)*names, *count, sizeof **names, by_name);
     (void)closedir(d);
     return failed;
@@ -194,10 +176,10 @@ static int go_through(const walker *k, const char *path, file_stamp stamp)
     size_t count, i;
     int failed = list(k, path, &stamp, &names, &count);
     for (i = 0; i < count && !failed; i++) {
-        char *below = path_of(path, names[i]);
+        char *below = path_in(path, names[i], k->f);
         struct stat st;
         if (!below) {
-            failed = fault_memory(k->f);
+            failed = 1;
         } else if (!selected(k, below + k->skip, !lstat(below, &st) && S_ISDIR(st.st_mode))) {
             free(below);
         } else {
@@ -221,7 +203,7 @@ int walk_folder(walk *w, const char *path, const selection *s, fault *f)
     k.real = real;
     k.skip = strlen(path) + (*path && path[strlen(path) - 1] != '/');
     k.f = f;
-    if (!real) (void)fail(&k, path, "cannot be opened");
+    if (!real) (void)fault_errno_in(f, path, "cannot be opened");
     else if (!own) (void)fault_memory(f);
     if (real && own) x = add(&k, own);
     else free(own);

@@ -5,6 +5,7 @@
 #include "adam.h"
 
 #include "../files/bytes.h"
+#include "../system/paths.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -69,9 +70,8 @@ static const pattern *find_pattern(text_slice s, int in_tensor, size_t *place)
 /* The file's own name, without its directory. */
 static text_slice file_name(const char *path)
 {
-    const char *slash = strrchr(path, '/');
     text_slice s;
-    s.at = slash ? slash + 1 : path;
+    s.at = last_part(path);
     s.size = strlen(s.at);
     return s;
 }

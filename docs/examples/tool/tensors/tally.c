@@ -45,8 +45,9 @@ static void spread(const tally *t, tally_cursor *c, double *to, uint64_t bytes, 
     c->at = end;
 }
 
-void tally_stored(tally *t, uint64_t source_bytes, uint64_t stored_bytes)
+void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes)
 {
+    tally *t = (tally *)context;
     t->stored_bits += 8 * (double)stored_bytes;
     spread(t, &t->stored_at, t->stored, source_bytes, 8 * (double)stored_bytes);
 }
@@ -55,11 +56,6 @@ void tally_bound(tally *t, uint64_t source_bytes, double bits)
 {
     t->bound_bits += bits;
     spread(t, &t->bound_at, t->bound, source_bytes, bits);
-}
-
-void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes)
-{
-    tally_stored((tally *)context, source_bytes, stored_bytes);
 }
 
 /* Bytes of one tensor, from `offset` of it on: how many of its elements have changed. An element whose bytes come in two
@@ -113,6 +109,17 @@ static void put_amounts(const tally *t, size_t i, json *j, uint64_t elements, ui
     if (with_changes && t->changed[i] != UINT64_MAX) json_member_whole(j, "changed", t->changed[i]);
 }
 
+void tensor_json(const tensor *t, json *j)
+{
+    uint64_t dimension;
+    size_t at = 0;
+    json_member_text(j, "name", t->name.at, t->name.size);
+    json_member_text(j, "dtype", t->dtype.at, t->dtype.size);
+    json_member_list(j, "shape");
+    while (bitsnap_shape_next(t->shape, &at, &dimension)) json_whole(j, dimension);
+    json_end(j, ']');
+}
+
 void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound, int with_changes)
 {
     size_t i;
@@ -131,14 +138,8 @@ void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound
     }
     for (i = 0; t->model && i < t->model->count; i++) {
         const tensor *x = &t->model->tensors[i];
-        uint64_t dimension;
-        size_t at = 0;
         json_begin(j, '{');
-        json_member_text(j, "name", x->name.at, x->name.size);
-        json_member_text(j, "dtype", x->dtype.at, x->dtype.size);
-        json_member_list(j, "shape");
-        while (bitsnap_shape_next(x->shape, &at, &dimension)) json_whole(j, dimension);
-        json_end(j, ']');
+        tensor_json(x, j);
         put_amounts(t, i, j, x->elements, x->end - x->begin, with_bound, with_changes);
         json_end(j, '}');
     }

@@ -26,14 +26,15 @@ typedef struct tally {
 int tally_open(tally *t, const safetensors *model, fault *f);
 void tally_close(tally *t);
 
-void tally_stored(tally *t, uint64_t source_bytes, uint64_t stored_bytes);
+/* What blocks take: an observer of these. */
+void tally_note(void *tally, uint64_t source_bytes, uint64_t stored_bytes);
 void tally_bound(tally *t, uint64_t source_bytes, double bits);
-
-/* The same as tally_stored, as an observer of blocks. */
-void tally_note(void *context, uint64_t source_bytes, uint64_t stored_bytes);
 
 /* Elements of the source, and of the base (null: not known); the context is the tally, as of tally_note. */
 void tally_changed(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes);
+
+/* The members name, dtype and shape. */
+void tensor_json(const tensor *t, json *j);
 
 /* "tensors": [...], with the bound and changes where there are any; raw elements are one tensor without a name, of this dtype. */
 void tally_json(const tally *t, json *j, bitsnap_dtype raw_dtype, int with_bound, int with_changes);

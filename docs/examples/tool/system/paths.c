@@ -1,8 +1,8 @@
-/* sync.c - names that are on the disk.
+/* paths.c - paths: their parts, and names that are on the disk.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "posix.h"
 
-#include "sync.h"
+#include "paths.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +19,21 @@ char *directory_of(const char *path, size_t more)
     memcpy(directory, slash ? path : ".", size);
     directory[size] = 0;
     return directory;
+}
+
+const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+char *path_in(const char *folder, const char *name, fault *f)
+{
+    const size_t size = strlen(folder);
+    char *path = (char *)malloc(size + strlen(name) + 2);
+    if (!path) return (void)fault_memory(f), NULL;
+    (void)strcat(strcpy(path, folder), *name && !(size && folder[size - 1] == '/') ? "/" : "");
+    return strcat(path, name);
 }
 
 int place_sync(const char *path, fault *f)
