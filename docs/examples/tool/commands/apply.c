@@ -84,14 +84,8 @@ static void report(const job *j, const char *delta, const char *path, double beg
 int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f)
 {
     const double begun = seconds_now();
-    job j;
+    job j = { .o = o, .codec = c, .f = f, .in.fd = -1, .out.fd = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.f = f;
-    j.in.fd = -1;
-    j.out.fd = -1;
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = base_plain(&j.base, c, path, f);
     if (!failed) progress_set_total(&j.progress, j.base.in.size);

@@ -43,10 +43,8 @@ typedef struct job {
 /* The frames that compress makes, of tensors or of raw elements. */
 static int make_plan(job *j)
 {
-    safetensors raw;
-    tensor all;
-    memset(&raw, 0, sizeof raw);
-    memset(&all, 0, sizeof all);
+    safetensors raw = { 0 };
+    tensor all = { 0 };
     if (j->o->dtype) {
         all.type = j->o->dtype;
         all.end = j->bytes;
@@ -184,13 +182,8 @@ void benchmark_title(const options *o)
 
 int command_benchmark(const options *o, codec *c, const char *path, fault *f)
 {
-    job j;
+    job j = { .o = o, .codec = c, .f = f, .in.fd = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.f = f;
-    j.in.fd = -1;
     failed = load(&j, path) || repeat(&j);
     if (!failed) report(&j, path);
     plan_free(&j.plan);

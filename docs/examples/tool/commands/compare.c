@@ -648,16 +648,10 @@ static int compare_folders(job *j, const char *path_a, const char *path_b)
 
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)
 {
-    job j;
     char *document = NULL; /* JSON: printed when it is whole */
     size_t document_size = 0;
+    job j = { .o = o, .codec = c, .f = f, .equal = 1, .within = 1, .out.to = open_memstream(&document, &document_size) };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.f = f;
-    j.equal = j.within = 1;
-    j.out.to = open_memstream(&document, &document_size);
     if (!j.out.to) return fault_memory(f);
     if (!is_folder(path_a) || !is_folder(path_b))
         failed = o->recursive ? fault_set(f, "-r wants two folders") && fault_in(f, is_folder(path_a) ? path_b : path_a) : compare_files(&j, b, path_a, path_b);

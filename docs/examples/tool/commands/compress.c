@@ -66,8 +66,7 @@ static int not_whole(const job *j, uint64_t bytes)
 /* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
 static int note_frame(job *j, uint64_t begin)
 {
-    file_frame frame;
-    memset(&frame, 0, sizeof frame);
+    file_frame frame = { 0 };
     frame.begin = begin;
     frame.info = j->writer.info;
     frame.info.certificate = j->writer.to.certificate;
@@ -185,10 +184,7 @@ static int put_pipe(job *j, const file_form *form)
 
 static int put_raw(job *j)
 {
-    piece all;
-    memset(&all, 0, sizeof all);
-    all.form.dtype = j->o->dtype->codec;
-    all.bytes = j->in.size;
+    piece all = { .form.dtype = j->o->dtype->codec, .bytes = j->in.size };
     if (j->in.size == SIZE_UNKNOWN) return put_pipe(j, &all.form);
     return put_piece(j, &all) || check_end(j);
 }
@@ -565,15 +561,8 @@ static void report(const job *j, const char *path, const char *target, double be
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
     const double begun = seconds_now();
-    job j;
+    job j = { .o = o, .codec = c, .given = b, .base = b, .f = f, .in = *in, .out.fd = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.given = j.base = b;
-    j.f = f;
-    j.in = *in;
-    j.out.fd = -1;
     memset(in, 0, sizeof *in);
     in->fd = -1;
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));

@@ -111,13 +111,8 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
     const double begun = seconds_now();
-    job j;
+    job j = { .o = o, .f = f, .in = *in, .out.fd = -1, .beside.in.fd = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.f = f;
-    j.in = *in;
-    j.out.fd = j.beside.in.fd = -1;
     memset(in, 0, sizeof *in);
     in->fd = -1;
     failed = restore(&j, c, b, path, target);
@@ -177,12 +172,8 @@ static void report_test(const job *j, const summary *s)
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
-    job j;
+    job j = { .o = o, .f = f, .in.fd = -1, .beside.in.fd = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.f = f;
-    j.in.fd = j.beside.in.fd = -1;
     failed = input_open(&j.in, path, f) || begin(&j, c, b, path);
     j.reader.only_check = 1;
     failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);

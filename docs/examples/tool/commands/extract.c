@@ -127,9 +127,8 @@ static int open_source(job *j, const char *path)
     source *s = &j->sources[j->source_count++];
     const bitsnap *b = &j->codec->b;
     bitsnap_file *before = NULL;
-    bitsnap_source from;
+    bitsnap_source from = { 0 };
     int delta;
-    memset(&from, 0, sizeof from);
     if (input_open(&s->in, path, j->f)) return fault_in(j->f, path);
     if (!s->in.regular || s->in.fd == STDIN_FILENO) return fault_set(j->f, "can be read once only, and extract looks here and there") && fault_in(j->f, path);
     if (input_note(&s->in, path, &j->codec->used, j->f) || input_fill(&s->in, 10, j->f)) return fault_in(j->f, path);
@@ -724,15 +723,9 @@ int command_extract(const options *o, codec *c, fault *f)
 {
     const double begun = seconds_now();
     summary s;
-    job j;
+    job j = { .o = o, .codec = c, .f = f, .out.fd = -1, .found = (char *)calloc(o->file_count, 1) };
     size_t i;
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.f = f;
-    j.out.fd = -1;
-    j.found = (char *)calloc(o->file_count, 1);
     progress_begin(&j.progress, options_show_progress(o), shown_name(o->files[0]));
     failed = !j.found ? fault_memory(f) : choose(&j) || extract(&j);
     progress_end(&j.progress);

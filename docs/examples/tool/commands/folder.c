@@ -223,13 +223,11 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
     const renames r = { o->renames, o->rename_count };
     const safetensors **models = (const safetensors **)malloc((s->count + 1) * sizeof *models);
     unsigned char *used = (unsigned char *)calloc(s->count + 1, 1);
-    safetensors none;
+    safetensors none = { 0 };
     base *last = NULL;
     size_t i, n = 0;
-    pairs p;
+    pairs p = { 0 };
     int failed = (!models || !used) && fault_memory(f);
-    memset(&p, 0, sizeof p);
-    memset(&none, 0, sizeof none);
     for (i = 0; i < s->count && !failed; i++) models[i] = s->files[i].is_twin && i != own ? &none : &s->files[i].model;
     failed = failed || pairs_find(&p, model, models, (unsigned)s->count, own, &r, f);
     for (i = 0; i < p.count; i++)
@@ -432,12 +430,8 @@ static int make_all(job *j)
 int command_folder(const options *o, codec *c, const char *path, fault *f)
 {
     char text[1024], rest[600] = "";
-    job j;
+    job j = { .o = o, .codec = c, .f = f };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.f = f;
     if (skips(o, path, o->output)) return 0;
     failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
     if (!failed) {
@@ -482,10 +476,9 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
 
 int folders_open(options *o, const used_files *u, fault *f)
 {
-    name_list n;
+    name_list n = { 0 };
     size_t i;
     int failed = 0;
-    memset(&n, 0, sizeof n);
     for (i = 0; i < o->file_count && !failed; i++)
         failed = is_folder(o->files[i]) ? add_folder(o, &n, o->files[i], u, f) : names_add(&n, o->files[i], 0, f);
     names_free(&o->names);

@@ -178,9 +178,8 @@ static uint64_t differences(const file_frame *x) { return x->info.sparse + x->in
 
 static file_frame sum_of(const delta *x)
 {
-    file_frame all;
+    file_frame all = { 0 };
     size_t i;
-    memset(&all, 0, sizeof all);
     for (i = 0; i < x->count; i++) {
         const bitsnap_info *info = &x->frames[i].about.info;
         all.info.count += info->count;
@@ -674,24 +673,14 @@ void info_sum(const options *o)
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
     const double begun = seconds_now();
-    job j;
+    job j = { .o = o, .codec = c, .path = path, .f = f, .in.fd = -1, .with_bound = !o->no_bound, .base = b, .follows = -1 };
     int failed;
-    memset(&j, 0, sizeof j);
-    j.o = o;
-    j.codec = c;
-    j.path = path;
-    j.f = f;
-    j.in.fd = -1;
-    j.with_bound = !o->no_bound;
-    j.base = b;
-    j.follows = -1;
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = look(&j, path) || check_chain(&j, path);
     progress_end(&j.progress);
     if (!failed) {
         summary whole;
-        sums s;
-        memset(&s, 0, sizeof s);
+        sums s = { 0 };
         add_up(&s, &j);
         memset(&whole, 0, sizeof whole);
         whole.bytes_in = s.bytes_out; /* those of the file that was read */

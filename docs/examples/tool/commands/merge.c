@@ -55,10 +55,8 @@ static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t
 
 static int write_delta(const options *o, codec *c, const delta *d, const input *like, uint64_t bytes_in, double begun, fault *f)
 {
-    output out;
+    output out = { .fd = -1 };
     int failed;
-    memset(&out, 0, sizeof out);
-    out.fd = -1;
     failed = refuse_terminal(o, o->output, "compressed bytes", f) || output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     else report(o, d, bytes_in, out.size, begun);

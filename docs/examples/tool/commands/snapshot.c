@@ -131,8 +131,7 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
     x->has_base = 0;
     failed = failed || note(j, x, from);
     if (!failed && from) {
-        fault why;
-        memset(&why, 0, sizeof why);
+        fault why = { 0 };
         if (store_restore(&j->store, j->codec, from, &b, &why)) {
             warn(&j->codec->used, *why.file ? why.file : path,
                  why.passes ? why.text : "is damaged, and no base any more; bitsnap verify says more");
@@ -173,10 +172,9 @@ static uint64_t bytes_in_common(const job *j, const safetensors *model, const st
     safetensors of;
     size_t size;
     uint64_t bytes = 0;
-    fault ignored;
+    fault ignored = { 0 };
     char *text;
     pairs p;
-    memset(&ignored, 0, sizeof ignored);
     text = store_text(&j->store, j->codec, o, &size, &ignored);
     if (!text) return 0;
     one = &of;
@@ -676,12 +674,10 @@ static void report_fsck(const job *j, int was_lost)
 /* A good manifest is written again, so that steps of earlier versions get their records. */
 int command_fsck(const options *o, codec *c, const char *path, fault *f)
 {
-    losses l;
+    losses l = { .path = path };
     job j;
     int failed = job_open(&j, o, c, path, STORE_REBUILD, f);
     const int was_lost = j.store.lost;
-    memset(&l, 0, sizeof l);
-    l.path = path;
     if (!failed && was_lost) {
         memset(f, 0, sizeof *f);
         warn(&c->used, *j.store.why.file ? j.store.why.file : path, j.store.why.text);

@@ -27,9 +27,8 @@ static step_sums add_up(const manifest *m, size_t number)
 {
     const store_step *s = &m->steps[number];
     const store_object *chain[CHAIN_MAX];
-    step_sums sums;
+    step_sums sums = { 0 };
     size_t i, n, k;
-    memset(&sums, 0, sizeof sums);
     for (i = 0; i < s->count; i++) {
         store_object *o = s->entries[i].kind == ENTRY_FILE ? manifest_object(m, s->entries[i].id) : NULL;
         if (!o) continue;
@@ -352,11 +351,8 @@ static int verify(verification *v, fault *f)
 
 int command_verify(const options *o, codec *c, const char *path, fault *f)
 {
-    verification v;
+    verification v = { .o = o, .codec = c };
     int failed;
-    memset(&v, 0, sizeof v);
-    v.o = o;
-    v.codec = c;
     failed = store_open(&v.store, path, STORE_READ, "verify", f);
     if (!failed && v.store.lost) *f = v.store.why, failed = 1;
     failed = failed || verify(&v, f);

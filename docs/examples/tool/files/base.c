@@ -73,8 +73,7 @@ static void read_piece(void *argument, uint64_t index, unsigned worker)
 static int get(void *context, uint64_t offset, void *to, size_t size)
 {
     const base_reader *reader = (const base_reader *)context;
-    reading r;
-    memset(&r, 0, sizeof r);
+    reading r = { 0 };
     for (r.piece = (size_t)1 << 20; size / r.piece >= PIECES; r.piece *= 2) continue;
     if (!reader->threads || reader->file.kind != BITSNAP_SOURCE_PLAIN || size <= r.piece) return input_get(&reader->in, offset, to, size);
     r.reader = reader;

@@ -23,11 +23,7 @@ static void *copy(const void *bytes, size_t size)
 
 delta_end delta_end_of(const char *text, size_t text_size, uint64_t data_size)
 {
-    delta_end e;
-    memset(&e, 0, sizeof e);
-    e.text_size = text_size;
-    e.data_size = data_size;
-    e.text_id = bitsnap_hash(text, text_size);
+    delta_end e = { .text_size = text_size, .data_size = data_size, .text_id = bitsnap_hash(text, text_size) };
     return e;
 }
 

@@ -95,8 +95,7 @@ static int put_head(file_writer *w, codec *c, output *out, const bitsnap_file_he
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
                      int quantized, fault *f)
 {
-    bitsnap_file_head head;
-    memset(&head, 0, sizeof head);
+    bitsnap_file_head head = { 0 };
     head.kind = text ? BITSNAP_SOURCE_SAFETENSORS : BITSNAP_SOURCE_RAW;
     head.quantized = quantized;
     head.source_size = source_size;

@@ -65,9 +65,8 @@ static int look_again(const shards *s, const shard *x, codec *c, input *in, file
 
 static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
 {
-    file_reader r;
+    file_reader r = { 0 };
     int failed;
-    memset(&r, 0, sizeof r);
     failed = file_look_begin(&r, c, in, NULL, f);
     x->is_delta = !failed && r.s.start.kind == BITSNAP_SOURCE_DELTA;
     if (x->is_delta && s->path) failed = look_again(s, x, c, in, &r, f);

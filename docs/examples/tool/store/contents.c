@@ -60,11 +60,10 @@ char *store_text(const store *s, codec *c, const store_object *x, size_t *size, 
 {
     const store_object *chain[CHAIN_MAX];
     const size_t n = manifest_chain(&s->m, x, chain);
-    file_base before;
+    file_base before = { 0 };
     char *text = NULL;
     size_t i;
     int failed = 0;
-    memset(&before, 0, sizeof before);
     for (i = 0; i < n && !failed; i++) {
         char *path = store_object_path(s, chain[i], f);
         file_reader r;
@@ -162,10 +161,9 @@ static int check_copy(const store *s, const store_object *o, fault *f)
 static void check_chain(check *v, store_object *o, base *before, int last)
 {
     base b;
-    fault why;
+    fault why = { 0 };
     size_t i = 0, high = v->deltas;
     int failed;
-    memset(&why, 0, sizeof why);
     failed = store_restore_one(v->store, v->codec, o, before, &b, &why);
     if (last && before) base_close(before);
     note(v, o, failed, &why);
@@ -182,9 +180,8 @@ static void check_chain(check *v, store_object *o, base *before, int last)
 int store_check(store *s, codec *c, void (*tell)(void *context, store_object *o, const fault *why), void *context, fault *f)
 {
     manifest *m = &s->m;
-    check v;
+    check v = { 0 };
     size_t i;
-    memset(&v, 0, sizeof v);
     v.store = s;
     v.codec = c;
     v.tell = tell;

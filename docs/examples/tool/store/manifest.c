@@ -109,8 +109,7 @@ static int read_mode(const json_reader *r, const char *text, unsigned *mode)
 
 static int take_object(const json_reader *r, manifest *m, const record *x)
 {
-    store_object o, *all;
-    memset(&o, 0, sizeof o);
+    store_object o = { 0 }, *all;
     o.size = x->numbers[SIZE - TEXTS];
     o.bytes = x->numbers[BYTES - TEXTS];
     o.tensors = !strcmp(x->texts[KIND], "tensors");
@@ -644,32 +643,14 @@ static int write_text(const char *folder, const char *name, const char *text, si
 
 void record_name(uint64_t step, char name[OBJECT_NAME]) { (void)snprintf(name, OBJECT_NAME, "step-%" PRIu64 ".json", step); }
 
-int manifest_has_file(const manifest *m, const char *name)
-{
-    char own[OBJECT_NAME];
-    size_t i;
-    for (i = 0; i < m->object_count; i++) {
-        object_name(&m->objects[i], own);
-        if (!strcmp(own, name)) return 1;
-    }
-    for (i = 0; i < m->step_count; i++) {
-        record_name(m->steps[i].number, own);
-        if (!strcmp(own, name)) return 1;
-    }
-    return 0;
-}
-
 /* Writes a manifest of the step alone, with the objects that it takes to restore it. */
 static int write_record(const manifest *m, store_step *s, const char *folder, fault *f)
 {
     const store_object *chain[CHAIN_MAX];
     char name[OBJECT_NAME], *text = NULL;
-    manifest one;
+    manifest one = { .steps = s, .step_count = 1 };
     size_t i, k, size = 0;
     int failed = 0;
-    memset(&one, 0, sizeof one);
-    one.steps = s;
-    one.step_count = 1;
     for (i = 0; i < s->count; i++)
         for (k = s->entries[i].kind == ENTRY_FILE ? manifest_chain(m, manifest_object(m, s->entries[i].id), chain) : 0; k-- && !failed;)
             failed = !manifest_object(&one, chain[k]->id) && !manifest_add_object(&one, chain[k], f);

@@ -81,9 +81,8 @@ char *manifest_print(const manifest *m, size_t *size);
  * manifest.json is the one that it has read, or is absent. */
 int manifest_save(const manifest *m, const char *store, fault *f);
 
-/* The name of a step's record in `objects`; and whether a name there is one of a record or an object of this manifest. */
+/* The name of a step's record in `objects`. */
 void record_name(uint64_t step, char name[OBJECT_NAME]);
-int manifest_has_file(const manifest *m, const char *name);
 
 /* What the file is called that an object is in. */
 void object_name(const store_object *x, char name[OBJECT_NAME]);

@@ -502,12 +502,8 @@ static int set_aside(const store *s, fault *f)
 
 int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f)
 {
-    rebuilding r;
+    rebuilding r = { .s = s, .lost = lost, .context = context };
     int failed;
-    memset(&r, 0, sizeof r);
-    r.s = s;
-    r.lost = lost;
-    r.context = context;
     failed = read_names(&r, 1, f) || read_names(&r, 0, f);
     if (!failed) manifest_remove_broken(&s->m);
     failed = failed || take_steps(&r, f);

@@ -54,9 +54,8 @@ static unsigned list_of(unsigned kind)
 
 int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
 {
-    form_row row;
+    form_row row = { 0 };
     unsigned k;
-    memset(&row, 0, sizeof row);
     row.form = block->form;
     row.classes = block->classes;
     row.count = 1;

@@ -75,11 +75,7 @@ static bitsnap_dtype dtype_of(const piece *x, size_t n)
 /* All of them as one, without a base. */
 static piece one_of(const piece *x, size_t n, bitsnap_dtype dtype)
 {
-    piece all;
-    memset(&all, 0, sizeof all);
-    all.form.dtype = dtype;
-    all.begin = x[0].begin;
-    all.bytes = x[n - 1].begin + x[n - 1].bytes - all.begin;
+    piece all = { .form.dtype = dtype, .begin = x[0].begin, .bytes = x[n - 1].begin + x[n - 1].bytes - x[0].begin };
     return all;
 }
 

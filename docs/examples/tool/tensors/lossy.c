@@ -74,11 +74,10 @@ typedef struct label {
 
 static label label_of(const lossy *l, const file_frame *x)
 {
-    label a;
+    label a = { 0 };
     const adam_choice *c;
     double bound;
     size_t i;
-    memset(&a, 0, sizeof a);
     if (!l->roles || (i = tensor_of(x, l->model)) == l->model->count) return a;
     c = &l->roles[i];
     a.tensor = &l->model->tensors[i];
@@ -93,10 +92,8 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 lossy_sums lossy_add_up(const lossy *l)
 {
-    lossy_sums s;
+    lossy_sums s = { .within = 1 };
     size_t i;
-    memset(&s, 0, sizeof s);
-    s.within = 1;
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
         const label a = label_of(l, x);

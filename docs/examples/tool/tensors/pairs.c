@@ -100,10 +100,7 @@ static pair relate(const tensor *t, const tensor *old)
     const int same = !bitsnap_slice_compare(t->dtype, old->dtype);
     const int master = (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32");
     uint64_t rows = 1, old_rows = 1, both = 1;
-    pair x;
-    memset(&x, 0, sizeof x);
-    x.other = old;
-    x.kind = PAIR_SHAPE;
+    pair x = { .other = old, .kind = PAIR_SHAPE };
     if (!bitsnap_shape_same(t->shape, old->shape) && !(both = common_rows(t, old, &rows, &old_rows))) return x;
     x.kind = PAIR_DTYPE;
     if ((!same && !master) || bytes % rows || bytes / rows % bitsnap_width(bitsnap_tensor_codec(t)) ||
@@ -119,8 +116,7 @@ static pair only_one(const tensor *t, const entry *wanted, int exact, const entr
 {
     enum { LOOKED_AT = 64 }; /* at most, so that no file can make this slow: of more none is the one */
     size_t low = 0, high = count, i, found = 0;
-    pair x, next;
-    memset(&x, 0, sizeof x);
+    pair x = { 0 }, next;
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         if (by_core(&entries[middle], wanted) < 0) low = middle + 1;
@@ -144,11 +140,9 @@ static pair only_one(const tensor *t, const entry *wanted, int exact, const entr
 /* The partner: first by the name, then by that but for prefixes. */
 static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
 {
-    entry wanted;
+    entry wanted = { .core = core_of(name) };
     int way;
     pair x;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.core = core_of(name);
     for (way = 0; way < 4; way++) {
         wanted.elsewhere = way & 1;
         wanted.name = name;
@@ -244,8 +238,7 @@ static void code_sample(void *argument, uint64_t index, unsigned worker)
     const batch *b = (const batch *)argument;
     sample *s = &b->list[index];
     uint8_t *elements = b->elements + 2 * index * b->room, *frame = b->frames + worker * (b->bound + b->workspace);
-    bitsnap coder;
-    memset(&coder, 0, sizeof coder);
+    bitsnap coder = { 0 };
     coder.workspace = frame + b->bound;
     coder.workspace_size = b->workspace;
     coder.level = b->c->b.level;

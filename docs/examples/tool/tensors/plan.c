@@ -34,8 +34,7 @@ static int continues(const piece *a, const piece *b)
 /* The piece of one tensor; of a partner's elements there may be fewer. */
 static piece piece_of(const tensor *t, const pair *with, int is_delta, const adam_choice *choice, int level)
 {
-    piece x;
-    memset(&x, 0, sizeof x);
+    piece x = { 0 };
     x.form.dtype = bitsnap_tensor_codec(t);
     x.begin = t->begin;
     x.bytes = t->end - t->begin;
