@@ -426,9 +426,8 @@ static void report_plan(const job *j, const char *path)
 static void report_plan_json(const job *j, const char *path)
 {
     const safetensors *m = &j->header.model;
-    json out;
+    json out = json_report("dry-run", path);
     size_t i;
-    out = json_report("dry-run", path);
     json_member_list(&out, "tensors");
     for (i = 0; i < m->count; i++) {
         const adam_choice *c = &j->choices[i];
@@ -527,11 +526,10 @@ static void report(const job *j, const char *path, const char *target, double be
         else report_plan(j, path);
         return;
     }
+    print_summary(j->o, &s);
     if (j->o->json) {
         static const char *const levels[] = { "default", "fast", "default", "best" };
-        json out;
-        summary_add(&s);
-        out = json_summary(j->o, &s);
+        json out = json_summary(j->o, &s);
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
@@ -546,12 +544,9 @@ static void report(const job *j, const char *path, const char *target, double be
         }
         tally_json(&j->tally, &out, j->o->dtype ? j->o->dtype->codec : BITSNAP_I8, 0, 0);
         json_report_end(&out);
-    } else {
-        print_summary(j->o, &s);
-        if (j->adam.name && !j->o->quiet) {
-            report_adam(j, path);
-            report_exact(j, path);
-        }
+    } else if (j->adam.name && !j->o->quiet) {
+        report_adam(j, path);
+        report_exact(j, path);
     }
     warn_of_growth(j, &s);
     if (j->given) report_base(j, path);

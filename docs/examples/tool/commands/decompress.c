@@ -120,23 +120,19 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     if (!failed && o->remove_input) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) {
         const summary s = { path, o->shown ? o->shown : target, j.in.offset, j.out.size, seconds_now() - begun };
+        print_summary(o, &s);
         if (o->json) {
-            json out;
-            summary_add(&s);
-            out = json_summary(o, &s);
+            json out = json_summary(o, &s);
             json_member_string(&out, "kind", kind_name(j.reader.s.start.kind));
             json_member_whole(&out, "threads", pool_workers(c->threads));
             json_member_whole(&out, "frames", j.reader.s.frames);
             json_base(&j, &out);
             lossy_json_truth(&j.lossy, &out, j.reader.s.start.quantized);
             json_report_end(&out);
-        } else {
-            print_summary(o, &s);
-            if (j.reader.s.start.quantized && !o->quiet) {
-                print_file(stderr, path, ": not exact: ");
-                lossy_print_line(stderr, &j.lossy);
-                (void)putc('\n', stderr);
-            }
+        } else if (j.reader.s.start.quantized && !o->quiet) {
+            print_file(stderr, path, ": not exact: ");
+            lossy_print_line(stderr, &j.lossy);
+            (void)putc('\n', stderr);
         }
     } else {
         output_discard(&j.out);

@@ -44,20 +44,19 @@ static int compress_base(const options *o, codec *c, const base *from, const bas
 static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t bytes_out, double begun)
 {
     const summary s = { o->files[0], o->output, bytes_in, bytes_out, seconds_now() - begun };
+    print_summary(o, &s);
     if (o->json) {
         json out = json_summary(o, &s);
         json_member_whole(&out, "frames", d->count);
         json_report_end(&out);
-    } else {
-        print_summary(o, &s);
     }
 }
 
 static int write_delta(const options *o, codec *c, const delta *d, const input *like, uint64_t bytes_in, double begun, fault *f)
 {
     output out = { .fd = -1 };
-    int failed;
-    failed = refuse_terminal(o, o->output, "compressed bytes", f) || output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
+    const int failed = refuse_terminal(o, o->output, "compressed bytes", f) ||
+                       output_open(&out, o->output, o->force, like, &c->used, f) || delta_write(d, c, &out, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     else report(o, d, bytes_in, out.size, begun);
     return failed;

@@ -285,16 +285,13 @@ static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
 static int put_copy(const job *j, const input *in, store_object *x)
 {
     char *path = store_object_path(&j->store, x, j->f);
-    input again;
-    output out;
-    int failed = !path || note(j, x, NULL) || input_again(in, &again, j->f);
-    if (!failed) {
-        failed = output_open(&out, path, 1, in, &j->codec->used, j->f);
-        output_keep_time(&out);
-        failed = failed || spool_copy(&out, &again, j->f) || output_commit(&out, j->f);
-        if (failed) output_discard(&out);
-        input_close(&again);
-    }
+    input again = { .fd = -1 };
+    output out = { .fd = -1 };
+    int failed = !path || note(j, x, NULL) || input_again(in, &again, j->f) || output_open(&out, path, 1, in, &j->codec->used, j->f);
+    output_keep_time(&out);
+    failed = failed || spool_copy(&out, &again, j->f) || output_commit(&out, j->f);
+    if (failed) output_discard(&out);
+    input_close(&again);
     x->bytes = x->size;
     free(path);
     return failed;
@@ -418,6 +415,7 @@ static void report(const job *j, const char *folder, double begun)
     char name[1100];
     summary s = { folder, name, j->bytes_in, j->bytes_out, seconds_now() - begun };
     (void)snprintf(name, sizeof name, "%.1000s: step %" PRIu64, j->store.path, j->number);
+    print_summary(j->o, &s);
     if (j->o->json) {
         json out;
         s.output = j->store.path;
@@ -426,8 +424,6 @@ static void report(const job *j, const char *folder, double begun)
         json_member_whole(&out, "files", j->files);
         json_member_whole(&out, "objects", j->objects);
         json_report_end(&out);
-    } else {
-        print_summary(j->o, &s);
     }
 }
 

@@ -150,19 +150,14 @@ static int restore_file(const store *s, codec *c, const store_entry *e, const ch
     const store_object *o = manifest_object(&s->m, e->id);
     char *path = store_object_path(s, o, f);
     input in;
-    output out;
+    output out = { .fd = -1 };
     int failed = !path;
     if (failed) return 1;
-    failed = input_open(&in, path, f);
-    if (!failed) {
-        failed = input_note(&in, path, &c->used, f) || output_open(&out, target, 0, &in, &c->used, f);
-        if (!failed) {
-            output_keep_time(&out);
-            failed = store_write(s, c, o, &in, &out, f) || input_check_unchanged(&in, f) || output_commit(&out, f);
-            if (failed) output_discard(&out);
-        }
-        input_close(&in);
-    }
+    failed = input_open(&in, path, f) || input_note(&in, path, &c->used, f) || output_open(&out, target, 0, &in, &c->used, f);
+    output_keep_time(&out);
+    failed = failed || store_write(s, c, o, &in, &out, f) || input_check_unchanged(&in, f) || output_commit(&out, f);
+    if (failed) output_discard(&out);
+    input_close(&in);
     if (!failed && store_check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
     if (!failed && chmod(target, e->mode)) warn_errno(&c->used, target, "its permissions cannot be set");
     if (failed) (void)fault_about(f, path);
@@ -233,12 +228,11 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
         sum.input = path;
         sum.output = o->output;
         sum.seconds = seconds_now() - begun;
+        print_summary(o, &sum);
         if (o->json) {
             json out = json_summary(o, &sum);
             json_member_whole(&out, "step", step->number);
             json_report_end(&out);
-        } else {
-            print_summary(o, &sum);
         }
     }
     store_close(&s);

@@ -192,14 +192,11 @@ int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limi
     int failed, found = 0;
     base_clear(b);
     base_clear(&beside);
-    failed = input_open(&in, path, f);
-    if (!failed) {
-        failed = input_note(&in, path, &c->used, f) || (!before && find_beside(&beside, c, &in, path, limit, &found, f));
-        if (found) before = &beside;
-        failed = failed || check_place(&in, before, f) || input_settle(&in, f) || input_again(&in, &b->in, f) || open_reader(b, c, before, limit, f);
-        input_close(&in);
-        base_close(&beside);
-    }
+    failed = input_open(&in, path, f) || input_note(&in, path, &c->used, f) || (!before && find_beside(&beside, c, &in, path, limit, &found, f));
+    if (found) before = &beside;
+    failed = failed || check_place(&in, before, f) || input_settle(&in, f) || input_again(&in, &b->in, f) || open_reader(b, c, before, limit, f);
+    input_close(&in);
+    base_close(&beside);
     if (failed) (void)fault_about(f, shown_name(path));
     if (!failed) set_name(b, path);
     return failed;
@@ -461,11 +458,8 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
     input in;
     int failed;
     base_clear(b);
-    failed = input_open(&in, path, f);
-    if (!failed) {
-        failed = input_note(&in, path, &c->used, f) || restore_all(b, c, &in, before, limit, f) || input_check_unchanged(&in, f);
-        input_close(&in);
-    }
+    failed = input_open(&in, path, f) || input_note(&in, path, &c->used, f) || restore_all(b, c, &in, before, limit, f) || input_check_unchanged(&in, f);
+    input_close(&in);
     if (failed) (void)fault_about(f, shown_name(path));
     if (!failed) set_name(b, path);
     return failed;

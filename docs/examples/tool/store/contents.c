@@ -88,8 +88,8 @@ char *store_text(const store *s, codec *c, const store_object *x, size_t *size, 
 int store_read_through(const char *path, fault *f)
 {
     input in;
-    int failed = input_open(&in, path, f);
-    if (failed) return 1;
+    int failed;
+    if (input_open(&in, path, f)) return 1;
     while (!(failed = input_fill(&in, 65536, f)) && input_available(&in)) input_consume(&in, input_available(&in));
     input_close(&in);
     return failed;
