@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
  *   BITSNAP_NO_ENCODE    all encoders; decoders remain
  *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
  *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
- *   BITSNAP_NO_PARTS     the building blocks on their own: masks, positions, planes, Huffman codes, lists, LOG-n, clusters
+ *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, Huffman codes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert
  * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 100 KB of text and the
  * second less than 195 KB; docs/EMBEDDING.md has more figures.
@@ -450,30 +450,6 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
                                                size_t n, const void *mask, const void *values, size_t values_count);
 BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
                                               const void *mask, const void *values, size_t values_count);
-
-/* Conversion of masks to and from other common representations of positions; the values stay the same.
- *
- * indices: int32_t or int64_t (`index_width` 4 or 8) positions in the flat array, strictly increasing: the
- *          indices of a coalesced one-dimensional COO tensor.
- * gaps:    uint16_t; each is the number of unchanged elements between a changed one and the changed one
- *          before it (or the start). A longer gap starts with one 65535 for every 65535 elements, followed by the
- *          rest, 0 .. 65534: 65535 means "skip 65535 elements, none changed". So each set of positions has exactly one
- *          encoding, which never ends in 65535 and takes at most count + n / 65535 gaps.
- *
- * to_*:   `count` (not null) receives the number of indices or gaps. BITSNAP_E_CAPACITY: it exceeds `capacity`; nothing
- *         else is written. BITSNAP_E_CORRUPT: bits after the last element are set. BITSNAP_E_ARGUMENT: n exceeds
- *         2^31 and indices have 4 bytes.
- * from_*: write ceil(n / 8) bytes of mask, or none on an error. Any input is safe: BITSNAP_E_CORRUPT if a
- *         position is negative, not below n, or not above the previous one (unsorted or duplicate), or if gaps
- *         end in 65535. from_gaps stores the number of changed elements to `count` (not null).
- *
- * Linear time. Inputs and outputs must not overlap. */
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
-                                                   void *indices, size_t capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count);
-BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                void *gaps, size_t capacity, size_t *count);
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count);
 
 /* ================================================================================= PLANES */
 
@@ -13698,127 +13674,6 @@ BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, un
                                               const void *mask, const void *values, size_t values_count)
 {
     return bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
-}
-
-/* ---- positions as indices and as gaps ---- */
-
-BITSNAP_API bitsnap_status bitsnap_mask_to_indices(const bitsnap_kernels *kernels, const void *mask, size_t n, unsigned index_width,
-                                                   void *indices, size_t capacity, size_t *count)
-{
-    const uint8_t *m = (const uint8_t *)mask;
-    uint8_t *to = (uint8_t *)indices;
-    size_t i, ones, left;
-    uint64_t w;
-    if (count) *count = 0;
-    if (!count || (index_width != 4 && index_width != 8) || (n && !mask) || (capacity && !indices) ||
-        (index_width == 4 && n > (size_t)1 << 31) || n > SIZE_MAX - 64)
-        return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
-    if (!kernels) kernels = bsn_kernels_best();
-    *count = left = ones = kernels->count(m, n);
-    if (capacity < ones) return BITSNAP_E_CAPACITY;
-    for (i = 0; i < n; i += 64) /* (no more than were counted, even if the mask is changed meanwhile) */
-        for (w = bsn_mask_word(m, i, n); w && left; w &= w - 1, to += index_width, left--)
-            bsn_element_store(to, i + bsn_lowest_bit(w), index_width);
-    return BITSNAP_OK;
-}
-
-/* Index i, where int32_t becomes int64_t with its sign; as unsigned, so that what is negative is large. */
-BSN_INLINE uint64_t bsn_index_load(const uint8_t *indices, size_t i, unsigned index_width)
-{
-    const uint64_t x = bsn_pinned(bsn_element_load(indices + i * index_width, index_width));
-    return index_width == 4 ? (x ^ UINT64_C(0x80000000)) - UINT64_C(0x80000000) : x;
-}
-
-BSN_INLINE void bsn_mask_set(uint8_t *mask, size_t i) { mask[i / 8] = (uint8_t)(mask[i / 8] | 1u << (i & 7)); }
-
-BITSNAP_API bitsnap_status bitsnap_mask_from_indices(void *mask, size_t n, unsigned index_width, const void *indices, size_t count)
-{
-    const uint8_t *from = (const uint8_t *)indices;
-    uint64_t index, next = 0;
-    size_t i;
-    if ((index_width != 4 && index_width != 8) || (n && !mask) || (count && !indices)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < count; i++, next = index + 1) {
-        index = bsn_index_load(from, i, index_width);
-        if (index < next || index >= n) return BITSNAP_E_CORRUPT;
-    }
-    if (!n) return BITSNAP_OK;
-    memset(mask, 0, bsn_mask_bytes(n));
-    for (i = 0; i < count; i++) {
-        index = bsn_index_load(from, i, index_width);
-        if (index >= n) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
-        bsn_mask_set((uint8_t *)mask, (size_t)index);
-    }
-    return BITSNAP_OK;
-}
-
-#define BSN_GAP_ESCAPE 65535u
-
-/* Stores the gaps of a mask, `capacity` at most, unless `to` is null; returns how many there are, or more than there is room
- * for. */
-static size_t bsn_gaps(uint8_t *to, const uint8_t *mask, size_t n, size_t capacity)
-{
-    size_t i, gap, next = 0, all = 0; /* next: the first element that no gap has told of */
-    uint64_t w;
-    for (i = 0; i < n; i += 64) {
-        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1) {
-            const size_t at = i + bsn_lowest_bit(w);
-            for (gap = at - next; gap >= BSN_GAP_ESCAPE; gap -= BSN_GAP_ESCAPE, all++)
-                if (to && all < capacity) bsn_element_store(to + 2 * all, BSN_GAP_ESCAPE, 2);
-            if (to && all < capacity) bsn_element_store(to + 2 * all, gap, 2);
-            all++;
-            next = at + 1;
-        }
-    }
-    return all;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_to_gaps(const bitsnap_kernels *kernels, const void *mask, size_t n,
-                                                void *gaps, size_t capacity, size_t *count)
-{
-    const uint8_t *m = (const uint8_t *)mask;
-    size_t ones;
-    if (count) *count = 0;
-    if (!count || (n && !mask) || (capacity && !gaps) || n > SIZE_MAX - 64) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (bsn_mask_overhang(m, n)) return BITSNAP_E_CORRUPT;
-    if (!kernels) kernels = bsn_kernels_best();
-    ones = kernels->count(m, n);
-    if (capacity < ones || capacity - ones < n / BSN_GAP_ESCAPE) { /* may be too small: look */
-        *count = bsn_gaps(NULL, m, n, 0);
-        if (capacity < *count) return BITSNAP_E_CAPACITY;
-    }
-    *count = ones ? bsn_gaps((uint8_t *)gaps, m, n, capacity) : 0;
-    return *count <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_from_gaps(void *mask, size_t n, const void *gaps, size_t gaps_count, size_t *count)
-{
-    const uint8_t *from = (const uint8_t *)gaps;
-    size_t i, left = n, ones = 0, at = 0;
-    unsigned gap = 0;
-    if (count) *count = 0;
-    if (!count || (n && !mask) || (gaps_count && !gaps)) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < gaps_count; i++) {
-        gap = (unsigned)bsn_element_load(from + 2 * i, 2);
-        if (gap >= left) return BITSNAP_E_CORRUPT; /* the changed element itself must be there, too */
-        left -= gap;
-        if (gap == BSN_GAP_ESCAPE) continue;
-        left--;
-        ones++;
-    }
-    if (gap == BSN_GAP_ESCAPE) return BITSNAP_E_CORRUPT;
-    *count = ones;
-    if (!n) return BITSNAP_OK;
-    memset(mask, 0, bsn_mask_bytes(n));
-    for (i = 0; i < gaps_count; i++) {
-        gap = (unsigned)bsn_pinned(bsn_element_load(from + 2 * i, 2));
-        if (gap >= n - at) return BITSNAP_E_CORRUPT; /* changed since it was looked at */
-        at += gap;
-        if (gap != BSN_GAP_ESCAPE) bsn_mask_set((uint8_t *)mask, at++);
-    }
-    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)

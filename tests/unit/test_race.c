@@ -380,7 +380,7 @@ static void masks_once(void)
         const uint8_t *m = share(0, mask, bytes);
         const uint8_t *some = share(1, values, ones * width), *others = share(2, values, (n - ones) * width);
         uint8_t *to = to_end(n * width), *more = workspace.p + workspace_room - (n - ones) * width;
-        switch (test_below(9)) {
+        switch (test_below(5)) {
         case 0:
             what = "mask_partition";
             (void)bitsnap_mask_split(k, width, list, n, m, more, n - ones, to_end(ones * width), ones);
@@ -388,22 +388,6 @@ static void masks_once(void)
         case 1: what = "mask_merge"; (void)bitsnap_mask_join(k, width, to, n, m, others, n - ones, some, ones); break;
         case 2: what = "mask_decode"; (void)bitsnap_mask_decode(k, width, to, share(3, list, n * width), n, m, some, ones); break;
         case 3: what = "mask_apply"; (void)bitsnap_mask_apply(k, width, to, n, m, some, ones); break;
-        case 4: what = "mask_to_indices"; (void)bitsnap_mask_to_indices(k, m, n, 4, to_end(4 * ones), ones, &count); break;
-        case 5:
-            what = "mask_to_gaps";
-            (void)bitsnap_mask_to_gaps(k, mask, n, values, sizeof values / 2, &count);
-            (void)bitsnap_mask_to_gaps(k, m, n, to_end(2 * count), count, &count);
-            break;
-        case 6:
-            what = "mask_from_indices";
-            (void)bitsnap_mask_to_indices(k, mask, n, 8, values, sizeof values / 8, &count);
-            (void)bitsnap_mask_from_indices(to_end(bytes), n, 8, share(3, values, 8 * count), count);
-            break;
-        case 7:
-            what = "mask_from_gaps";
-            (void)bitsnap_mask_to_gaps(k, mask, n, values, sizeof values / 2, &count);
-            (void)bitsnap_mask_from_gaps(to_end(bytes), n, share(3, values, 2 * count), count, &count);
-            break;
         default:
             what = "mask_encode";
             (void)bitsnap_mask_encode(k, width, share(3, list, n * width), share(4, values, n * width), n, to_end(bytes),
