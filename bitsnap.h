@@ -406,51 +406,29 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
 #ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
-/* The two primitives that the codec is built on. A mask has one bit per element: element i is bit i % 8
- * (bit 0 the least significant) of byte i / 8. Bits after the last element are ignored on input.
- * `width` is the size of an element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null.
- *
- * count:     returns the number of set bits among the first n.
- * split:     copies elements whose bit is 0 to `zeros` and those whose bit is 1 to `ones`, in order. Either may be null.
- *            Capacities are in elements; BITSNAP_E_CAPACITY leaves both untouched.
- * join:      the inverse: takes the next of `ones` where the bit is 1, else the next of `zeros`. A null source stands for
- *            elements of value 0. BITSNAP_E_ARGUMENT, with nothing written, if a source has fewer elements than the mask
- *            takes. `ones` (or `zeros`) may overlap the end of `list` if it has exactly the elements taken and
- *            its last one coincides with the last of the list, since reading never falls behind writing. */
-BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n);
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
-                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones,
-                                              size_t ones_capacity);
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count);
-
 /* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and their values.
- * Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only itself. There is no header, no check and no
- * id: the caller keeps n, the width, the mask of ceil(n / 8) bytes and the values (native byte order). n elements, of which c
- * changed, take n / 8 + c * width bytes: for 16-bit elements at best a sixteenth of the array, and more than the array
- * if over 15/16 changed.
+ * Element i is bit i % 8 (bit 0 the least significant) of byte i / 8. `width` is the size of an element: 1, 2, 4 or 8 (else
+ * BITSNAP_E_ARGUMENT). `kernels` may be null. Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only
+ * itself. There is no header, no check and no id: the caller keeps n, the width, the mask of ceil(n / 8) bytes and the values
+ * (native byte order). n elements, of which c changed, take n / 8 + c * width bytes: for 16-bit elements at best a sixteenth of
+ * the array, and more than the array if over 15/16 changed.
  *
  * encode: writes the ceil(n / 8) bytes of the mask (bits after the last element are 0), the changed elements
  *         in order to `values` (null: not wanted), and their number to `count`, which must not be null.
  *         BITSNAP_E_CAPACITY: `values_capacity` (elements) is less than *count. The mask is then complete and `values`
- *         unspecified; bitsnap_mask_split with this mask yields the values without a second comparison.
- *         `elements` and `base` may overlap.
- * decode: base, mask and values -> elements, out of place.
- * apply:  the same in place, on `elements` that hold the base: all or nothing, provided that mask and values do not change
- *         meanwhile. It is idempotent, since values are stored, not added: an interrupted call can be repeated.
- *         Unchanged elements are neither read nor written.
- *         Both check first: BITSNAP_E_CORRUPT, with nothing written, unless exactly `values_count` bits are set and
- *         those after the last element are 0. They cannot tell whether the base is the right one.
+ *         unspecified. `elements` and `base` may overlap.
+ * decode: base, mask and values -> elements. `elements` may be `base`: unchanged elements are then neither read nor written.
+ *         Verifies mask and values first: BITSNAP_E_CORRUPT, with nothing written, unless exactly `values_count` bits are set
+ *         and those after the last element are 0. It cannot tell whether the base is the right one. In place it is all or
+ *         nothing, provided that mask and values do not change during the call, and can be repeated after an interruption,
+ *         since values are stored, not added.
  *
- * Linear time, memory-bound if little has changed. Outputs must not overlap inputs. */
+ * Linear time, memory-bound if little has changed. Outputs must not overlap inputs in any other way. */
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
                                                const void *elements, const void *base, size_t n, void *mask,
                                                void *values, size_t values_capacity, size_t *count);
 BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
                                                size_t n, const void *mask, const void *values, size_t values_count);
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
-                                              const void *mask, const void *values, size_t values_count);
-
 /* ================================================================================= PLANES */
 
 /* Byte grouping. `planes` holds `width` consecutive planes of n bytes each; both buffers have n * width bytes.
@@ -953,10 +931,8 @@ extern "C" {
 #define BSN_FOR_QUANTIZE(kernel) kernel
 #endif
 #ifdef BITSNAP_NO_PARTS
-#define BSN_FOR_PARTS(kernel) NULL
 #define BSN_FOR_MASKS(kernel) BSN_FOR_ENCODE(kernel)
 #else
-#define BSN_FOR_PARTS(kernel) kernel
 #define BSN_FOR_MASKS(kernel) kernel
 #endif
 #define BSN_FOR_DELTA_ENCODE(kernel) BSN_FOR_DELTA(BSN_FOR_ENCODE(kernel))
@@ -1542,9 +1518,6 @@ enum {
     /* exact: elements where the mask is 0 go to `zeros`, the others to `ones`; null: to nowhere */    \
     SLOT(MASKS, void, partition, (unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, \
          uint8_t *zeros, uint8_t *ones))                                                              \
-    /* exact: the reverse; null: zeros */                                                             \
-    SLOT(PARTS, void, merge, (unsigned width, uint8_t *list, size_t n, const uint8_t *mask,           \
-         const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count))           \
     /* exact: bit i of the mask is set where elements i of a and b differ */                          \
     SLOT(MASKS, void, compare, (unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)) \
     /* elements to byte planes in pair order */                                                       \
@@ -1938,7 +1911,7 @@ static uint64_t bsn_series_end(const bsn_pieces *h)
 }
 
 /* ================================================================================= BITMASK
- * Partition and merge. The portable kernel handles 8 bytes at a time: byte i of the expanded word comes
+ * Partition, and expansion for nodes. The portable kernels handle 8 bytes at a time: byte i of the expanded word comes
  * from byte rank(i), d = i - rank(i) places lower, in three stages of 4, 2 and 1 places, each a masked
  * shift. Compressing runs the stages backwards with the same masks. */
 
@@ -2006,15 +1979,6 @@ static const uint8_t bsn_ones_in[256] = { /* the number of bits set in m */
     4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,
     3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8
 };
-
-/* the low bytes of x, in order, to the places whose bit is set; 0 elsewhere */
-BSN_INLINE uint64_t bsn_expand8(uint64_t x, unsigned m)
-{
-    x ^= (x ^ (x << 32)) & bsn_up4[m];
-    x ^= (x ^ (x << 16)) & bsn_up2[m];
-    x ^= (x ^ (x << 8)) & bsn_up1[m];
-    return x & bsn_spread[m];
-}
 
 /* what a table says of a byte of m for each lane of a wide word */
 BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
@@ -2142,29 +2106,7 @@ static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *ma
     }
 }
 
-static void bsn_merge_bytes(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                            size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    size_t i;
-    for (i = 0; i < n; i += 8) {
-        size_t m = bsn_min(8, n - i);
-        unsigned set = mask[i / 8] & (0xFFu >> (8 - m)), c = bsn_ones_in[set];
-        uint64_t x = 0;
-        if (ones) {
-            x = bsn_expand8(bsn_load_some(ones, ones_count), set);
-            ones += c;
-            ones_count -= c;
-        }
-        if (zeros) {
-            x |= bsn_expand8(bsn_load_some(zeros, zeros_count), set ^ (0xFFu >> (8 - m)));
-            zeros += m - c;
-            zeros_count -= m - c;
-        }
-        bsn_store_some(list + i, x, m);
-    }
-}
-
-/* And back to their places; the elements between come from `base`, or are left alone where that is null. */
+/* The inverse of bsn_pick_any; the elements between come from `base`, or are left alone where that is null. */
 BSN_INLINE void bsn_put_any(uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i, j;
@@ -2206,32 +2148,9 @@ BSN_INLINE void bsn_partition_any(const uint8_t *list, size_t n, const uint8_t *
     }
 }
 
-BSN_INLINE void bsn_merge_any(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, const uint8_t *ones, unsigned width)
-{
-    static const uint8_t nothing[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
-    const uint8_t *from[2];
-    size_t step[2], i;
-    from[0] = zeros ? zeros : nothing;
-    from[1] = ones ? ones : nothing;
-    step[0] = zeros ? width : 0;
-    step[1] = ones ? width : 0;
-    for (i = 0; i < n; i++, list += width) {
-        unsigned bit = BSN_BIT((unsigned)mask[i / 8], i & 7);
-        memmove(list, from[bit], width); /* in place the last elements lie on themselves */
-        from[bit] += step[bit];
-    }
-}
-
 static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
     BSN_WIDTHS(width, bsn_partition_any, (list, n, mask, zeros, ones));
-}
-
-static void bsn_scalar_merge(unsigned width, uint8_t *list, size_t n, const uint8_t *mask,
-                             const uint8_t *zeros, size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    if (width == 1) bsn_merge_bytes(list, n, mask, zeros, zeros_count, ones, ones_count);
-    else BSN_WIDTHS(width, bsn_merge_any, (list, n, mask, zeros, ones));
 }
 
 /* the top bits of the elements in a word of 8 bytes */
@@ -13548,12 +13467,6 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 /* are the bits behind the last of n set? */
 BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
 
-BITSNAP_API size_t bitsnap_mask_count(const bitsnap_kernels *kernels, const void *mask, size_t n)
-{
-    if (!kernels) kernels = bsn_kernels_best();
-    return n ? kernels->count((const uint8_t *)mask, n) : 0;
-}
-
 BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
 
 /* A mask that others write to meanwhile may have had fewer bits when they were counted: parts of it are copied and counted again,
@@ -13569,44 +13482,6 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
     *ones = kernels->count(part, m);
     return m;
 }
-
-/* Deals a list out by a mask, or joins it; `zeros` and `ones` have room for, or have, so many elements. `lack` where that is less
- * than the mask wants. */
-static bitsnap_status bsn_mask_deal(const bitsnap_kernels *kernels, unsigned width, uint8_t *list, size_t n, const void *mask,
-                                    uint8_t *zeros, size_t zeros_count, uint8_t *ones, size_t ones_count, int join)
-{
-    const bitsnap_status lack = join ? BITSNAP_E_ARGUMENT : BITSNAP_E_CAPACITY;
-    uint8_t part[BSN_MASK_PART / 8];
-    size_t some, i, m;
-    if (!bsn_is_width(width) || (n && (!list || !mask))) return BITSNAP_E_ARGUMENT;
-    if (!n) return BITSNAP_OK;
-    if (!kernels) kernels = bsn_kernels_best();
-    some = kernels->count((const uint8_t *)mask, n);
-    if ((ones && ones_count < some) || (zeros && zeros_count < n - some)) return lack;
-    for (i = 0; i < n; i += m, list += m * width) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
-        if ((ones && ones_count < some) || (zeros && zeros_count < m - some)) return lack;
-        if (join) kernels->merge(width, list, m, part, zeros, m - some, ones, some);
-        else kernels->partition(width, list, m, part, zeros, ones);
-        if (zeros) zeros += (m - some) * width, zeros_count -= m - some;
-        if (ones) ones += some * width, ones_count -= some;
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_split(const bitsnap_kernels *kernels, unsigned width, const void *list, size_t n,
-                                              const void *mask, void *zeros, size_t zeros_capacity, void *ones, size_t ones_capacity)
-{
-    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_capacity, (uint8_t *)ones, ones_capacity, 0);
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_join(const bitsnap_kernels *kernels, unsigned width, void *list, size_t n, const void *mask,
-                                             const void *zeros, size_t zeros_count, const void *ones, size_t ones_count)
-{
-    return bsn_mask_deal(kernels, width, (uint8_t *)list, n, mask, (uint8_t *)zeros, zeros_count, (uint8_t *)ones, ones_count, 1);
-}
-
-/* ---- the codec of BitSnap ---- */
 
 /* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
  * so few that the processor reads the next ones ahead meanwhile (8 KiB cost up to a fifth of the speed at 1 % changed). A
@@ -13640,40 +13515,26 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
     return values && all > values_capacity ? BITSNAP_E_CAPACITY : BITSNAP_OK;
 }
 
-/* Decodes, or applies where base is null: checked first, so that an error comes later only where the mask has been changed. */
-static bitsnap_status bsn_mask_put(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base, size_t n,
-                                   const void *mask, const void *values, size_t values_count)
+/* Mask and values are verified first, so that nothing is written unless another thread changes the mask in between. */
+BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
+                                               size_t n, const void *mask, const void *values, size_t values_count)
 {
-    const uint8_t *from = (const uint8_t *)values, *base_from = (const uint8_t *)base;
+    const uint8_t *from = (const uint8_t *)values, *old = base == elements ? NULL : (const uint8_t *)base;
     uint8_t part[BSN_MASK_PART / 8];
     size_t some, i, m;
-    if (!bsn_is_width(width) || (n && (!elements || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
+    if (!bsn_is_width(width) || (n && (!elements || !base || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
     if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
     if (bsn_mask_overhang((const uint8_t *)mask, n) || kernels->count((const uint8_t *)mask, n) != values_count)
         return BITSNAP_E_CORRUPT;
-    for (i = 0; i < n && (base || values_count); i += m) {
+    for (i = 0; i < n && (old || values_count); i += m) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
         if (values_count < some) return BITSNAP_E_CORRUPT;
-        if (base || some)
-            BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, base ? base_from + i * width : NULL, from, m, part));
+        if (old || some) BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, old ? old + i * width : NULL, from, m, part));
         from += some * width;
         values_count -= some;
     }
     return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
-                                               size_t n, const void *mask, const void *values, size_t values_count)
-{
-    if (n && !base) return BITSNAP_E_ARGUMENT;
-    return bsn_mask_put(kernels, width, elements, base, n, mask, values, values_count);
-}
-
-BITSNAP_API bitsnap_status bitsnap_mask_apply(const bitsnap_kernels *kernels, unsigned width, void *elements, size_t n,
-                                              const void *mask, const void *values, size_t values_count)
-{
-    return bsn_mask_put(kernels, width, elements, NULL, n, mask, values, values_count);
 }
 
 BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)

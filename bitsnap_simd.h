@@ -228,28 +228,6 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
     return last;
 }
 
-/* A source of a merge. Its last bytes move to a buffer, which is apart so that the rest can be in registers, before reading 64 at a
- * time would pass them. */
-enum { BSN_SOURCE_LAST = 128 };
-typedef struct bsn_source {
-    const uint8_t *p, *end;
-    uint8_t *last;
-} bsn_source;
-
-BSN_INLINE void bsn_source_begin(bsn_source *s, uint8_t *last, const uint8_t *p, size_t size)
-{
-    s->last = last;
-    s->p = p;
-    s->end = p ? p + size : NULL;
-}
-
-BSN_INLINE void bsn_source_ahead(bsn_source *s)
-{
-    if (BSN_LIKELY(s->end - s->p >= 64) || s->end == s->last + BSN_SOURCE_LAST) return;
-    s->p = bsn_filled_up(s->last, BSN_SOURCE_LAST, s->p, (size_t)(s->end - s->p), 0);
-    s->end = s->last + BSN_SOURCE_LAST;
-}
-
 /* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
  * all z there are, in every rounding mode, with and without fused operations (test_kernels.c tries them all). So n cells have
  * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
@@ -4007,54 +3985,6 @@ BSN_T_INLINE void BSN_T(fill)(const BSN_T(k) *c, BSN_T(v) x[BSN_T_N], uint64_t w
     BSN_T(expand_list)(c, x, BSN_T(set)(c, ~w), zeros);
     BSN_T(expand_list)(c, x, BSN_T(set)(c, w), ones);
 #endif
-}
-
-/* Both sources are read before the list is stored, where one of them may end. */
-BSN_T_INLINE void BSN_T(merge_width)(uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, size_t zeros_count,
-                                     const uint8_t *ones, size_t ones_count, unsigned width)
-{
-    const unsigned lanes = BSN_T_LANES(width), registers = width == 1 ? BSN_T_N : 1;
-    const BSN_T(k) c = BSN_T(begin)();
-    bsn_source z, o;
-    uint8_t last[64 * 8], last_zeros[BSN_SOURCE_LAST], last_ones[BSN_SOURCE_LAST];
-    size_t i, j, q;
-    if (!BSN_T_MASKS && width == 8) {
-        bsn_scalar_merge(width, list, n, mask, zeros, zeros_count, ones, ones_count);
-        return;
-    }
-    bsn_source_begin(&z, last_zeros, zeros, zeros_count * width);
-    bsn_source_begin(&o, last_ones, ones, ones_count * width);
-    for (i = 0; i < n; i += 64, list += 64 * width) {
-        const uint64_t set = bsn_mask_word(mask, i, n);
-        uint8_t *const to = BSN_LIKELY(n - i >= 64) ? list : last;
-        BSN_ROLLED
-        for (j = 0; j < 64; j += lanes) {
-            const uint64_t part = ~UINT64_C(0) >> (64 - lanes);
-            BSN_T(v) x[BSN_T_N];
-            if (BSN_UNLIKELY(i + j >= n)) break;
-            if (zeros) bsn_source_ahead(&z);
-            if (ones) bsn_source_ahead(&o);
-            if (width == 1 && zeros && ones) {
-                BSN_T(fill)(&c, x, set, &z.p, &o.p);
-            } else {
-                BSN_UNROLL
-                for (q = 0; q < registers; q++) x[q] = c.none;
-                if (zeros && width == 1) BSN_T(expand_list)(&c, x, BSN_T(set)(&c, ~set), &z.p);
-                else if (zeros) x[0] = BSN_T(expand_words)(width, x[0], ~set >> j & part, &z.p);
-                if (ones && width == 1) BSN_T(expand_list)(&c, x, BSN_T(set)(&c, set), &o.p);
-                else if (ones) x[0] = BSN_T(expand_words)(width, x[0], set >> j & part, &o.p);
-            }
-            BSN_UNROLL
-            for (q = 0; q < registers; q++) BSN_T(store)(to + j * width + q * BSN_T_BYTES, x[q]);
-        }
-        if (BSN_UNLIKELY(n - i < 64)) memcpy(list, last, (n - i) * width);
-    }
-}
-
-BSN_T_KERNEL void BSN_T(merge)(unsigned width, uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros,
-                               size_t zeros_count, const uint8_t *ones, size_t ones_count)
-{
-    BSN_WIDTHS(width, BSN_T(merge_width), (list, n, mask, zeros, zeros_count, ones, ones_count));
 }
 
 /* ---- trees ---- */

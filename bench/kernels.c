@@ -136,13 +136,6 @@ static void run_partition(task *t, unsigned at)
     t->kernels->partition(t->way->first, a->list.at[at], t->n, a->planes.at[at], a->parts.at[at], ones_of(t, at));
 }
 
-static void run_merge(task *t, unsigned at)
-{
-    const area *a = t->area;
-    t->kernels->merge(t->way->first, a->list.at[at], t->n, a->planes.at[at], a->parts.at[at], t->n - t->ones,
-                      ones_of(t, at), t->ones);
-}
-
 /* ---- byte planes and bit planes ---- */
 
 static void fill_elements(task *t, unsigned at)
@@ -388,9 +381,6 @@ static const way ways[] = {
     {"partition", "width 1", 8, 1, 0, fill_masked, run_partition},
     {"partition", "width 2", 16, 2, 0, fill_masked, run_partition},
     {"partition", "width 4", 32, 4, 0, fill_masked, run_partition},
-    {"merge", "width 1", 8, 1, 0, fill_masked, run_merge},
-    {"merge", "width 2", 16, 2, 0, fill_masked, run_merge},
-    {"merge", "width 4", 32, 4, 0, fill_masked, run_merge},
     {"split", "bf16", 16, BITSNAP_BF16, 0, fill_elements, run_split},
     {"split", "f16", 16, BITSNAP_F16, 0, fill_elements, run_split},
     {"split", "f32", 32, BITSNAP_F32, 0, fill_elements, run_split},

@@ -76,9 +76,9 @@ static int parts(void)
     uint32_t counts[257] = { 5, 3, 1, 1 };
     uint8_t lengths[257], codes[257], room[BITSNAP_HUFFMAN_WORKSPACE];
     (void)used;
-    CHECK(bitsnap_mask_encode(NULL, 2, new, old, N, mask, back, N, &changed) == BITSNAP_OK && changed == bitsnap_mask_count(NULL, mask, N));
+    CHECK(bitsnap_mask_encode(NULL, 2, new, old, N, mask, back, N, &changed) == BITSNAP_OK);
     memcpy(made, old, sizeof old);
-    CHECK(bitsnap_mask_apply(NULL, 2, made, N, mask, back, changed) == BITSNAP_OK && !memcmp(made, new, sizeof new));
+    CHECK(bitsnap_mask_decode(NULL, 2, made, made, N, mask, back, changed) == BITSNAP_OK && !memcmp(made, new, sizeof new));
     CHECK(bitsnap_planes_split(NULL, planes, new, N, BITSNAP_BF16) == BITSNAP_OK);
     CHECK(bitsnap_planes_join(NULL, back, planes, N, BITSNAP_BF16) == BITSNAP_OK && !memcmp(back, new, sizeof new));
     CHECK(bitsnap_huffman_lengths(lengths, counts, room, sizeof room) == BITSNAP_OK && lengths[0] == 1 && lengths[3] == 3);

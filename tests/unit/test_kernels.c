@@ -196,41 +196,6 @@ static void partition_case(unsigned width, size_t n, unsigned kind, int front)
     }
 }
 
-static void merge_case(unsigned width, size_t n, unsigned kind, int front)
-{
-    const size_t size = (n + 7) / 8;
-    uint8_t *list = place(0, n * width, front), *mask = place(1, size, front), *zeros, *ones, *expected = spare[0];
-    size_t set, side;
-    fill(mask, size, kind);
-    set = scalar->count(mask, n);
-    zeros = place(2, (n - set) * width, front);
-    ones = place(3, set * width, front);
-    fill(zeros, (n - set) * width, RANDOM);
-    fill(ones, set * width, RANDOM);
-    for (side = 0; side < 4; side++) {
-        const uint8_t *z = side & 2 ? NULL : zeros, *o = side & 1 ? NULL : ones;
-        scalar->merge(width, expected, n, mask, z, n - set, o, set);
-        memset(list, 0x5C, n * width);
-        mark(list, n * width, front);
-        kernels->merge(width, list, n, mask, z, n - set, o, set);
-        CHECK(!memcmp(list, expected, n * width), "%s: merge, width %u, %zu, kind %u, side %zu", kernels->name, width, n, kind, side);
-        CHECK(marked(list, n * width, front), "%s: merge writes too far, width %u, %zu", kernels->name, width, n);
-        if (n > 4096) break;
-    }
-    /* in place: one source at the end of the list */
-    scalar->merge(width, expected, n, mask, zeros, n - set, ones, set);
-    memcpy(list + (n - set) * width, ones, set * width);
-    kernels->merge(width, list, n, mask, zeros, n - set, list + (n - set) * width, set);
-    CHECK(!memcmp(list, expected, n * width), "%s: ones in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
-    memcpy(list + set * width, zeros, (n - set) * width);
-    kernels->merge(width, list, n, mask, list + set * width, n - set, ones, set);
-    CHECK(!memcmp(list, expected, n * width), "%s: zeros in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
-    memcpy(list + (n - set) * width, ones, set * width);
-    scalar->merge(width, expected, n, mask, NULL, n - set, ones, set);
-    kernels->merge(width, list, n, mask, NULL, n - set, list + (n - set) * width, set);
-    CHECK(!memcmp(list, expected, n * width), "%s: ones alone in place, width %u, %zu, kind %u", kernels->name, width, n, kind);
-}
-
 /* elements that differ in one bit, or entirely, where `kind` says so; 8 bytes for each group and no others */
 static void compare_case(unsigned width, size_t groups, unsigned kind, int front)
 {
@@ -284,7 +249,6 @@ static void masks(void (*one)(unsigned width, size_t n, unsigned kind, int front
 }
 
 static void partition(void) { masks(partition_case); }
-static void merge(void) { masks(merge_case); }
 
 /* ---- planes ---- */
 
@@ -1622,7 +1586,7 @@ static void tables(void)
 
 #define CASES(name)                                                                                   \
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                         \
-    static void name##_masks(void) { count_bits(); partition(); merge(); compare(); }                 \
+    static void name##_masks(void) { count_bits(); partition(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_put(); }             \
     static void name##_lists(void) { histogram(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); node_counts(); start(); finish(); }                \
