@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
  *   BITSNAP_NO_ENCODE    all encoders; decoders remain
  *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
  *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
- *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, Huffman codes, lists, LOG-n, clusters
+ *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, LOG-n, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert
  * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 100 KB of text and the
  * second less than 195 KB; docs/EMBEDDING.md has more figures.
@@ -431,17 +431,11 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
                                                size_t n, const void *mask, const void *values, size_t values_count);
 /* ================================================================================= PLANES */
 
-/* Byte grouping. `planes` holds `width` consecutive planes of n bytes each; both buffers have n * width bytes.
- *
- * bitsnap_bytes_*:  plane k is byte k (0 the least significant) of every element, in order: the layout of
- *                   Parquet's BYTE_STREAM_SPLIT on little-endian machines. Width 1, 2, 4 or 8.
- * bitsnap_planes_*: the layout of frames. The sign of floats moves to the bit below
- *                   the symbol (the exponent; in F64 its upper 8 bits), so that the top plane holds the
- *                   exponent alone. In each full group of 64 elements bytes are in pair order: position
- *                   width * j + q of a plane is element (64 / width) * q + j. Joining then takes shifts and
- *                   masks, no shuffle. Integers keep their bits. */
-BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width);
-BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width);
+/* Byte grouping, in the layout of frames. `planes` holds one plane of n bytes for each byte of an element; both buffers have
+ * n * width bytes. Plane k is byte k of every element (0 the least significant), but the sign of floats moves to the bit below
+ * the symbol (the exponent; in F64 its upper 8 bits), so that the top plane holds the exponent alone. Integers keep their bits.
+ * In each full group of 64 elements bytes are in pair order: position width * j + q of a plane is element (64 / width) * q + j.
+ * Joining then takes shifts and masks, no shuffle. */
 BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
                                                 const void *elements, size_t n, bitsnap_dtype dtype);
 BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
@@ -449,22 +443,8 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* ================================================================================= HUFFMAN */
 
-/* Canonical, length-limited prefix codes for bytes, and lists coded with them.
- *
- * Symbol 256 is the escape: it stands for every byte without a code of its own.
- * lengths: optimal code lengths of at most 8 bits (package-merge) for counts[0..256], whose sum must be below
- *          2^28; 0 where the count is 0. Of two symbols with equal counts the larger gets the longer
- *          code. A single symbol gets length 1, which is not a complete code. BITSNAP_E_ARGUMENT if all 257 counts are
- *          positive. `workspace`: BITSNAP_HUFFMAN_WORKSPACE bytes.
- * codes:   codes[s] is the code of s, left-aligned: its first bit is bit 7. Codes ascend by (length,
- *          symbol). BITSNAP_E_CORRUPT unless the lengths form a complete code (the sum of 2^-length is 1). */
-#define BITSNAP_HUFFMAN_WORKSPACE 16384u
-BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
-                                                   void *workspace, size_t workspace_size);
-BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257]);
-
 /* A list of n bytes, n <= 2^20 (with the workspace for a block of n elements), coded as in frames:
- * raw, constant, pivot-coded tree, or split by a mask, whichever the level estimates to be smallest.
+ * raw, constant, tree of a canonical Huffman code of at most 8 bits (pivot-coded), or split by a mask, whichever the level estimates to be smallest.
  * At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
  * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
@@ -13537,35 +13517,6 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_bytes_split(void *planes, const void *elements, size_t n, unsigned width)
-{
-    const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)planes;
-    size_t i;
-    unsigned k;
-    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i++, from += width) {
-        uint64_t x = bsn_element_load(from, width);
-        for (k = 0; k < width; k++) to[k * n + i] = (uint8_t)(x >> (8 * k));
-    }
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_bytes_join(void *elements, const void *planes, size_t n, unsigned width)
-{
-    const uint8_t *from = (const uint8_t *)planes;
-    uint8_t *to = (uint8_t *)elements;
-    size_t i;
-    unsigned k;
-    if (!bsn_is_width(width) || (n && (!planes || !elements))) return BITSNAP_E_ARGUMENT;
-    for (i = 0; i < n; i++, to += width) {
-        uint64_t x = 0;
-        for (k = 0; k < width; k++) x |= (uint64_t)from[k * n + i] << (8 * k);
-        bsn_element_store(to, x, width);
-    }
-    return BITSNAP_OK;
-}
-
 /* Planes of n elements one behind the other, and how elements become them; 0 where there is no such dtype. */
 static int bsn_planes_of(bsn_field *field, uint8_t *plane[8], const void *planes, size_t n, bitsnap_dtype dtype)
 {
@@ -13595,47 +13546,6 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     if ((n && (!planes || !elements)) || !bsn_planes_of(&field, plane, planes, n, dtype)) return BITSNAP_E_ARGUMENT;
     bsn_join(kernels ? kernels : bsn_kernels_best(), &field, (uint8_t *)elements, (const uint8_t *const *)plane, n);
     return BITSNAP_OK;
-}
-
-BSN_ASSERT(package_fits, sizeof(bsn_package) + 257 * 4 + 64 <= BITSNAP_HUFFMAN_WORKSPACE);
-
-BITSNAP_API bitsnap_status bitsnap_huffman_lengths(uint8_t lengths[257], const uint32_t counts[257],
-                                                   void *workspace, size_t workspace_size)
-{
-    bsn_package *p;
-    uint32_t *own;
-    uint64_t sum = 0;
-    unsigned s, codes = 0;
-    if (!lengths || !counts || !workspace) return BITSNAP_E_ARGUMENT;
-    if (workspace_size < BITSNAP_HUFFMAN_WORKSPACE) return BITSNAP_E_WORKSPACE;
-    p = (bsn_package *)bsn_align(workspace);
-    own = (uint32_t *)(void *)(p + 1);
-    memcpy(own, counts, 257 * sizeof *own);
-    for (s = 0; s <= 256; s++) {
-        sum += own[s];
-        codes += own[s] > 0;
-    }
-    if (codes > 256 || sum >> 28) return BITSNAP_E_ARGUMENT;
-    bsn_lengths(p, lengths, own);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_huffman_codes(uint8_t codes[257], const uint8_t lengths[257])
-{
-    unsigned length, s, at = 0;
-    if (!codes || !lengths) return BITSNAP_E_ARGUMENT;
-    memset(codes, 0, 257);
-    for (s = 0; s <= 256; s++)
-        if (lengths[s] > BSN_LIMIT) return BITSNAP_E_CORRUPT;
-    for (length = 1; length <= BSN_LIMIT; length++) {
-        for (s = 0; s <= 256; s++) {
-            if (lengths[s] != length) continue;
-            codes[s] = (uint8_t)at;
-            at += 256u >> length;
-            if (at > 256) return BITSNAP_E_CORRUPT;
-        }
-    }
-    return at == 256 ? BITSNAP_OK : BITSNAP_E_CORRUPT;
 }
 
 /* A call for a list of n bytes that stands alone. */

@@ -225,7 +225,6 @@ static void nothing(void)
         CHECK(bitsnap_content_id(NULL, 0, BITSNAP_F32) == bitsnap_content_id(to, 0, BITSNAP_F32));
         CHECK(!bitsnap_mask_encode(k, 4, NULL, NULL, 0, NULL, NULL, 0, &n) && n == 0);
         CHECK(!bitsnap_mask_decode(k, 4, NULL, NULL, 0, NULL, NULL, 0));
-        CHECK(!bitsnap_bytes_split(NULL, NULL, 0, 4) && !bitsnap_bytes_join(NULL, NULL, 0, 4));
         CHECK(!bitsnap_planes_split(k, NULL, NULL, 0, BITSNAP_BF16) && !bitsnap_planes_join(k, NULL, NULL, 0, BITSNAP_BF16));
         CHECK(!bitsnap_list_encode(&b, NULL, 0, &made, NULL, 0) && made == 0);
         CHECK(!bitsnap_list_decode(&b, NULL, 0, NULL, 0, &used) && used == 0 && !bitsnap_list_decode(&b, NULL, 0, NULL, 0, NULL));

@@ -84,30 +84,6 @@ static void every_value(void)
         }
 }
 
-static void byte_stream_split(void)
-{
-    static const unsigned widths[] = { 1, 2, 4, 8 };
-    unsigned w, b;
-    size_t n, i;
-    for (w = 0; w < 4; w++)
-        for (n = 0; n < 300; n++) {
-            const unsigned width = widths[w];
-            guarded from = guarded_alloc(n * width, 0), planes = guarded_alloc(n * width, 0), back = guarded_alloc(n * width, 1);
-            test_fill(from.p, n * width);
-            CHECK(bitsnap_bytes_split(planes.p, from.p, n, width) == BITSNAP_OK);
-            for (i = 0; i < n; i++)
-                for (b = 0; b < width; b++)
-                    CHECK(planes.p[b * n + i] == (uint8_t)(data_load(from.p + i * width, width) >> (8 * b)));
-            CHECK(bitsnap_bytes_join(back.p, planes.p, n, width) == BITSNAP_OK);
-            CHECK(!n || !memcmp(back.p, from.p, n * width));
-            guarded_free(from);
-            guarded_free(planes);
-            guarded_free(back);
-        }
-    CHECK(bitsnap_bytes_split(NULL, NULL, 0, 3) == BITSNAP_E_ARGUMENT);
-    CHECK(bitsnap_bytes_join(NULL, NULL, 1, 4) == BITSNAP_E_ARGUMENT);
-}
-
 static void bit_planes(void)
 {
     const bitsnap_kernels *k;
@@ -163,7 +139,6 @@ int main(void)
     RUN(dtype_facts);
     RUN(split_and_join);
     RUN(every_value);
-    RUN(byte_stream_split);
     RUN(bit_planes);
     return test_failures != 0;
 }

@@ -395,8 +395,6 @@ static void masks_once(void)
 static void lists_once(void)
 {
     static uint8_t symbols[70000], coded[80000];
-    static uint32_t counts[257];
-    static uint8_t lengths[257];
     const size_t n = 1 + test_below(test_below(4) ? 5000 : 66000);
     const unsigned kind = (unsigned)test_below(5);
     size_t i, size, used;
@@ -413,11 +411,6 @@ static void lists_once(void)
     if (test_below(3) == 0) {
         what = "list_encode";
         (void)bitsnap_list_encode(&b, to_end(n + 1), n + 1, &size, share(0, symbols, n), n);
-        memset(counts, 0, sizeof counts);
-        for (i = 0; i < n; i++) counts[symbols[i]]++;
-        counts[256] = (uint32_t)test_below(100);
-        what = "huffman_lengths";
-        (void)bitsnap_huffman_lengths(lengths, (const uint32_t *)(void *)share(1, counts, sizeof counts), b.workspace, b.workspace_size);
         return;
     }
     if (bitsnap_list_encode(&b, coded, sizeof coded, &size, symbols, n)) abort();
