@@ -94,7 +94,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
  *   BITSNAP_NO_ENCODE    all encoders; decoders remain
  *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
  *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
- *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, LOG-n, clusters
+ *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert
  * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 100 KB of text and the
  * second less than 195 KB; docs/EMBEDDING.md has more figures.
@@ -269,7 +269,11 @@ typedef struct bitsnap_base {
     bitsnap_source source;  /* instead of `data`: elements in native byte order. They may change: only checked bytes are used */
 } bitsnap_base;
 
-/* Lossy coding: each element is replaced by a nearby value, within a bound (LOG-n); see QUANTIZE below. */
+/* Lossy coding: each element is replaced by a nearby value.
+ * LOG-n: each octave, 2^k to 2^(k+1), is divided into n cells of equal ratio. All numbers of a cell become one of them, at a relative
+ * distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are preserved, and no other
+ * number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes nothing.
+ * CLUSTER: as bitsnap_cluster_encode, for each block; infinities and NaNs are preserved. */
 typedef struct bitsnap_quantizer {
     unsigned cells;    /* LOG-n: cells per octave, 1 .. 2048; see bitsnap_log_cells() */
     unsigned clusters; /* CLUSTER: clusters per block, 2 .. 256, usually 16, with 8 bits in each; no bound. Both 0: lossless */
@@ -456,27 +460,6 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 
 #ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
-
-/* LOG-n. Each octave, 2^k to 2^(k+1), is divided into n cells of equal ratio. All numbers of a cell become one of
- * them, at a relative distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are
- * preserved, and no other number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes
- * nothing. BitSnap (arXiv 2511.12376) labels clusters; here the label is the octave.
- *
- * encode: one code per element: 2 * (2 + n * octave + cell) + sign, with octaves counted from the least subnormal number;
- *         for zeros the sign alone; for elements stored exactly 2 + sign, and the element (native byte order) is appended to
- *         `exact`, which holds up to `capacity` elements. BITSNAP_E_CAPACITY: `exact_count` receives the number needed.
- * decode: the elements. BITSNAP_E_CORRUPT, with unspecified elements, if a code is invalid or the number of exact elements
- *         does not match the codes.
- * dtypes: F16, BF16, F32, F64. `workspace`: BITSNAP_QUANTIZE_WORKSPACE bytes. Linear time. Buffers must not overlap. */
-#define BITSNAP_QUANTIZE_WORKSPACE 36864u
-#ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
-                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
-                                              void *workspace, size_t workspace_size);
-#endif
-BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
-                                              const void *exact, size_t exact_count, unsigned cells,
-                                              void *workspace, size_t workspace_size);
 
 /* CLUSTER: BitSnap's quantizer (arXiv 2511.12376) on its own. Sorted elements are divided into up to `clusters` (2 .. 256) clusters
  * of about equal size; each element becomes one of 256 equidistant numbers from the least to the largest of its cluster.
@@ -13624,36 +13607,6 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
 #endif
 
 #ifndef BITSNAP_NO_QUANTIZE
-BSN_ASSERT(quantize_workspace, sizeof(bsn_log) + 64 <= BITSNAP_QUANTIZE_WORKSPACE);
-
-static bitsnap_status bsn_log_begin(bsn_log **x, bitsnap_dtype dtype, unsigned cells, void *workspace, size_t workspace_size)
-{
-    if (!bsn_has_octaves((unsigned)dtype) || !cells || cells > BSN_CELLS_MOST || !workspace) return BITSNAP_E_ARGUMENT;
-    if (workspace_size < BITSNAP_QUANTIZE_WORKSPACE) return BITSNAP_E_WORKSPACE;
-    *x = (bsn_log *)bsn_align(workspace);
-    bsn_log_set(*x, (unsigned)dtype, cells);
-    return BITSNAP_OK;
-}
-
-BITSNAP_API bitsnap_status bitsnap_log_decode(void *elements, size_t n, bitsnap_dtype dtype, const uint32_t *codes,
-                                              const void *exact, size_t exact_count, unsigned cells,
-                                              void *workspace, size_t workspace_size)
-{
-    const unsigned width = bitsnap_width(dtype);
-    bsn_log *x = NULL;
-    size_t i, used = 0;
-    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
-    if (status) return status;
-    if ((n && (!codes || !elements)) || (exact_count && !exact)) return BITSNAP_E_ARGUMENT;
-    if (!bsn_log_elements(x, (uint8_t *)elements, codes, n)) return BITSNAP_E_CORRUPT;
-    for (i = 0; i < n; i++) {
-        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
-        if (used == exact_count) return BITSNAP_E_CORRUPT;
-        memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + used++ * width, width);
-    }
-    return used == exact_count ? BITSNAP_OK : BITSNAP_E_CORRUPT;
-}
-
 /* Bits of a label. */
 static unsigned bsn_label_bits(unsigned clusters)
 {
@@ -13687,28 +13640,6 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 }
 
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_log_encode(uint32_t *codes, void *exact, size_t capacity, size_t *exact_count,
-                                              const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells,
-                                              void *workspace, size_t workspace_size)
-{
-    const unsigned width = bitsnap_width(dtype);
-    bsn_log *x = NULL;
-    size_t i, used = 0;
-    bitsnap_status status = bsn_log_begin(&x, dtype, cells, workspace, workspace_size);
-    if (!exact_count) return BITSNAP_E_ARGUMENT;
-    *exact_count = 0;
-    if (status) return status;
-    if ((n && (!codes || !elements)) || (capacity && !exact)) return BITSNAP_E_ARGUMENT;
-    bsn_log_codes(x, codes, (const uint8_t *)elements, n);
-    for (i = 0; i < n; i++) {
-        if (codes[i] >> 1 != BSN_CODE_EXACT) continue;
-        if (used < capacity) memcpy((uint8_t *)exact + used * width, (const uint8_t *)elements + i * width, width);
-        used++;
-    }
-    *exact_count = used;
-    return used <= capacity ? BITSNAP_OK : BITSNAP_E_CAPACITY;
-}
-
 BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, void *labels, uint8_t *codes, const void *elements,
                                                   size_t n, bitsnap_dtype dtype, unsigned clusters, void *workspace,
                                                   size_t workspace_size)

@@ -1,8 +1,7 @@
-/* Quantizing: codes from strangers are refused or stand for numbers; any elements of any float come back within the bound, alone
- * and in frames with columns, on every table with the same bytes, and stay what they are when that is done again. Clusters have
- * no bound: there ends, labels and codes from strangers are refused or give numbers, and what is no number stays what it is.
- * Input: what to do and dtype (1 byte), cells or clusters (2), columns (1), options (1), exact elements (1); then codes, or
- * elements, or ends, labels and codes. */
+/* Quantizing: any elements of any float come back within the bound, in frames with columns, on every table with the same bytes, and
+ * stay what they are when that is done again. Clusters have no bound: there ends, labels and codes from strangers are refused or give numbers, and what is no number stays what it is.
+ * Input: what to do and dtype (1 byte), cells or clusters (2), columns (1), options (1), chance (1); then elements, or ends, labels and
+ * codes. */
 #include "fuzz.h"
 
 #define HEAD 6
@@ -38,24 +37,6 @@ static int near(uint64_t x, uint64_t y, bitsnap_dtype dtype, uint64_t bound)
     d = a > b ? a - b : b - a;
     if (m <= 23 || a >> 39 == 0) return d << 24 <= bound * a;
     return d <= (a >> 24) * bound + ((a & 0xFFFFFF) * bound >> 24);
-}
-
-/* Codes that anyone may have written. */
-static void strange_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, void *space)
-{
-    const unsigned width = bitsnap_width(dtype);
-    const size_t n = size / 4, exact_count = data[5] % 8u;
-    uint32_t *codes = (uint32_t *)(void *)fuzz_copy(data + HEAD, 4 * n), *again = (uint32_t *)(void *)fuzz_room(4 * n);
-    uint8_t *exact = fuzz_room(exact_count * width), *elements = fuzz_room(n * width), *other = fuzz_room(n * width);
-    size_t i, left;
-    memset(exact, data[5], exact_count * width);
-    for (i = 0; i < n; i++) /* most of them not far from what there is */
-        if (data[4] & 1) codes[i] %= 2 * (2 + cells * 2100);
-    if (bitsnap_log_decode(elements, n, dtype, codes, exact, exact_count, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK) {
-        REQUIRE(bitsnap_log_encode(again, other, n, &left, elements, n, dtype, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
-        for (i = 0; i < n; i++) REQUIRE(codes[i] >> 1 == 1 || codes[i] == again[i]);
-        REQUIRE(left <= exact_count);
-    }
 }
 
 /* 0: a zero; 1: a number; 2: infinite or NaN */
@@ -154,23 +135,8 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     }
 }
 
-/* Elements to codes and back, without a frame. */
-static void own_codes(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, void *space)
-{
-    const unsigned width = bitsnap_width(dtype);
-    const uint64_t bound = (uint64_t)(bitsnap_log_bound(cells) * 16777216);
-    const size_t n = size / width;
-    uint8_t *elements = fuzz_copy(data + HEAD, n * width), *apart = fuzz_room(n * width), *out = fuzz_room(n * width);
-    uint32_t *codes = (uint32_t *)(void *)fuzz_room(4 * n);
-    size_t exact, i;
-    REQUIRE(bitsnap_log_encode(codes, apart, n, &exact, elements, n, dtype, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
-    REQUIRE(bitsnap_log_decode(out, n, dtype, codes, apart, exact, cells, space, BITSNAP_QUANTIZE_WORKSPACE) == BITSNAP_OK);
-    for (i = 0; i < n; i++) REQUIRE(near(load(elements + i * width, width), load(out + i * width, width), dtype, bound));
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static uint8_t space[BITSNAP_QUANTIZE_WORKSPACE];
     bitsnap_dtype dtype;
     unsigned cells;
     fuzz_drop(0);
@@ -182,10 +148,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (data[0] & 4) strange_clusters(data, size - HEAD, dtype, clusters);
         else if (data[0] & 16) own_clusters(data, size - HEAD, dtype, clusters);
         else round_trip(data, size - HEAD, dtype, 0, clusters);
-    } else if (data[0] & 4) {
-        strange_codes(data, size - HEAD, dtype, cells, space);
     } else {
-        own_codes(data, size - HEAD, dtype, cells, space);
         round_trip(data, size - HEAD, dtype, data[4] & 128 ? 0 : cells, 0);
     }
     return 0;

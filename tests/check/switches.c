@@ -84,10 +84,10 @@ static int parts(void)
     CHECK(bitsnap_list_decode(&b, made, 60000, frame, changed, &used) == BITSNAP_OK && used == changed && !memcmp(made, planes, 60000));
 #ifndef BITSNAP_NO_QUANTIZE
     {
-        static uint32_t code[N];
-        static uint8_t memory[BITSNAP_QUANTIZE_WORKSPACE];
-        CHECK(bitsnap_log_encode(code, made, N, &used, numbers, N, BITSNAP_F32, 35, memory, sizeof memory) == BITSNAP_OK);
-        CHECK(bitsnap_log_decode(numbers_back, N, BITSNAP_F32, code, made, used, 35, memory, sizeof memory) == BITSNAP_OK);
+        static uint8_t labels[N / 2 + 1], codes[N], ends[2 * 4 * 16], memory[16384 + 2 * 4 * N];
+        unsigned clusters;
+        CHECK(bitsnap_cluster_encode(ends, &clusters, labels, codes, numbers, N, BITSNAP_F32, 16, memory, sizeof memory) == BITSNAP_OK);
+        CHECK(bitsnap_cluster_decode(numbers_back, N, BITSNAP_F32, ends, clusters, labels, codes, 16) == BITSNAP_OK);
     }
 #endif
 #endif

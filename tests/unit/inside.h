@@ -20,6 +20,11 @@ inside_index inside_index_shape(uint64_t blocks);
 /* The thresholds and centers of `cells` cells of an octave: cells + 1, and cells. */
 void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells);
 
+/* LOG-n of elements without a frame: codes of elements, and back. A code of value 2 or 3 is an element that is stored exactly;
+ * inside_log_elements takes these from `exact`, in their places. Returns 0 if a code is invalid. */
+void inside_log_codes(uint32_t *codes, const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells);
+int inside_log_elements(void *elements, const uint32_t *codes, const void *exact, size_t n, bitsnap_dtype dtype, unsigned cells);
+
 /* A frame with a content id of one CONST run of an element of these bytes, in native order. Returns its size, or 0. */
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
 
@@ -58,6 +63,25 @@ void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells)
     bsn_log_set(&log, BITSNAP_F32, cells);
     for (j = 0; j <= cells; j++) threshold[j] = log.threshold[j];
     for (j = 0; j < cells; j++) center[j] = log.center[j];
+}
+
+void inside_log_codes(uint32_t *codes, const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells)
+{
+    static bsn_log log;
+    bsn_log_set(&log, (unsigned)dtype, cells);
+    bsn_log_codes(&log, codes, (const uint8_t *)elements, n);
+}
+
+int inside_log_elements(void *elements, const uint32_t *codes, const void *exact, size_t n, bitsnap_dtype dtype, unsigned cells)
+{
+    static bsn_log log;
+    const size_t width = bitsnap_width(dtype);
+    size_t i;
+    bsn_log_set(&log, (unsigned)dtype, cells);
+    if (!bsn_log_elements(&log, (uint8_t *)elements, codes, n)) return 0;
+    for (i = 0; i < n; i++)
+        if (codes[i] >> 1 == BSN_CODE_EXACT) memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + i * width, width);
+    return 1;
 }
 
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8])

@@ -420,33 +420,20 @@ static void lists_once(void)
 
 static void quantizers_once(void)
 {
-    static uint8_t elements[8 * 4000], exact[8 * 4000], ends[4096], labels[4000], memory[200000];
-    static uint32_t codes[4000];
+    static uint8_t elements[8 * 4000], ends[4096], labels[4000], memory[200000];
     static uint8_t bytes[4000];
     const bitsnap_dtype dtype = (bitsnap_dtype)(8 + test_below(4));
-    const unsigned width = bitsnap_width(dtype), cells = 1 + (unsigned)test_below(2048), clusters = 2 + (unsigned)test_below(255);
+    const unsigned width = bitsnap_width(dtype), clusters = 2 + (unsigned)test_below(255);
     const size_t n = 1 + test_below(4000);
-    size_t count;
     unsigned used = 0;
-    data_fill(elements, n, dtype, test_below(3) ? DATA_WEIGHTS : DATA_SPECIAL);
-    if (test_below(2)) {
-        if (bitsnap_log_encode(codes, exact, 4000, &count, elements, n, dtype, cells, memory, sizeof memory)) abort();
-        what = "log_decode";
-        (void)bitsnap_log_decode(to_end(n * width), n, dtype, (const uint32_t *)(void *)share(0, codes, 4 * n),
-                                 share(1, exact, count * width), count, cells, memory, sizeof memory);
-        what = "log_encode";
-        (void)bitsnap_log_encode(codes, to_end(count * width), count, &count, share(0, elements, n * width), n, dtype, cells,
-                                 memory, sizeof memory);
-    } else {
-        data_fill(elements, n, dtype, DATA_WEIGHTS);
-        if (bitsnap_cluster_encode(ends, &used, labels, bytes, elements, n, dtype, clusters, memory, sizeof memory)) abort();
-        what = "cluster_decode";
-        (void)bitsnap_cluster_decode(to_end(n * width), n, dtype, share(0, ends, 2 * width * used), used,
-                                     share(1, labels, (n * bits_of(clusters - 1) + 7) / 8), share(2, bytes, n), clusters);
-        what = "cluster_encode";
-        (void)bitsnap_cluster_encode(ends, &used, labels, bytes, share(0, elements, n * width), n, dtype, clusters, memory,
-                                     sizeof memory);
-    }
+    data_fill(elements, n, dtype, DATA_WEIGHTS);
+    if (bitsnap_cluster_encode(ends, &used, labels, bytes, elements, n, dtype, clusters, memory, sizeof memory)) abort();
+    what = "cluster_decode";
+    (void)bitsnap_cluster_decode(to_end(n * width), n, dtype, share(0, ends, 2 * width * used), used,
+                                 share(1, labels, (n * bits_of(clusters - 1) + 7) / 8), share(2, bytes, n), clusters);
+    what = "cluster_encode";
+    (void)bitsnap_cluster_encode(ends, &used, labels, bytes, share(0, elements, n * width), n, dtype, clusters, memory,
+                                 sizeof memory);
 }
 
 /* No call may take so many seconds of the processor: one that never ends is told by a signal. */
