@@ -502,7 +502,6 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * verified: do not trust it until a decoder has succeeded. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
-#ifndef BITSNAP_NO_EXTRAS
 /* How a block is coded. Forms and list kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
@@ -524,6 +523,7 @@ typedef struct bitsnap_block {
                                 SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words */
 } bitsnap_block;
 
+#ifndef BITSNAP_NO_EXTRAS
 /* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from bitsnap_read_info. Blocks
  * follow the header without gaps. Lists are parsed; checksums, hashes and the numbers of a quantizer are
  * not verified. Several classes can only be told apart with the right base in b->base. Workspace: info->workspace_size. Error
@@ -5815,7 +5815,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
     const unsigned width = x->width;
-    const int narrow = x->narrow, apart = x->apart;
+    const int narrow = BSN_WITH_DELTA && x->narrow, apart = BSN_WITH_QUANTIZE && x->apart;
     unsigned level, used = 0, k;
     uint8_t some[64 * 8]; /* words */
     bsn_slices t;
@@ -7272,17 +7272,13 @@ typedef struct bsn_context {
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
     unsigned classes;      /* encoding: the most allowed */
-    int apply;             /* decoding: the base is what is decoded to, and cells may be results already */
     int plain;             /* encoding: no CLASSED blocks */
-    int blind;             /* decoding: there is no base; what can be checked without one is */
     uint64_t columns;      /* of the matrix that the elements are; 0: not known */
     const bsn_log *log;    /* null: not quantized by cells */
     unsigned cells, clusters; /* 0: not quantized so */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
-    uint8_t *journal;      /* applying: cells as they were before they were overwritten, and their size */
-    size_t journal_cells, journal_cell;
 } bsn_context;
 
 /* Scratch of one thread, followed by the memory for lists and planes. */
@@ -7291,8 +7287,6 @@ typedef struct bsn_work {
     bsn_hasher hasher[8];
     bsn_pieces pieces, result;
     int next;                         /* is the block behind this one for this thread, too? */
-    unsigned held;                    /* so many of a cell's first bytes wait here: they are stored when all others have been */
-    uint8_t first[8];
     uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
     uint8_t *plane[8];                /* a chunk of each plane */
 } bsn_work;
@@ -8727,18 +8721,21 @@ static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, s
     return prefix + size;
 }
 
-/* ---- decoding ---- */
+/* ---- decoding: where elements go ---- */
 
-/* Where decoded elements go. */
+/* Where the decoded elements of a block go. */
 typedef struct bsn_sink {
-    uint8_t *to;            /* elements from .. until - 1 of the block; null: nowhere */
-    const uint8_t *compare; /* or they are compared with these */
+    uint8_t *to;            /* receives elements from .. until - 1 of the block; null: they are not stored */
+    const uint8_t *compare; /* if `to` is null: what they are compared with; null: nothing */
     size_t from, until;
-    int stream;             /* past the caches, by way of our own memory */
-    size_t differs;         /* result: the first that is not equal; until, if all are */
-    const bsn_log *log;     /* comparing: numbers of the same cell count as equal */
+    int stream;             /* 1: stored past the caches, by way of scratch */
+    int in_order;           /* 1: stored by bsn_store_in_order, by way of scratch */
+    unsigned held;          /* the block's first bytes that go to `first` instead of `to`; 0 to 8 */
+    uint8_t first[8];
+    size_t differs;         /* result of comparing: the first element that is not equal; until, if all are */
+    const bsn_log *log;     /* comparing: numbers of one bin count as equal; null: bits are compared */
     const bitsnap_kernels *kernels;
-    bsn_leaves *leaves;     /* frames with a base: all n elements are hashed */
+    bsn_leaves *leaves;     /* receives the hash leaves of all n elements; null: they are not hashed */
     size_t n;
 } bsn_sink;
 
@@ -8747,64 +8744,165 @@ BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
     return (s->to || s->compare) && i < s->until && i + m > s->from;
 }
 
-/* The place for elements i .. i + m - 1: the caller's memory where all are wanted and not streamed, else our own; null
- * where none is. */
+/* Returns where elements i .. i + m - 1 are to be made: at their place in `to`, or in scratch if bsn_sink_done has to move them or only
+ * some of them are wanted; null if neither `to` nor a hash needs any of them. */
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     const int wanted = bsn_sink_wants(s, i, m);
-    if (wanted && s->to && !s->stream && i >= s->from && i + m <= s->until && !(w->held && i == 0))
+    if (wanted && s->to && !s->stream && !s->in_order && i >= s->from && i + m <= s->until && (i || !s->held))
         return s->to + (i - s->from) * width;
     return wanted || s->leaves ? w->elements : NULL;
 }
 
-/* Are elements i .. i + m - 1 all wanted, and to be streamed? */
+/* Returns 1 if elements i .. i + m - 1 are all wanted, and are to bypass the caches. */
 BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
 {
     return s->stream && i >= s->from && i + m <= s->until;
 }
 
-/* Elements i .. i + m - 1 stand in that place. */
-static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+/* Overwrites elements from the first byte on, so that a killed process leaves new bytes up to some position and old ones after it. The
+ * unit is a word; elements that are wider, or too few to fill one, are stored one by one. */
+static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
 {
-    size_t a = i < s->from ? s->from - i : 0, b = bsn_min(m, s->until - i);
-    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
-    if (place != w->elements || !bsn_sink_wants(s, i, m)) return;
-    if (s->to && s->stream) {
-        bsn_stream(s->to + (i + a - s->from) * width, place + a * width, (b - a) * width);
-    } else if (s->to) {
-        const size_t held = i ? 0 : w->held;
-        memcpy(w->first, place, held);
-        memcpy(s->to + (i + a - s->from) * width + held, place + a * width + held, (b - a) * width - held);
-    } else if (s->differs == s->until && !bsn_equal(s->compare + (i + a - s->from) * width, place + a * width, (b - a) * width)) {
-        const uint8_t *compare = s->compare + (i - s->from) * width; /* of element i */
-        while (a < b && (bsn_equal(compare + a * width, place + a * width, width) ||
-                         (BSN_WITH_QUANTIZE && s->log && bsn_log_same(s->log, compare + a * width, place + a * width))))
-            a++;
-        if (a < b) s->differs = i + a;
+    size_t i;
+    for (i = 0; width <= sizeof i && i + sizeof i <= size; i += sizeof i) {
+        memcpy(to + i, from + i, sizeof i);
+        BSN_ORDERED();
+    }
+    for (; i < size; i += width) {
+        bsn_element_store(to + i, bsn_element_load(from + i, width), width);
+        BSN_ORDERED();
     }
 }
 
-/* A block on its way through the decoder. */
+/* Compares m elements at `place`, the first of which is number i of the block. Keeps the first difference of all calls. */
+static void bsn_sink_compare(bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+{
+    const uint8_t *compare = s->compare + (i - s->from) * width;
+    size_t a;
+    if (s->differs != s->until || bsn_equal(compare, place, m * width)) return;
+    for (a = 0; a < m; a++)
+        if (!bsn_equal(compare + a * width, place + a * width, width) &&
+            !(BSN_WITH_QUANTIZE && s->log && bsn_log_same(s->log, compare + a * width, place + a * width)))
+            break;
+    if (a < m) s->differs = i + a;
+}
+
+/* Takes elements i .. i + m - 1, which are at `place`: hashes them, then stores or compares those that are wanted. `place` is what
+ * bsn_sink_place returned, or any other memory. Calls must come in order if the sink has leaves. */
+static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
+{
+    const size_t skip = i < s->from ? s->from - i : 0;
+    size_t some, held;
+    uint8_t *to;
+    if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
+    if (!bsn_sink_wants(s, i, m)) return;
+    some = bsn_min(m, s->until - i) - skip;
+    place += skip * width;
+    if (!s->to) {
+        bsn_sink_compare(s, width, i + skip, some, place);
+        return;
+    }
+    to = s->to + (i + skip - s->from) * width;
+    if (place == to) return;
+    if (s->stream) {
+        bsn_stream(to, place, some * width);
+    } else if (s->in_order) {
+        bsn_store_in_order(to, place, some * width, width);
+    } else {
+        held = i ? 0 : s->held;
+        memcpy(s->first, place, held);
+        memcpy(to + held, place + held, some * width - held);
+    }
+}
+
+/* ---- decoding: a block and its body ----
+ * What opening a body leaves for making its elements: one struct for each kind of body, together in a union. */
+
+typedef struct bsn_split_body {
+    bsn_layout layout;
+    bsn_reader reader;         /* the list of symbols */
+    uint64_t list_hash;
+    const uint8_t *plane[8];   /* the planes of the current chunk */
+    unsigned within;           /* the plane that `finish` makes of bit planes itself; the width, if none */
+    int finishes;              /* 1: the kernel `finish` makes chunks at once; 0: step by step */
+    bsn_ahead ahead;           /* the next block, which is prefetched */
+    bsn_finish finish;
+    uint8_t tail[64];          /* the last 64 bytes that bsn_lines_next has taken */
+    uint8_t *streamed;         /* the end of what it has taken, with the tail; null: nothing waits in the tail */
+} bsn_split_body;
+
+typedef struct bsn_bytes_body {
+    const uint8_t *plane[8];   /* of all elements */
+    bsn_field field;
+} bsn_bytes_body;
+
+typedef struct bsn_classed_body {
+    bsn_classes classes;
+    unsigned stated;           /* classes that the body states: count, unless some can have no elements; also the size of its head */
+    size_t above[7];           /* above[k]: elements of a class above class k */
+    bsn_reader reader;
+} bsn_classed_body;
+
+typedef struct bsn_sparse_body {
+    bsn_changes *changes;
+    size_t next;               /* the first change that has not been added */
+} bsn_sparse_body;
+
+/* Elements that a quantizer stores exactly. */
+typedef struct bsn_exact {
+    const uint8_t *next;
+    size_t left;
+} bsn_exact;
+
+typedef struct bsn_numbers_body { /* SCALED and QUANTIZED: words, with scales or not */
+    bsn_reader reader;
+    bsn_words words;
+    bsn_scales scales;
+    bsn_row row;
+    uint64_t offset;           /* SCALED: added to each word */
+    bsn_exact exact;           /* QUANTIZED */
+    unsigned clusters;
+    int looked_up;             /* 1: words.place has the number of every code */
+} bsn_numbers_body;
+
+/* A block that is being decoded. Each step returns the number of the rule that is broken, with `place` set, or 0. */
 typedef struct bsn_decoding {
     bsn_work *work;
     const bsn_context *context;
-    const uint8_t *body, *end, *input_end;
-    const uint8_t *base; /* of the block's first element; null: no base */
-    bsn_leaves *leaves;  /* of the base, which is hashed while the cell is decoded; null: it has been, or need not be */
-    uint64_t first;   /* element */
-    size_t n;         /* elements */
+    const struct bsn_form *form;
+    const uint8_t *body, *end;
+    const uint8_t *input_end;  /* nothing is read from here on */
+    const uint8_t *base;       /* the block's first element in the base; null: no base, or it is not there (blind) */
+    const uint8_t *expected;   /* in the block: the hash of the base's cell, then that of the elements; null without a base */
+    bsn_ids *ids;              /* with a base: receives the hashes of both cells */
+    uint64_t first;            /* the block's first element in the frame */
+    size_t n;                  /* elements */
     bsn_sink *sink;
     bsn_record *record;
-    const uint8_t *place; /* result: where a rule was broken */
+    int checking;              /* 1: what the block's check covers is hashed to the record */
+    int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
+    int base_first;            /* 1: also of SPARSE blocks before any element is made */
+    int same;                  /* 1: the elements are those of the base, and so are their hashes */
+    bitsnap_block *report;     /* receives what the body is made of; null: nobody asks */
+    const uint8_t *made;       /* where the current chunk is */
+    const uint8_t *place;      /* where a rule is broken */
+    union {
+        bsn_split_body split;
+        bsn_bytes_body bytes;
+        bsn_classed_body classed;
+        bsn_sparse_body sparse;
+        bsn_numbers_body numbers;
+    } of;
 } bsn_decoding;
 
-/* What is read after this portion, and written where it goes to the caller's elements at once: each of the portion's steps asks
- * for a part. Processors overlap a few lines with computing, and wait where it is more at once. */
+/* Prefetches of one chunk, spread over the steps that make it: a few lines overlap with computing, many at once stall. `read` is the next
+ * block, or null. What follows `out` is prefetched, too, unless it is scratch. */
 typedef struct bsn_asking {
     bsn_ahead *read;
     const uint8_t *write;
     size_t to_read, to_write; /* lines, bytes left */
-    unsigned parts;
+    unsigned parts;           /* calls of bsn_ask left */
 } bsn_asking;
 
 BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, bsn_ahead *read, size_t lines, const uint8_t *out, size_t m,
@@ -8832,6 +8930,22 @@ BSN_INLINE void bsn_ask(bsn_asking *a)
     a->parts--;
 }
 
+/* ---- decoding: lists and words, which can be reported ---- */
+
+#ifdef BITSNAP_NO_EXTRAS
+#define BSN_WITH_REPORT 0
+#else
+#define BSN_WITH_REPORT 1
+#endif
+
+static bitsnap_part *bsn_report_part(bitsnap_block *block, uint64_t elements, uint64_t size)
+{
+    bitsnap_part *part = &block->part[block->parts++];
+    part->elements = elements;
+    part->size = size;
+    return part;
+}
+
 static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, uint8_t *memory)
 {
     r->kernels = d->context->kernels;
@@ -8844,7 +8958,39 @@ static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t
     r->kept_end = r->kept + BSN_KEPT_SIZE(d->n);
 }
 
-/* Reads a descriptor; returns the rule it breaks, or 0. */
+/* Parses a list of n symbols at r->at. r->rule is the rule that is broken. */
+static void bsn_open_list(bsn_decoding *d, bsn_reader *r, size_t n, unsigned bits)
+{
+    const uint8_t *begin = r->at;
+    const unsigned kind = BSN_WITH_REPORT && d->report && n && begin < r->end ? bsn_once8(begin) : 0;
+    bsn_list_read(r, n, bits);
+    if (BSN_WITH_REPORT && d->report) bsn_report_part(d->report, n, (uint64_t)(r->at - begin))->kind = kind;
+}
+
+/* Reads n words at x->reader->at, whose `rule` is the rule that is broken. Reports how many are not 0: they must have x->width bytes. */
+static void bsn_open_words(bsn_decoding *d, bsn_words *x, size_t n)
+{
+    static const uint8_t zero[8] = { 0 };
+    const uint8_t *begin = x->reader->at;
+    bitsnap_part *part;
+    size_t i;
+    bsn_words_read(x, n);
+    if (!BSN_WITH_REPORT || !d->report || x->reader->rule) return;
+    part = bsn_report_part(d->report, n, (uint64_t)(x->reader->at - begin));
+    if (n) part->kind = x->kind;
+    for (i = 0; i < n; i++) part->changed += !bsn_equal(x->words + i * x->width, zero, x->width);
+}
+
+/* Returns what a reader has found wrong. Nothing may follow what it has read. */
+static unsigned bsn_opened_all(bsn_decoding *d, const bsn_reader *r)
+{
+    d->place = r->at;
+    return r->rule ? r->rule : r->at != d->end ? BITSNAP_R_BODY_END : 0;
+}
+
+/* ---- decoding: SPLIT ---- */
+
+/* Reads the descriptor of a body and places its planes. */
 static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
 {
     const unsigned dtype = d->context->dtype, width = d->context->width;
@@ -8885,8 +9031,65 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     return 0;
 }
 
-/* m elements, a multiple of 1,024, go past the caches from our own memory. Where leaves are hashed this is done by 1 KiB: one
- * leaves while the next is hashed. */
+/* Reads descriptor and list. The hashes of the planes begin here and go on chunk by chunk, that of the list is computed here. */
+static unsigned bsn_open_split(bsn_decoding *d)
+{
+    bsn_split_body *x = &d->of.split;
+    bsn_layout *y = &x->layout;
+    bsn_reader *r = &x->reader;
+    const unsigned rule = bsn_layout_read(y, d);
+    unsigned k;
+    if (rule) return rule;
+    bsn_reader_begin(r, d, d->body + y->at[y->planes], (uint8_t *)(d->work + 1));
+    if (BSN_WITH_REPORT && d->report) (void)bsn_report_part(d->report, d->n, y->at[y->planes]);
+    if (d->checking) {
+        bsn_record_bytes(d->record, d->body, y->descriptor_size);
+        for (k = 0; k < y->planes; k++) bsn_hash_begin(&d->work->hasher[k], y->at[k + 1] - y->at[k]);
+        x->list_hash = bsn_hash_of(d->context->kernels, r->at, (size_t)(d->end - r->at)); /* loads the list into the cache, too */
+    }
+    bsn_open_list(d, r, d->n, y->field.symbol_bits);
+    return bsn_opened_all(d, r);
+}
+
+/* Makes plane k of elements i .. i + m - 1 of bit planes, in scratch. */
+static void bsn_split_plane(const bsn_decoding *d, unsigned k, size_t i, size_t m)
+{
+    const bsn_layout *y = &d->of.split.layout;
+    uint8_t *plane = d->work->plane[k];
+    memset(plane, y->value[k], m);
+    bsn_bits_put(d->context->kernels, plane, plane, 0, 0, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
+}
+
+/* Prepares all chunks: planes that are constant, and what `finish` is told. chunk: elements of the longest. Decides, before the first
+ * place is asked for, whether elements bypass the caches. */
+static void bsn_split_begin(bsn_decoding *d, size_t chunk)
+{
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    const unsigned top = c->width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
+    bsn_split_body *x = &d->of.split;
+    const bsn_layout *y = &x->layout;
+    unsigned k;
+    /* the next block most likely begins where this one ends, and has about its size */
+    x->ahead = bsn_ahead_of(d->end, c->large && w->next ? (size_t)(d->end - d->body) : 0, 3);
+    x->streamed = NULL;
+    /* a prefetched line costs less than a non-temporal store, unless the kernel makes whole lines itself */
+    if (!finishes || (d->sink->leaves && !bsn_has(c->kernels, BSN_FINISHES_SENDS))) d->sink->stream = 0;
+    for (k = 0; k < y->planes; k++) {
+        x->plane[k] = w->plane[k];
+        if (!y->varying[k] && k < top) memset(w->plane[k], y->value[k], bsn_min(chunk, d->n));
+    }
+    x->finishes = finishes && !x->reader.raw && x->reader.lists->node[0].bits;
+    x->finish.node = &x->reader.lists->node[0];
+    x->finish.field = &y->field;
+    x->finish.room = w->plane[7]; /* no element that `finish` makes has 8 bytes */
+    x->finish.ahead = &x->ahead;
+    x->finish.varying = x->finish.value = 0;
+    x->within = bsn_plane_of_bits(y, top, c->width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
+}
+
+/* Stores m elements, a multiple of 1,024, past the caches. Leaves are hashed by 1 KiB: while that is done the KiB before it is
+ * on its way. first: 1 if nothing waits in the tail. */
 BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t i, size_t m, int first)
 {
     const unsigned width = d->context->width;
@@ -8897,321 +9100,346 @@ BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const u
     }
 }
 
-/* Plane k of m elements, made of bit planes in our memory. */
-static void bsn_decode_plane(const bsn_decoding *d, const bsn_layout *y, unsigned k, size_t i, size_t m)
+/* Makes a chunk by one call of the kernel: merges its symbols, joins them with the planes, and hashes these. Returns 0 if the kernel
+ * leaves the chunk to bsn_split_join; then nothing has been stored. */
+static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
-    uint8_t *plane = d->work->plane[k];
-    memset(plane, y->value[k], m);
-    bsn_bits_put(d->context->kernels, plane, plane, 0, 0, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
+    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    bsn_split_body *x = &d->of.split;
+    const bsn_layout *y = &x->layout;
+    bsn_finish *finish = &x->finish;
+    const unsigned width = c->width, top = width - 1, within = x->within;
+    uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * width : NULL;
+    const int stream = to && !d->sink->leaves && (x->streamed || !((uintptr_t)to & 63));
+    unsigned k;
+    finish->tail = stream ? x->tail : NULL;
+    finish->bits = NULL;
+    if (within < width) {
+        finish->varying = y->varying[within];
+        finish->value = y->value[within];
+        finish->bits = d->body + y->at[within] + bsn_bits_size(finish->varying, i);
+    }
+    for (k = 0; k < top; k++) {
+        const int whole = d->checking && y->varying[k] == 0xFF && y->at[k + 1] - y->at[k] > 240;
+        finish->plane[k] = x->plane[k];
+        finish->state[k] = whole ? w->hasher[k].state : NULL;
+    }
+    if (!c->kernels->finish(finish, stream ? to : out, i, m)) return 0;
+    x->ahead.line += finish->ahead_lines;
+    for (k = 0; k < y->planes; k++) {
+        if (k < top && finish->state[k]) w->hasher[k].stripes = (i + m) / 64;
+        else if (d->checking) bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y->at[k], bsn_bits_size(y->varying[k], i + m));
+    }
+    if (!to) bsn_sink_done(w, d->sink, width, i, m, out);
+    else if (!stream) bsn_send(d, x->tail, to, out, i, m, !x->streamed);
+    if (to) x->streamed = to + m * width;
+    return 1;
 }
 
-static unsigned bsn_decode_split(bsn_decoding *d)
+/* Makes a chunk step by step, with a part of the prefetches after each. out null: planes are hashed, no element is made. */
+static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bsn_asking *asking)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
     const unsigned top = c->width - 1;
-    const int hashing = c->checks && !c->ignore;
-    const unsigned finishes = bsn_has(c->kernels, BSN_FINISHES);
-    /* between the calls of kernels not much is asked for at a time, and more where they ask themselves */
-    const size_t chunk = c->kernels->chunk, less = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
-            more = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
-    const uint8_t *plane[8], *symbols;
-    uint8_t tail[64], *streamed = NULL; /* the end of what `finish` has streamed, of which the last bytes are still in the tail */
-    /* the next block most likely begins where this one ends and is as long */
-    bsn_ahead ahead = bsn_ahead_of(d->end, c->large && w->next ? (size_t)(d->end - d->body) : 0, 3);
-    bsn_finish finish;
+    bsn_split_body *x = &d->of.split;
+    const bsn_layout *y = &x->layout;
+    const uint8_t *symbols;
+    unsigned k;
+    if (bsn_has(c->kernels, BSN_FINISHES) && x->streamed) bsn_lines_end(x->tail, x->streamed);
+    x->streamed = NULL;
+    for (k = 0; k < y->planes && d->checking; k++) {
+        bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y->at[k],
+                      y->varying[k] == 0xFF ? i + m : bsn_bits_size(y->varying[k], i + m));
+        bsn_ask(asking);
+    }
+    bsn_ask(asking);
+    symbols = bsn_list_next(&x->reader, w->plane[7], i, m);
+    if (!out) return;
+    x->plane[top] = symbols;
+    if (y->planes > top) {
+        /* the top byte is the symbol and the bits below it, which do not overlap */
+        const uint8_t *bits = d->body + y->at[top] + bsn_bits_size(y->varying[top], i);
+        bsn_bits_put(c->kernels, w->plane[top], symbols, y->shift, y->value[top], bits, y->varying[top], m);
+        x->plane[top] = w->plane[top];
+    }
+    bsn_ask(asking);
+    bsn_join(c->kernels, &y->field, out, x->plane, m);
+    bsn_sink_done(w, d->sink, c->width, i, m, out);
+}
+
+/* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes multiples of 1,024 elements, and
+ * not the last ones, with which the hashes end. Large calls have shorter chunks, so that less is prefetched between two kernels. */
+static unsigned bsn_make_split(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const unsigned top = c->width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
+    const size_t chunk = c->kernels->chunk, joined = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
+                 finished = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
+    bsn_split_body *x = &d->of.split;
+    const bsn_layout *y = &x->layout;
     bsn_asking asking;
-    uint64_t list_hash = 0;
-    bsn_leaves *leaves = d->sink->leaves;
-    bsn_layout y;
-    bsn_reader r;
     size_t i, m;
-    unsigned k, within, rule = bsn_layout_read(&y, d);
-    int node; /* is the outermost node left to `finish`? */
-    d->place = d->body;
-    if (rule) return rule;
-    /* lines that are asked for ahead wait less than those that go past the caches */
-    if (!finishes || (leaves && !bsn_has(c->kernels, BSN_FINISHES_SENDS))) d->sink->stream = 0;
-    bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(w + 1));
-    if (hashing) {
-        bsn_record_bytes(d->record, d->body, y.descriptor_size);
-        for (k = 0; k < y.planes; k++) bsn_hash_begin(&w->hasher[k], y.at[k + 1] - y.at[k]);
-    }
-    if (hashing) list_hash = bsn_hash_of(c->kernels, r.at, (size_t)(d->end - r.at)); /* brings it to the cache, too */
-    bsn_list_read(&r, d->n, y.field.symbol_bits);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    if (r.at != d->end) return BITSNAP_R_BODY_END;
-    for (k = 0; k < y.planes; k++) {
-        plane[k] = w->plane[k];
-        if (!y.varying[k] && k < top) memset(w->plane[k], y.value[k], bsn_min(chunk, d->n));
-    }
-    node = finishes && !r.raw && r.lists->node[0].bits;
-    finish.node = &r.lists->node[0];
-    finish.field = &y.field;
-    finish.room = w->plane[7]; /* the top plane of elements wider than those that it finishes */
-    finish.ahead = &ahead;
-    finish.varying = finish.value = 0;
-    within = bsn_plane_of_bits(&y, top, c->width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
+    unsigned k;
+    bsn_split_begin(d, chunk);
     for (i = 0; i < d->n; i += m) {
         uint8_t *out;
         int at_once;
-        m = bsn_min(node ? more : less, d->n - i);
-        if (node && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023; /* see below */
-        out = bsn_sink_place(w, d->sink, c->width, i, m);
-        at_once = node && out && m % 1024 == 0 && i + m < d->n; /* hashes end with the last bytes */
-        finish.ahead_lines = ((size_t)((uint64_t)ahead.lines * (i + m) / d->n) & ~(size_t)7) - ahead.line;
-        asking = bsn_asking_for(d, &ahead, at_once ? 0 : finish.ahead_lines, finishes ? NULL : out, m,
-                                (hashing ? y.planes : 0) + 2);
-        for (k = 0; k < y.planes && k < top; k++) {
-            if (y.varying[k] == 0xFF) {
-                plane[k] = d->body + y.at[k] + i;
-            } else if (y.varying[k] && out && !(at_once && k == within)) {
-                bsn_decode_plane(d, &y, k, i, m);
-            }
+        m = bsn_min(x->finishes ? finished : joined, d->n - i);
+        if (x->finishes && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023;
+        out = bsn_sink_place(d->work, d->sink, c->width, i, m);
+        at_once = finishes && x->finishes && out && m % 1024 == 0 && i + m < d->n;
+        x->finish.ahead_lines = ((size_t)((uint64_t)x->ahead.lines * (i + m) / d->n) & ~(size_t)7) - x->ahead.line;
+        asking = bsn_asking_for(d, &x->ahead, at_once ? 0 : x->finish.ahead_lines, finishes ? NULL : out, m,
+                                (d->checking ? y->planes : 0) + 2);
+        for (k = 0; k < y->planes && k < top; k++) {
+            if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
+            else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
         }
         if (at_once) {
-            uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * c->width : NULL;
-            const int stream = to && !leaves && (streamed || !((uintptr_t)to & 63));
-            finish.tail = stream ? tail : NULL;
-            finish.bits = NULL;
-            if (within < c->width) {
-                finish.varying = y.varying[within];
-                finish.value = y.value[within];
-                finish.bits = d->body + y.at[within] + bsn_bits_size(finish.varying, i);
-            }
-            for (k = 0; k < top; k++) {
-                const int whole = hashing && y.varying[k] == 0xFF && y.at[k + 1] - y.at[k] > 240;
-                finish.plane[k] = plane[k];
-                finish.state[k] = whole ? w->hasher[k].state : NULL;
-            }
-            if (c->kernels->finish(&finish, stream ? to : out, i, m)) {
-                ahead.line += finish.ahead_lines;
-                for (k = 0; k < y.planes; k++) {
-                    if (k < top && finish.state[k]) w->hasher[k].stripes = (i + m) / 64;
-                    else if (hashing)
-                        bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k], bsn_bits_size(y.varying[k], i + m));
-                }
-                if (!to) bsn_sink_done(w, d->sink, c->width, i, m, out);
-                else if (!stream) bsn_send(d, tail, to, out, i, m, !streamed);
-                if (to) streamed = to + m * c->width;
-                continue;
-            }
-            node = 0;
-            if (within < top) bsn_decode_plane(d, &y, within, i, m);
+            if (bsn_split_finish(d, out, i, m)) continue;
+            x->finishes = 0;
+            if (x->within < top) bsn_split_plane(d, x->within, i, m);
         }
-        if (streamed) bsn_lines_end(tail, streamed);
-        streamed = NULL;
-        for (k = 0; k < y.planes && hashing; k++) {
-            bsn_hash_feed(c->kernels, &w->hasher[k], d->body + y.at[k],
-                          y.varying[k] == 0xFF ? i + m : bsn_bits_size(y.varying[k], i + m));
-            bsn_ask(&asking);
-        }
-        bsn_ask(&asking);
-        symbols = bsn_list_next(&r, w->plane[7], i, m);
-        if (!out) continue;
-        if (y.planes > top) {
-            /* the top plane is symbol and rest; symbols are below 2^e: nothing crosses into the next byte */
-            uint8_t *both = w->plane[top];
-            const uint8_t *bits = d->body + y.at[top] + bsn_bits_size(y.varying[top], i);
-            bsn_bits_put(c->kernels, both, symbols, y.shift, y.value[top], bits, y.varying[top], m);
-        } else {
-            plane[top] = symbols;
-        }
-        bsn_ask(&asking);
-        bsn_join(c->kernels, &y.field, out, plane, m);
-        bsn_sink_done(w, d->sink, c->width, i, m, out);
+        bsn_split_join(d, out, i, m, &asking);
     }
-    if (hashing) {
-        for (k = 0; k < y.planes; k++)
-            bsn_record_hash(d->record, bsn_hash_end(c->kernels, &w->hasher[k], d->body + y.at[k]));
-        bsn_record_hash(d->record, list_hash);
-    }
+    for (k = 0; k < y->planes && d->checking; k++)
+        bsn_record_hash(d->record, bsn_hash_end(c->kernels, &d->work->hasher[k], d->body + y->at[k]));
+    if (d->checking) bsn_record_hash(d->record, x->list_hash);
     return 0;
 }
 
-static unsigned bsn_decode_bytes(bsn_decoding *d, int zigzag)
+/* ---- decoding: forms of integers, and plain ones ---- */
+
+/* Decodes the list of each byte plane. */
+static unsigned bsn_open_bytes(bsn_decoding *d)
 {
-    bsn_work *w = d->work;
-    const bsn_context *c = d->context;
-    uint8_t *memory = (uint8_t *)(w + 1) + BSN_LISTS_SIZE(d->n) + BSN_KEPT_SIZE(d->n);
-    const uint8_t *plane[8], *at = d->body;
-    bsn_field field;
-    size_t i;
+    uint8_t *memory = (uint8_t *)(d->work + 1) + BSN_LISTS_SIZE(d->n) + BSN_KEPT_SIZE(d->n);
+    bsn_bytes_body *x = &d->of.bytes;
     unsigned k;
-    for (k = 0; k < c->width; k++, memory += d->n + 8) {
-        bsn_reader r;
-        bsn_reader_begin(&r, d, at, (uint8_t *)(w + 1));
-        bsn_list_read(&r, d->n, 8);
-        d->place = at = r.at;
-        if (r.rule) return r.rule;
-        plane[k] = memory;
+    bsn_reader r;
+    r.at = d->body;
+    r.rule = 0;
+    for (k = 0; k < d->context->width; k++, memory += d->n + 8) {
+        bsn_reader_begin(&r, d, r.at, (uint8_t *)(d->work + 1));
+        bsn_open_list(d, &r, d->n, 8);
+        if (r.rule) break;
+        x->plane[k] = memory;
         bsn_list_take(&r, memory, d->n);
     }
-    if (at != d->end) return BITSNAP_R_BODY_END;
-    bsn_field_set(&field, c->dtype, 0, 0);
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
-        if (out) {
-            bsn_join(c->kernels, &field, out, plane, m);
-            if (zigzag) bsn_zigzag(out, out, m, c->width, 1);
-            bsn_sink_done(w, d->sink, c->width, i, m, out);
-        }
-        for (k = 0; k < c->width; k++) plane[k] += m;
-    }
+    bsn_field_set(&x->field, d->context->dtype, 0, 0);
+    return bsn_opened_all(d, &r);
+}
+
+static unsigned bsn_make_bytes(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    const bsn_bytes_body *x = &d->of.bytes;
+    const uint8_t *plane[8];
+    unsigned k;
+    for (k = 0; k < d->context->width; k++) plane[k] = x->plane[k] + i;
+    bsn_join(d->context->kernels, &x->field, out, plane, m);
     return 0;
 }
 
-/* Elements that stand in the source as they are, or one that is repeated. */
-static void bsn_decode_plain(bsn_decoding *d, int constant)
+static unsigned bsn_make_zigzag(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    (void)bsn_make_bytes(d, out, i, m);
+    bsn_zigzag(out, out, m, d->context->width, 1);
+    return 0;
+}
+
+static unsigned bsn_make_stored(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    bsn_copy_little_endian(out, d->body + i * d->context->width, m, d->context->width);
+    return 0;
+}
+
+static unsigned bsn_make_const(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     const unsigned width = d->context->width;
-    const bsn_sink *s = d->sink;
-    const uint8_t *from = d->body;
-    const size_t until = s->leaves ? d->n : s->until;
-    const size_t chunk = bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2); /* a run may have more elements than a block */
-    size_t i, j;
-    if (!s->to && !s->compare && !s->leaves) return; /* it may be very long */
-    for (i = s->leaves ? 0 : s->from & ~(chunk - 1); i < until; i += chunk) {
-        const size_t m = bsn_min(chunk, d->n - i);
-        uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
-        if (!out) continue;
-        if (!constant) bsn_copy_little_endian(out, from + i * width, m, width);
-        else for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, from, 1, width);
-        bsn_sink_done(d->work, d->sink, width, i, m, out);
-    }
+    size_t j;
+    (void)i;
+    for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, d->body, 1, width);
+    return 0;
 }
 
-/* Elements that are as predicted. */
-static void bsn_decode_same(bsn_decoding *d)
+/* ---- decoding: with a base ---- */
+
+/* Ends the hash of the base's cell, and compares it with what the block says. */
+static unsigned bsn_base_check(bsn_decoding *d)
+{
+    d->ids->base_hash = bsn_leaves_end(d->context->kernels, &d->ids->base, d->n);
+    if (d->ids->base_hash == bsn_load64(d->expected)) return 0;
+    d->place = d->expected;
+    return BITSNAP_R_BASE_HASH;
+}
+
+/* Reads the base's cell once: hashes it, and counts elements by class, chunk by chunk, so that both find a chunk in the cache.
+ * t null: nothing is counted. */
+static unsigned bsn_base_pass(bsn_decoding *d, const bsn_classes *t, size_t above[7])
 {
     const bsn_context *c = d->context;
+    const unsigned width = bsn_dtypes[c->base_dtype].width;
     bsn_work *w = d->work;
     size_t i;
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
+    for (i = 0; i < d->n && (d->hash_base || t); i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, c->width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
-        if (!out) continue;
-        if (bsn_sink_streams(d->sink, i, m) && !d->sink->leaves) {
-            bsn_stream(d->sink->to + (i - d->sink->from) * c->width, p, m * c->width);
-            continue;
-        }
-        if (out != p) memcpy(out, p, m * c->width);
-        bsn_sink_done(w, d->sink, c->width, i, m, out);
+        if (d->hash_base) bsn_leaves_add(c->kernels, &w->pieces, &d->ids->base, d->base + i * width, i, m, d->n, width);
+        if (t) bsn_classes_above(c->kernels, t, above, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
     }
+    return d->hash_base ? bsn_base_check(d) : 0;
 }
 
-/* Elements that are as predicted, but for a few. */
-static unsigned bsn_decode_sparse(bsn_decoding *d)
+static unsigned bsn_base_any(bsn_decoding *d) { return bsn_base_pass(d, NULL, NULL); }
+
+/* If base and result have one dtype, hashing the base hashes the result. */
+static unsigned bsn_base_same(bsn_decoding *d)
 {
-    const bsn_context *c = d->context;
-    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
-    bsn_work *w = d->work;
-    bsn_changes *x = bsn_changes_place(w, c);
-    const unsigned rule = bsn_piece_read(x, d->body, (size_t)(d->end - d->body), d->n, width);
-    const size_t step = BSN_PAGE / width;
-    size_t i, j = 0;
-    d->sink->stream = 0; /* a copy by way of our own memory takes longer than asking for lines */
-    for (i = 0; i < d->n && !rule; i += step) {
-        const size_t m = bsn_min(step, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, w->plane[0]) : NULL;
-        bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
-        bsn_ask(&asking);
-        if (d->leaves) bsn_leaves_add(c->kernels, &w->result, d->leaves, d->base + i * base_width, i, m, d->n, base_width);
-        bsn_ask(&asking);
-        if (out && out != p) memcpy(out, p, m * width);
-        bsn_ask(&asking);
-        for (; j < x->count && x->place[j] < i + m; j++) {
-            const size_t at = (x->place[j] - i) * width; /* loaded from where no store has just been */
-            if (out) bsn_element_store(out + at, bsn_element_load(p + at, width) + bsn_unzigzag(x->word[j] + 1), width);
-            BSN_ORDERED(); /* applying: see bsn_find_place */
-        }
-        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
-    }
+    d->same = d->context->role == BSN_ROLE_BASE;
+    if (d->same) d->sink->leaves = NULL;
+    if (bsn_base_pass(d, NULL, NULL)) return BITSNAP_R_BASE_HASH;
+    if (d->same && d->hash_base) d->ids->result = d->ids->base;
+    return 0;
+}
+
+/* Gives the prediction to the sink as it is. The sink copies it only if it must. */
+static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    (void)out;
+    d->made = bsn_predict(d->context->role, d->context->dtype, d->base, i, m, d->work->plane[0]);
+    return 0;
+}
+
+/* The base is hashed while elements are made, as all of it is copied then; applying needs its hash before. */
+static unsigned bsn_base_sparse(bsn_decoding *d)
+{
+    return d->base_first ? bsn_base_any(d) : 0;
+}
+
+static unsigned bsn_open_sparse(bsn_decoding *d)
+{
+    bsn_sparse_body *x = &d->of.sparse;
+    const size_t size = (size_t)(d->end - d->body);
+    unsigned rule;
+    x->changes = bsn_changes_place(d->work, d->context);
+    x->next = 0;
+    rule = bsn_piece_read(x->changes, d->body, size, d->n, d->context->width);
+    d->sink->stream = 0; /* prefetching lines for stores takes less time than copying by way of scratch */
+    if (BSN_WITH_REPORT && d->report && !rule) bsn_report_part(d->report, d->n, size)->changed = x->changes->count;
     return rule;
 }
 
-/* Reads how elements are classed, at the beginning of a body; returns the rule that is broken, or 0. */
-static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *classes)
+/* Copies the prediction, and adds the changes that are in the chunk, in order: see bsn_find_place. out null: skips them. */
+static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    const bsn_context *c = d->context;
+    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const bsn_changes *x = d->of.sparse.changes;
+    const int hash = d->hash_base && !d->base_first;
+    const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, d->work->plane[0]) : NULL;
+    bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
+    size_t j = d->of.sparse.next;
+    bsn_ask(&asking);
+    if (hash) bsn_leaves_add(c->kernels, &d->work->result, &d->ids->base, d->base + i * base_width, i, m, d->n, base_width);
+    bsn_ask(&asking);
+    if (out && out != p) memcpy(out, p, m * width);
+    bsn_ask(&asking);
+    for (; j < x->count && x->place[j] < i + m; j++) {
+        const size_t at = (x->place[j] - i) * width;
+        /* loads from the prediction: a load from `out` would wait for the copy */
+        if (out) bsn_element_store(out + at, bsn_element_load(p + at, width) + bsn_unzigzag(x->word[j] + 1), width);
+        BSN_ORDERED();
+    }
+    d->of.sparse.next = j;
+    return hash && i + m == d->n ? bsn_base_check(d) : 0;
+}
+
+/* Reads the number of classes and the borders between them. *stated: the number, which classes that no element can have raise. */
+static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *stated)
 {
     const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
     const uint8_t *p = d->body;
     uint8_t borders[BSN_CLASSES];
     unsigned k;
     if (p == d->end) return BITSNAP_R_CLASSES;
-    *classes = bsn_once8(p++);
-    if (*classes < 1 || *classes > most || (size_t)(d->end - p) < *classes - 1) return BITSNAP_R_CLASSES;
-    for (k = 0; k + 1 < *classes; k++) {
+    *stated = bsn_once8(p++);
+    if (*stated < 1 || *stated > most || (size_t)(d->end - p) < *stated - 1) return BITSNAP_R_CLASSES;
+    for (k = 0; k + 1 < *stated; k++) {
         borders[k] = (uint8_t)bsn_once8(p + k);
         if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return BITSNAP_R_CLASSES;
     }
-    bsn_classes_begin(t, d->context->dtype, borders, *classes);
+    bsn_classes_begin(t, d->context->dtype, borders, *stated);
     return 0;
 }
 
-/* A cell, or a part, is overwritten from its begin on: word by word, elements that are wider or do not fill a word one by one. */
-static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
+/* Reads the borders before the base: the number of words of a class is that of the base's elements between its borders. */
+static unsigned bsn_base_classed(bsn_decoding *d)
 {
-    size_t i;
-    for (i = 0; width <= sizeof i && i + sizeof i <= size; i += sizeof i) {
-        memcpy(to + i, from + i, sizeof i);
-        BSN_ORDERED();
+    bsn_classed_body *x = &d->of.classed;
+    const unsigned rule = bsn_classes_read(&x->classes, d, &x->stated);
+    unsigned k;
+    if (rule) return rule;
+    memset(x->above, 0, sizeof x->above);
+    if (BSN_WITH_REPORT && d->report) {
+        d->report->classes = x->stated;
+        for (k = 0; k + 1 < x->stated; k++) d->report->borders[k] = (unsigned char)(x->classes.border[k] >> x->classes.shift);
     }
-    for (; i < size; i += width) {
-        bsn_element_store(to + i, bsn_element_load(from + i, width), width);
-        BSN_ORDERED();
-    }
+    return d->base ? bsn_base_pass(d, x->classes.count > 1 ? &x->classes : NULL, x->above) : 0;
 }
 
-/* Differences to the prediction, by class; above[k] elements are of a class above class k. */
-static unsigned bsn_decode_classed(bsn_decoding *d, bsn_classes *t, unsigned classes, const size_t above[7])
+/* Reads the words of all classes. Without a base, which only reporting allows, of one class alone: nothing else tells where they end. */
+static unsigned bsn_open_classed(bsn_decoding *d)
 {
     bsn_work *w = d->work;
-    const bsn_context *c = d->context;
-    const unsigned width = c->width;
-    const size_t n = d->n, step = BSN_PAGE / width;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((n * width + 191) & ~(size_t)63);
-    uint8_t *memory = place + ((4 * n + 127) & ~(size_t)63), *predicted = w->elements + 4 * BSN_CHUNK;
-    unsigned k;
-    bsn_asking asking;
-    bsn_reader r;
+    const unsigned width = d->context->width;
+    bsn_classed_body *y = &d->of.classed;
+    bsn_classes *t = &y->classes;
+    bsn_reader *r = &y->reader;
+    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 191) & ~(size_t)63);
+    size_t left = d->n;
     bsn_words x;
-    size_t i, left = n;
-    bsn_reader_begin(&r, d, d->body + classes, memory);
-    bsn_words_to(&x, &r, words, place, w->plane[0], w->plane[1], width);
+    unsigned k;
+    if (!d->base && y->stated > 1) return 0;
+    bsn_reader_begin(r, d, d->body + y->stated, place + ((4 * d->n + 127) & ~(size_t)63));
+    bsn_words_to(&x, r, words, place, w->plane[0], w->plane[1], width);
     for (k = 0; k < t->count; k++) {
-        const size_t count = bsn_class_count(above, k, t->count, &left);
-        t->next[k] = x.words; /* classed again, the elements may take up to n of them: there is as much memory behind */
-        x.narrow = 1;
-        bsn_words_read(&x, count);
-        d->place = r.at;
-        if (r.rule) return r.rule;
+        const size_t count = bsn_class_count(y->above, k, t->count, &left);
+        t->next[k] = x.words; /* if the base changes after it was counted, a class takes up to n words: those after its own can be read */
+        x.narrow = !d->report;
+        bsn_open_words(d, &x, count);
+        d->place = r->at;
+        if (r->rule) return r->rule;
         t->narrow |= (unsigned)x.narrow << k;
         x.words += count * bsn_classes_size(t, k);
     }
-    if (r.at != d->end) return BITSNAP_R_BODY_END;
-    if ((size_t)(d->end - d->body) > n * width / 16) d->sink->stream = 0; /* computing takes longer than waiting for lines */
-    for (i = 0; i < n; i += step) {
-        const size_t m = bsn_min(step, n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, predicted);
-        if (!out) {
-            bsn_classes_skip(c->kernels, t, p, m);
-            continue;
-        }
-        asking = bsn_asking_for(d, NULL, 0, out, m, 1);
-        bsn_ask(&asking);
-        bsn_classes_add(c->kernels, t, c->apply && t->count == 1 ? w->elements : out, p, m);
-        if (c->apply && t->count == 1 && out != w->elements) bsn_store_in_order(out, w->elements, m * width, width);
-        bsn_sink_done(w, d->sink, width, i, m, out);
+    for (; BSN_WITH_REPORT && d->report && k < y->stated; k++) (void)bsn_report_part(d->report, 0, 0);
+    /* computing takes longer than waiting for the lines of stores */
+    if ((size_t)(d->end - d->body) > d->n * width / 16) d->sink->stream = 0;
+    return bsn_opened_all(d, r);
+}
+
+/* Adds to each prediction the next word of its class. out null: skips the words. */
+static unsigned bsn_make_classed(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    const bsn_context *c = d->context;
+    bsn_classes *t = &d->of.classed.classes;
+    const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, d->work->elements + 4 * BSN_CHUNK);
+    bsn_asking asking;
+    if (!out) {
+        bsn_classes_skip(c->kernels, t, p, m);
+        return 0;
     }
+    asking = bsn_asking_for(d, NULL, 0, out, m, 1);
+    bsn_ask(&asking);
+    bsn_classes_add(c->kernels, t, out, p, m);
     return 0;
 }
 
-/* Reads scales at r->at, to `memory`, which has room for n + 3 of them and 64 bytes; r->rule says what is wrong. */
+/* ---- decoding: words with scales, and quantizers ---- */
+
+/* Reads scales at r->at to `memory`, which has room for n + 3 of them and 64 bytes. r->rule is the rule that is broken. s->rows is null
+ * if there are no scales. */
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
     unsigned k, there;
@@ -9236,61 +9464,56 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
     r->rule = 0;
 }
 
-/* Words of a block with scales or codes: where they are read to, and what for. */
-static void bsn_words_begin(bsn_words *x, bsn_reader *r, const bsn_decoding *d, const uint8_t *at, unsigned width, uint8_t **scales)
+/* Prepares to read words of `width` bytes, and before them scales, from `at` on. Returns the memory for the scales. */
+static uint8_t *bsn_numbers_begin(bsn_decoding *d, const uint8_t *at, unsigned width)
 {
     bsn_work *w = d->work;
+    bsn_numbers_body *x = &d->of.numbers;
     uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 127) & ~(size_t)63);
-    *scales = place + ((4 * d->n + 127) & ~(size_t)63);
-    bsn_reader_begin(r, d, at, *scales + ((d->n + 3 + 127) & ~(size_t)63));
-    bsn_words_to(x, r, words, place, w->plane[0], w->plane[1], width);
+    uint8_t *scales = place + ((4 * d->n + 127) & ~(size_t)63);
+    bsn_reader_begin(&x->reader, d, at, scales + ((d->n + 3 + 127) & ~(size_t)63));
+    bsn_words_to(&x->words, &x->reader, words, place, w->plane[0], w->plane[1], width);
+    return scales;
 }
 
-/* Elements less what their scales let expect. */
-static unsigned bsn_decode_scaled(bsn_decoding *d)
+/* Reads the words, unless what precedes them is wrong already, and reports both. */
+static unsigned bsn_numbers_words(bsn_decoding *d)
 {
-    bsn_work *w = d->work;
+    bsn_numbers_body *x = &d->of.numbers;
+    if (BSN_WITH_REPORT && d->report)
+        (void)bsn_report_part(d->report, x->scales.rows ? x->scales.row_count + x->scales.column_count : 0,
+                              (uint64_t)(x->reader.at - d->body));
+    if (!x->reader.rule) bsn_open_words(d, &x->words, d->n);
+    return bsn_opened_all(d, &x->reader);
+}
+
+static unsigned bsn_open_scaled(bsn_decoding *d)
+{
     const bsn_context *c = d->context;
-    const unsigned width = c->width, shift = bsn_octaves_of(c->dtype).mantissa - 3;
-    uint32_t *scale = (uint32_t *)(void *)w->plane[0];
+    bsn_numbers_body *x = &d->of.numbers;
     uint8_t *memory;
-    uint64_t base;
-    unsigned signs;
-    bsn_scales s;
-    bsn_reader r;
-    bsn_words x;
-    size_t i;
-    d->place = d->body;
     if (d->end - d->body < 5) return BITSNAP_R_SCALES;
-    signs = bsn_once8(d->body);
-    if (signs > 1) return BITSNAP_R_SCALES;
-    base = bsn_load32(d->body + 1);
-    base -= (base >> 31) << 32; /* its sign */
-    bsn_words_begin(&x, &r, d, d->body + 5, width, &memory);
-    bsn_read_scales(&r, &s, c, d->first, d->n, memory);
-    if (!r.rule && !s.rows) r.rule = BITSNAP_R_SCALES;
-    if (!r.rule) bsn_words_read(&x, d->n);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    if (r.at != d->end) return BITSNAP_R_BODY_END;
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m);
-        if (!out) continue;
-        bsn_scales_get(&s, scale, i, m);
-        BSN_WIDTHS(width, bsn_scale_up, (out, x.words + i * width, scale, base, shift, signs, m));
-        bsn_sink_done(w, d->sink, width, i, m, out);
-    }
+    x->row.signs = bsn_once8(d->body);
+    if (x->row.signs > 1) return BITSNAP_R_SCALES;
+    x->offset = bsn_load32(d->body + 1);
+    x->offset -= (x->offset >> 31) << 32; /* extends its sign */
+    memory = bsn_numbers_begin(d, d->body + 5, c->width);
+    bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, memory);
+    if (!x->reader.rule && !x->scales.rows) x->reader.rule = BITSNAP_R_SCALES;
+    return bsn_numbers_words(d);
+}
+
+static unsigned bsn_make_scaled(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    const unsigned width = d->context->width, shift = bsn_octaves_of(d->context->dtype).mantissa - 3;
+    const bsn_numbers_body *x = &d->of.numbers;
+    uint32_t *scale = (uint32_t *)(void *)d->work->plane[0];
+    bsn_scales_get(&x->scales, scale, i, m);
+    BSN_WIDTHS(width, bsn_scale_up, (out, x->words.words + i * width, scale, x->offset, shift, x->row.signs, m));
     return 0;
 }
 
-/* Elements that stand exactly: the next, and how many are left. */
-typedef struct bsn_exact {
-    const uint8_t *next;
-    size_t left;
-} bsn_exact;
-
-/* Stores `count` exact elements where the n words of a chunk mark them; 0 if too few are left. */
+/* Stores the next `count` exact elements where the n words of a chunk mark them. Returns 0 if too few are left. */
 static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
                          unsigned width)
 {
@@ -9299,7 +9522,7 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     exact->left -= count;
     for (i = 0; count; i += 64) {
         const size_t end = bsn_min(n, i + 64);
-        uint32_t some = 0; /* of most groups none */
+        uint32_t some = 0; /* most groups have none */
         for (j = i; j < end; j++) some |= (uint32_t)bsn_element_load(words + 4 * j, 4) >> signs == BSN_CODE_EXACT;
         for (j = i; some && j < end; j++) {
             if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
@@ -9311,31 +9534,82 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     return 1;
 }
 
-/* Reads the rest of a quantized body: the elements that stand exactly, at exact->next; scales (s null: there are none); words,
- * whose symbols and low bits may stay apart if they are those of `place` (null: they may not). x->place is free again. Returns the
- * rule that is broken, or 0. */
-static unsigned bsn_quantized_read(bsn_decoding *d, bsn_exact *exact, bsn_scales *s, const bsn_row *place, bsn_words *x,
-                                   bsn_reader *r)
+/* Converts the certificate at `from` to the units of the public struct. `cells`: bins of an octave, 0 for clusters. Means are rounded up. */
+static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
 {
-    const unsigned width = d->context->width;
-    uint8_t *memory;
-    bsn_certificate certificate;
-    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - exact->next) / width)
-        return BITSNAP_R_NUMBER;
-    exact->left = (size_t)certificate.exact;
-    bsn_words_begin(x, r, d, exact->next + exact->left * width, 4, &memory);
-    r->rule = 0;
-    if (s) bsn_read_scales(r, s, d->context, d->first, d->n, memory);
-    x->apart = place && !r->rule && bsn_log_joins(d->context->kernels, place, s->rows != NULL);
-    if (!r->rule) bsn_words_read(x, d->n);
-    d->place = r->at;
-    if (r->rule) return r->rule;
-    if (r->at != d->end) return BITSNAP_R_BODY_END;
-    d->place = d->body;
-    return 0;
+    const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
+    bsn_certificate x;
+    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
+    to->counted = x.counted;
+    to->exact = x.exact;
+    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->max_relative = x.relative * unit;
+    to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
+    memcpy(&to->max_absolute, &x.absolute, 8);
+    memcpy(&to->mean_square, &x.squares, 8);
+    if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
 }
 
-/* The elements of a chunk that a kernel has left to us: 0 where one is none. */
+/* Reads the common end of both quantizers' bodies: exact elements from exact.next on, scales (only with bins), words. If a kernel can
+ * join symbols and low bits of words, the words are left apart; a report needs them whole. */
+static unsigned bsn_open_codes(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    bsn_numbers_body *x = &d->of.numbers;
+    uint8_t *memory;
+    bsn_certificate certificate;
+    unsigned rule;
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - x->exact.next) / c->width)
+        return BITSNAP_R_NUMBER;
+    if (BSN_WITH_REPORT && d->report) bsn_tell(&d->report->certificate, d->body, c->log ? c->log->cells : 0);
+    x->exact.left = (size_t)certificate.exact;
+    memory = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->width, 4);
+    x->scales.rows = x->scales.columns = NULL;
+    x->reader.rule = 0;
+    if (c->log) bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, memory);
+    x->words.apart = c->log && !d->report && !x->reader.rule && bsn_log_joins(c->kernels, &x->row, x->scales.rows != NULL);
+    rule = bsn_numbers_words(d);
+    if (!rule) d->place = d->body; /* of a code that is no number */
+    return rule;
+}
+
+static unsigned bsn_open_bins(bsn_decoding *d)
+{
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE;
+    bsn_numbers_body *x = &d->of.numbers;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return BITSNAP_R_NUMBER;
+    x->row.log = d->context->log;
+    x->row.signs = bsn_once8(p);
+    if (x->row.signs > 1) return BITSNAP_R_NUMBER;
+    x->row.base = bsn_load32(p + 1);
+    x->exact.next = p + 5;
+    return bsn_open_codes(d);
+}
+
+static unsigned bsn_open_clusters(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const bsn_octaves o = bsn_octaves_of(c->dtype);
+    const unsigned width = c->width;
+    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE;
+    bsn_cluster *cluster = bsn_clusters_place(d->work, c);
+    bsn_numbers_body *x = &d->of.numbers;
+    unsigned k;
+    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
+    x->clusters = bsn_once8(p++) + 1u;
+    if (x->clusters > c->clusters || (size_t)(d->end - p) < 2 * width * x->clusters) return BITSNAP_R_NUMBER;
+    for (k = 0; k < x->clusters; k++, p += 2 * width) {
+        uint8_t ends[16];
+        bsn_copy_little_endian(ends, p, 2, width);
+        if (!bsn_cluster_load(&cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
+    }
+    x->exact.next = p;
+    return bsn_open_codes(d);
+}
+
+static unsigned bsn_open_quantized(bsn_decoding *d) { return d->context->log ? bsn_open_bins(d) : bsn_open_clusters(d); }
+
+/* Makes the elements that a kernel has left out, those of `mask`. Returns 0 if one of them is no number. */
 static int bsn_log_rest(const bsn_row *p, bsn_exact *exact, uint8_t *elements, const uint8_t *mask, const uint8_t *symbols,
                         const uint8_t *low, size_t n, unsigned shift)
 {
@@ -9357,165 +9631,192 @@ static int bsn_log_rest(const bsn_row *p, bsn_exact *exact, uint8_t *elements, c
     return 1;
 }
 
-/* Numbers of which the symbols and the low bits of their words are known. */
-static unsigned bsn_decode_apart(bsn_decoding *d, bsn_words *x, bsn_row *place, const bsn_scales *s, bsn_exact *exact)
+/* Makes numbers of words that are still apart, as symbols and low bits. */
+static unsigned bsn_make_apart(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
-    bsn_work *w = d->work;
     const bitsnap_kernels *kernels = d->context->kernels;
+    bsn_numbers_body *body = &d->of.numbers;
+    bsn_words *x = &body->words;
     const unsigned mask = (1u << x->shift) - 1;
-    uint8_t *rest = w->plane[2];
-    size_t i, j, some;
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        const uint8_t *symbols = bsn_list_next(x->reader, x->symbols, i, m);
-        uint8_t *out = bsn_sink_place(w, d->sink, 4, i, m), *to = out ? out : w->elements;
-        memset(x->low, 0, m);
-        if (mask) bsn_bits_put(kernels, x->low, x->low, 0, 0, x->bits + bsn_bits_size(mask, i), mask, m);
-        for (j = 0; j < m; j += some) {
-            some = bsn_row_set(place, s, i + j, m - j);
-            if (kernels->log_join(place, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
-                !bsn_log_rest(place, exact, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift))
-                return BITSNAP_R_NUMBER;
-        }
-        if (out) bsn_sink_done(w, d->sink, 4, i, m, out);
+    const uint8_t *symbols = bsn_list_next(x->reader, x->symbols, i, m);
+    uint8_t *rest = d->work->plane[2];
+    size_t j, some;
+    memset(x->low, 0, m);
+    if (mask) bsn_bits_put(kernels, x->low, x->low, 0, 0, x->bits + bsn_bits_size(mask, i), mask, m);
+    for (j = 0; j < m; j += some) {
+        some = bsn_row_set(&body->row, &body->scales, i + j, m - j);
+        if (kernels->log_join(&body->row, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift) &&
+            !bsn_log_rest(&body->row, &body->exact, to + 4 * j, rest, symbols + j, x->low + j, some, x->shift))
+            return BITSNAP_R_NUMBER;
     }
-    return exact->left ? BITSNAP_R_NUMBER : 0;
+    return 0;
 }
 
-/* Numbers of which the cell is known. */
-static unsigned bsn_decode_cells(bsn_decoding *d)
+/* Tabulates the number of each code at words.place if there are few codes, no scales, and no kernel. Returns 1 if it has. */
+static int bsn_bins_table(bsn_decoding *d)
 {
-    bsn_work *w = d->work;
+    const bsn_context *c = d->context;
+    bsn_numbers_body *x = &d->of.numbers;
+    uint32_t all = 0;
+    size_t i;
+    if (x->scales.rows || bsn_has(c->kernels, BSN_LOGS) || !bsn_log_is_usual(c->log)) return 0;
+    for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(x->words.words + 4 * i, 4);
+    if (all >= BSN_TABLE_MOST || all >= d->n / 4) return 0;
+    x->row.columns = NULL;
+    x->row.row = 0;
+    bsn_log_table(&x->row, x->words.place, all + 1);
+    return 1;
+}
+
+/* Makes numbers of words that name bins. */
+static unsigned bsn_make_bins(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
+{
     const bsn_context *c = d->context;
     const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words;
-    bsn_exact exact = { p + 5, 0 };
-    uint32_t *table, all = 0;
-    int looked_up = 0;
-    bsn_row place;
-    bsn_scales s;
-    bsn_reader r;
-    bsn_words x;
-    size_t i, j, some;
-    unsigned rule;
-    d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 5) return BITSNAP_R_NUMBER;
-    place.log = c->log;
-    place.signs = bsn_once8(p);
-    if (place.signs > 1) return BITSNAP_R_NUMBER;
-    place.base = bsn_load32(p + 1);
-    rule = bsn_quantized_read(d, &exact, &s, &place, &x, &r);
-    if (rule) return rule;
-    if (x.apart) return bsn_decode_apart(d, &x, &place, &s, &exact);
-    words = x.words;
-    table = x.place;
-    if (!s.rows && !bsn_has(c->kernels, BSN_LOGS) && bsn_log_is_usual(c->log)) {
-        for (i = 0; i < d->n; i++) all |= (uint32_t)bsn_element_load(words + 4 * i, 4);
-        looked_up = all < BSN_TABLE_MOST && all < d->n / 4;
-        if (looked_up) {
-            place.columns = NULL;
-            place.row = 0;
-            bsn_log_table(&place, table, all + 1);
-        }
+    bsn_numbers_body *x = &d->of.numbers;
+    const uint8_t *words = x->words.words + 4 * i;
+    size_t j, some, apart = 0;
+    if (i == 0) x->looked_up = bsn_bins_table(d);
+    for (j = 0; j < m; j += some) {
+        some = bsn_row_set(&x->row, &x->scales, i + j, x->looked_up ? bsn_min(256, m - j) : m - j);
+        if (x->looked_up && bsn_log_look_up(x->words.place, to + j * width, words + 4 * j, some)) continue;
+        if (!bsn_log_numbers_by(c->kernels, &x->row, to + j * width, words + 4 * j, some, &apart)) return BITSNAP_R_NUMBER;
     }
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
-        size_t apart = 0;
-        for (j = 0; j < m; j += some) {
-            some = bsn_row_set(&place, &s, i + j, looked_up ? bsn_min(256, m - j) : m - j);
-            if (looked_up && bsn_log_look_up(table, to + j * width, words + 4 * (i + j), some)) continue;
-            if (!bsn_log_numbers_by(c->kernels, &place, to + j * width, words + 4 * (i + j), some, &apart)) return BITSNAP_R_NUMBER;
-        }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, place.signs, apart, width)) return BITSNAP_R_NUMBER;
-        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
-    }
-    return exact.left ? BITSNAP_R_NUMBER : 0;
+    return bsn_put_exact(&x->exact, to, words, m, x->row.signs, apart, width) ? 0 : BITSNAP_R_NUMBER;
 }
 
-/* Numbers of which the cluster is known, and the place in it. */
-static unsigned bsn_decode_clusters(bsn_decoding *d)
+/* Makes numbers of words that name a cluster and a number in it. */
+static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
-    bsn_work *w = d->work;
-    const bsn_context *c = d->context;
-    const bsn_octaves o = bsn_octaves_of(c->dtype);
-    const unsigned width = c->width;
-    const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE, *words;
-    bsn_cluster *cluster = bsn_clusters_place(w, c);
-    bsn_exact exact = { NULL, 0 };
-    bsn_reader r;
-    bsn_words x;
-    unsigned clusters, k, rule;
-    size_t i, j;
-    d->place = d->body;
-    if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
-    clusters = bsn_once8(p++) + 1u;
-    if (clusters > c->clusters || (size_t)(d->end - p) < 2 * width * clusters) return BITSNAP_R_NUMBER;
-    for (k = 0; k < clusters; k++, p += 2 * width) {
-        uint8_t ends[16];
-        bsn_copy_little_endian(ends, p, 2, width);
-        if (!bsn_cluster_load(&cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
-    }
-    exact.next = p;
-    rule = bsn_quantized_read(d, &exact, NULL, NULL, &x, &r);
-    if (rule) return rule;
-    words = x.words;
-    for (i = 0; i < d->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        uint8_t *out = bsn_sink_place(w, d->sink, width, i, m), *to = out ? out : w->elements;
-        size_t apart = 0;
-        for (j = 0; j < m; j++) {
-            const uint32_t u = (uint32_t)bsn_element_load(words + 4 * (i + j), 4), q = u - BSN_CODE_FIRST;
-            uint64_t v = 0;
-            if (u >= BSN_CODE_FIRST) {
-                if (q >= BSN_CLUSTER_CODES * clusters) return BITSNAP_R_NUMBER;
-                v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
-            }
-            apart += u == BSN_CODE_EXACT;
-            bsn_element_store(to + j * width, v, width);
+    const bsn_octaves o = bsn_octaves_of(d->context->dtype);
+    const unsigned width = d->context->width;
+    const bsn_cluster *cluster = bsn_clusters_place(d->work, d->context);
+    bsn_numbers_body *x = &d->of.numbers;
+    const uint8_t *words = x->words.words + 4 * i;
+    size_t j, apart = 0;
+    for (j = 0; j < m; j++) {
+        const uint32_t u = (uint32_t)bsn_element_load(words + 4 * j, 4), q = u - BSN_CODE_FIRST;
+        uint64_t v = 0;
+        if (u >= BSN_CODE_FIRST) {
+            if (q >= BSN_CLUSTER_CODES * x->clusters) return BITSNAP_R_NUMBER;
+            v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
         }
-        if (!bsn_put_exact(&exact, to, words + 4 * i, m, 0, apart, width)) return BITSNAP_R_NUMBER;
-        if (out) bsn_sink_done(w, d->sink, width, i, m, out);
+        apart += u == BSN_CODE_EXACT;
+        bsn_element_store(to + j * width, v, width);
     }
-    return exact.left ? BITSNAP_R_NUMBER : 0;
+    return bsn_put_exact(&x->exact, to, words, m, 0, apart, width) ? 0 : BITSNAP_R_NUMBER;
 }
 
-/* What a head says: the bytes of the block's parts, and how many elements it stands for. */
+/* Makes numbers even if nobody needs them (out null), as a code that is no number is an error. */
+static unsigned bsn_make_quantized(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    uint8_t *to = out ? out : d->work->elements;
+    const unsigned rule = !d->context->log          ? bsn_make_clusters(d, to, i, m)
+                        : d->of.numbers.words.apart ? bsn_make_apart(d, to, i, m)
+                                                    : bsn_make_bins(d, to, i, m);
+    return rule ? rule : i + m == d->n && d->of.numbers.exact.left ? BITSNAP_R_NUMBER : 0;
+}
+
+/* ---- the table of forms ---- */
+
+/* Traits of a form: what a frame must have so that the form is allowed, and how its elements are made. */
+enum {
+    BSN_NEEDS_BASE = 1, BSN_NEEDS_COLUMNS = 2, BSN_NEEDS_QUANTIZER = 4, BSN_NEEDS_INTEGERS = 8, BSN_NEEDS = 15,
+    BSN_SEQUENTIAL = 16, /* makes every chunk, in order, even if nobody needs its elements */
+    BSN_PAGES = 32       /* a chunk is a page of memory */
+};
+
+/* What the size in a head must be. */
+enum {
+    BSN_BODY_RUN,   /* the length of a run, in cells */
+    BSN_BODY_NONE,  /* 0 */
+    BSN_BODY_WHOLE, /* the bytes of the elements */
+    BSN_BODY_CODED  /* at least `least`, at most the bytes of the elements and `over` */
+};
+
+/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. A block is decoded in these steps,
+ * each of which returns the rule that is broken, or 0:
+ *     base  reads the base's cell, in frames with a base. Null: hashes it, and that is all
+ *           Then the body is hashed for the block's check, unless `make` is null.
+ *     open  parses the body, and finds everything wrong with it but for codes that are no number. Null: there is nothing to parse
+ *     make  makes elements i .. i + m - 1 at `out`, or sets d->made to where they are. `out` is never null unless the form is
+ *           BSN_SEQUENTIAL. Null: bsn_make_split makes all elements, and hashes the parts of the body on the way
+ * bitsnap_read_block stops after `open`, so that it cannot disagree with decoding. */
+typedef struct bsn_form {
+    unsigned char traits, body, least, over;
+    unsigned (*base)(bsn_decoding *d);
+    unsigned (*open)(bsn_decoding *d);
+    unsigned (*make)(bsn_decoding *d, uint8_t *out, size_t i, size_t m);
+} bsn_form;
+
+static const bsn_form bsn_forms[] = {
+    /* STORED */
+    { 0, BSN_BODY_WHOLE, 0, 0, NULL, NULL, bsn_make_stored },
+    /* CONST */
+    { 0, BSN_BODY_RUN, 0, 0, NULL, NULL, bsn_make_const },
+    /* SPLIT */
+    { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_split, NULL },
+    /* BYTES */
+    { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_bytes, bsn_make_bytes },
+    /* SAME */
+    { BSN_NEEDS_BASE, BSN_BODY_NONE, 0, 0, BSN_FOR_DELTA(bsn_base_same), NULL, BSN_FOR_DELTA(bsn_make_same) },
+    /* CLASSED: a list of raw words takes 2 bytes more than the elements */
+    { BSN_NEEDS_BASE | BSN_SEQUENTIAL | BSN_PAGES, BSN_BODY_CODED, 1, 2,
+      BSN_FOR_DELTA(bsn_base_classed), BSN_FOR_DELTA(bsn_open_classed), BSN_FOR_DELTA(bsn_make_classed) },
+    /* SCALED */
+    { BSN_NEEDS_COLUMNS, BSN_BODY_CODED, 1, 0, NULL, bsn_open_scaled, bsn_make_scaled },
+    /* QUANTIZED */
+    { BSN_NEEDS_QUANTIZER | BSN_SEQUENTIAL, BSN_BODY_CODED, 1, 0,
+      NULL, BSN_FOR_QUANTIZE(bsn_open_quantized), BSN_FOR_QUANTIZE(bsn_make_quantized) },
+    /* SPARSE */
+    { BSN_NEEDS_BASE | BSN_SEQUENTIAL | BSN_PAGES, BSN_BODY_CODED, BSN_PIECE_HEAD + 1, 0,
+      BSN_FOR_DELTA(bsn_base_sparse), BSN_FOR_DELTA(bsn_open_sparse), BSN_FOR_DELTA(bsn_make_sparse) },
+    /* ZIGZAG */
+    { BSN_NEEDS_INTEGERS, BSN_BODY_CODED, 1, 0, NULL, bsn_open_bytes, bsn_make_zigzag },
+};
+BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORM_ZIGZAG + 1);
+
+/* Returns the BSN_NEEDS_... that a frame meets. */
+static unsigned bsn_frame_has(const bsn_context *c)
+{
+    return (c->role ? (unsigned)BSN_NEEDS_BASE : 0u) | (c->columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
+           (c->cells || c->clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
+           (c->width > 1 && !bsn_symbol_bits(c->dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
+}
+
+/* What a head says of its block. */
 typedef struct bsn_look {
     uint32_t head;
     unsigned form;
-    size_t prefix, whole; /* whole 0: not all of them are there */
-    size_t need;          /* bytes that are needed to know more, or the whole block */
+    size_t prefix, whole; /* bytes before the body; of the block, or 0 if not all of them are there */
+    size_t need;          /* bytes that must be there to know more, or the size of the block */
     uint64_t elements;
 } bsn_look;
 
-/* Elements `first` .. `count` - 1 are still to come. Returns the rule that is broken, or 0. */
+/* Reads a head that has `left` elements of the frame from its first one on. Returns the rule that is broken, or 0. */
 static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t head, uint64_t left)
 {
     const uint64_t cell = UINT64_C(1) << c->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * c->width;
-    const unsigned form = head & 255;
+    const unsigned number = head & 255;
+    const bsn_form *form = &bsn_forms[number <= BSN_FORM_ZIGZAG ? number : 0];
+    uint64_t least, most;
     look->head = head;
-    look->form = form;
+    look->form = number;
     look->elements = n;
     look->prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
-    if (form > BSN_FORM_ZIGZAG || (!bsn_is_alone(form) && !c->role) || (form == BSN_FORM_SCALED && !c->columns) ||
-        (form == BSN_FORM_QUANTIZED && !c->cells && !c->clusters) ||
-        (form == BSN_FORM_ZIGZAG && (c->width == 1 || bsn_symbol_bits(c->dtype))))
-        return BITSNAP_R_FORM;
-    if (form == BSN_FORM_CONST) { /* the size is that of the run */
+    if (number > BSN_FORM_ZIGZAG || (form->traits & BSN_NEEDS & ~bsn_frame_has(c))) return BITSNAP_R_FORM;
+    if (form->body == BSN_BODY_RUN) {
         if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
         return 0;
     }
-    if (form == BSN_FORM_SAME) return size ? BITSNAP_R_BODY_SIZE : 0;
-    if (form == BSN_FORM_STORED) return size != stored ? BITSNAP_R_BODY_SIZE : 0;
-    if (form == BSN_FORM_SPARSE && size <= BSN_PIECE_HEAD) return BITSNAP_R_BODY_SIZE;
-    /* (words of which nothing is known fit) */
-    return size == 0 || size > stored + (form == BSN_FORM_CLASSED ? 2 : 0) ? BITSNAP_R_BODY_SIZE : 0;
+    least = form->body == BSN_BODY_WHOLE ? stored : form->least;
+    most = form->body == BSN_BODY_NONE ? 0 : stored + form->over;
+    return size < least || size > most ? BITSNAP_R_BODY_SIZE : 0;
 }
 
-/* A block to be coded: what is known about it, and what comes of it. */
+/* A block to be coded, and the result. */
 typedef struct bsn_job {
     const uint8_t *source; /* decoding: the block; encoding: the elements */
     uint8_t *target;       /* encoding: the block */
@@ -9528,7 +9829,6 @@ typedef struct bsn_job {
     /* decoding: */
     const uint8_t *input_end, *base; /* base: of the cell's first element; null: none, or blind */
     uint32_t head;                   /* of the block, as it was checked */
-    uint8_t *saved;                  /* applying: where the cell is saved before it is overwritten; null: nowhere */
 } bsn_job;
 
 static bitsnap_status bsn_rule_status(unsigned rule)
@@ -9557,16 +9857,150 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
     return bsn_hash_short(both, 16);
 }
 
-/* ---- cells that were being overwritten when the process that did it ended ---- */
+/* ---- decoding: the steps ---- */
 
-/* So many of the first bytes of a cell that does not depend on what was there are overwritten by a mark before anything else of it
- * is stored, and are stored last. */
+/* Prepares to decode the job's block. The source has all of it, and at->head is its head, which has been checked. Of a block in a frame
+ * with a base that is not there (at->base is null) only what needs no base is checked; elements are made if the form needs none. */
+static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w, const bsn_context *c, bsn_job *at)
+{
+    bsn_sink *s = &at->sink;
+    d->form = &bsn_forms[at->head & 255];
+    d->work = w;
+    d->context = c;
+    d->body = d->place = at->source + bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
+    d->end = d->body + bsn_body_of(at->head, c->width);
+    d->input_end = at->input_end;
+    d->base = at->base;
+    d->expected = c->role ? d->body - BSN_IDS_SIZE : NULL;
+    d->ids = at->ids;
+    d->first = at->first;
+    d->n = at->n;
+    d->sink = s;
+    d->record = record;
+    d->checking = c->checks && !c->ignore;
+    d->hash_base = at->base && !c->ignore;
+    d->base_first = d->same = 0;
+    d->report = NULL;
+    at->error.element = at->first;
+    s->differs = s->until;
+    s->kernels = c->kernels;
+    s->n = at->n;
+    s->stream = c->stream && s->to;
+    if (c->role) s->leaves = !c->ignore && (at->base || !(d->form->traits & BSN_NEEDS_BASE)) ? &at->ids->result : NULL;
+    bsn_record_begin(record, c, at->first, at->total, at->head);
+    if (c->role) bsn_record_bytes(record, d->expected, BSN_IDS_SIZE);
+}
+
+static unsigned bsn_decode_base(bsn_decoding *d)
+{
+    if (!BSN_WITH_DELTA || !d->expected) return 0;
+    return d->form->base ? d->form->base(d) : bsn_base_any(d);
+}
+
+/* Makes the elements of a body that has been opened, chunk by chunk. If chunks can be made alone, makes only those that somebody needs: a
+ * run can have up to 2^48 elements. */
+static unsigned bsn_make_chunks(bsn_decoding *d)
+{
+    const bsn_form *form = d->form;
+    const unsigned width = d->context->width;
+    const size_t step = form->traits & BSN_PAGES ? BSN_PAGE / width : bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2);
+    bsn_sink *s = d->sink;
+    const int all = s->leaves || (form->traits & BSN_SEQUENTIAL);
+    const size_t end = all ? d->n : s->to || s->compare ? s->until : 0;
+    size_t i;
+    unsigned rule = 0;
+    for (i = all ? 0 : s->from & ~(step - 1); i < end && !rule; i += step) {
+        const size_t m = bsn_min(step, d->n - i);
+        uint8_t *out = bsn_sink_place(d->work, s, width, i, m);
+        d->made = out;
+        if (out || (form->traits & BSN_SEQUENTIAL)) rule = form->make(d, out, i, m);
+        if (out && !rule) bsn_sink_done(d->work, s, width, i, m, d->made);
+    }
+    return rule;
+}
+
+/* Compares the block's check with what has been hashed, and the hash of the elements with what the block says of them. */
+static unsigned bsn_check_made(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const uint8_t *block = d->body - bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
+    uint64_t hash;
+    d->place = block;
+    if (d->checking && bsn_hash_of(c->kernels, d->record->bytes, d->record->size) != bsn_load64(block + BSN_HEAD_SIZE))
+        return BITSNAP_R_BLOCK_CHECK;
+    if (!BSN_WITH_DELTA || !d->expected || c->ignore || (!d->same && !d->sink->leaves)) return 0;
+    hash = d->same ? bsn_load64(d->expected) : bsn_leaves_end(c->kernels, &d->ids->result, d->n);
+    d->place = d->expected + 8;
+    return hash != bsn_load64(d->place) ? BITSNAP_R_ELEMENTS_HASH : 0;
+}
+
+/* Hashes a body of one's own making for its check, but makes no elements. */
+static void bsn_hash_body(bsn_decoding *d)
+{
+    const int parts = !d->form->make && !d->form->open(d);
+    if (parts) (void)bsn_make_split(d);
+    else bsn_record_hash(d->record, bsn_hash_of(d->context->kernels, d->body, (size_t)(d->end - d->body)));
+}
+
+/* Hashes and opens the body, makes the elements, and checks both. */
+static unsigned bsn_decode_body(bsn_decoding *d)
+{
+    const bsn_form *form = d->form;
+    const int makes = d->base || !(form->traits & BSN_NEEDS_BASE);
+    unsigned rule = 0;
+    if (d->checking && form->make)
+        bsn_record_hash(d->record, bsn_hash_of(d->context->kernels, d->body, (size_t)(d->end - d->body)));
+    if (makes && form->open) rule = form->open(d);
+    if (makes && !rule) rule = form->make ? bsn_make_chunks(d) : bsn_make_split(d);
+    if (d->sink->stream) bsn_streamed();
+    return rule ? rule : bsn_check_made(d);
+}
+
+/* Notes in the job what is wrong: the rule that is broken, or else a difference to what the elements were compared with. */
+static bitsnap_status bsn_decoding_end(const bsn_decoding *d, bsn_job *at, unsigned rule)
+{
+    if (rule) return bsn_refuse(&at->error, rule, (uint64_t)(d->place - at->source));
+    if (d->sink->differs == d->sink->until) return BITSNAP_OK;
+    at->error.element += d->sink->differs;
+    return at->error.status = BITSNAP_E_DIFFERENT;
+}
+
+/* Decodes the job's block to its sink; see bsn_decoding_begin. Unless checks are ignored, verifies the block's check and, in frames with
+ * a base, the hashes of base and elements; at->ids then has their leaves. */
+static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_job *at)
+{
+    bsn_record record;
+    bsn_decoding d;
+    unsigned rule;
+    bsn_decoding_begin(&d, &record, w, c, at);
+    rule = bsn_decode_base(&d);
+    if (!rule) rule = bsn_decode_body(&d);
+    return bsn_decoding_end(&d, at, rule);
+}
+
+/* ---- applying: blocks whose elements replace their base ----
+ * A process that is killed while it stores leaves a cell that is neither base nor result. A later call completes it:
+ *     if the form needs no base       the first bytes of the cell are a mark until all others are stored. The block is decoded again
+ *     if it adds one list of words    elements are stored from the first byte on. bsn_find_place finds how far that came
+ *     if it adds words of classes     the journal has a copy of the base, which is put back. Without a journal the cell is lost
+ * This layer is called between the base and the body of a block, and by nothing in them. */
+
+/* Copies of cells, made before these are overwritten: one for each worker, and more if the caller's memory has room. */
+typedef struct bsn_journal {
+    uint8_t *cells;     /* null: there is no journal */
+    size_t count, size; /* cells, bytes of each */
+} bsn_journal;
+
+/* What a cell holds. HALF: perhaps elements of the result, and after them elements of the base. LOST: nothing that can be completed. */
+enum { BSN_CELL_BASE, BSN_CELL_RESULT, BSN_CELL_HALF, BSN_CELL_LOST };
+
+/* Returns the size of the mark of a cell of `size` bytes. */
 static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
 
-/* `a` was being overwritten from its beginning on by what decoding makes of the base, `step` bytes at a
- * time, what is left at the end by elements. `b` is what decoding makes of `a`: right from the place on that was reached. Finds
- * that place by the hash that the cell shall have: then `b` is that cell, and `leaves` are its leaves. Of each place only its block
- * of 16 stripes is hashed: of those behind it is known what they add to the accumulators, whatever these hold. */
+/* Finds where an interrupted call stopped. Cell `a` holds the result up to some position and the base from there on. `b` was decoded with
+ * `a` as its base, so it is right from that position on. Copies `a` over `b`, `step` bytes at a time, the end by elements, until the
+ * cell's hash is `hash`. Then `b` is the result, `leaves` has its hashes, and 1 is returned; 0 if no position fits. Only the 1 KiB that
+ * holds the candidate is hashed again; what later bytes add to the accumulators is computed once. */
 BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
                                 size_t step, uint64_t hash)
 {
@@ -9575,14 +10009,14 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     bsn_hasher before, h;
     size_t i, at, some, k;
     unsigned j;
-    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* (where nothing had been overwritten it would be the base) */
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* not tried itself: it is right only if `a` is the base */
     for (i = 0; i < n; i += BSN_LEAF) {
         const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
         const uint8_t *old = a + i * c->width;
         uint8_t *p = b + i * c->width;
         bsn_hash_begin(&before, size);
         memset(sums, 0, 64 * blocks);
-        for (k = 0; k < blocks; k++) { /* (behind the 16th stripe they are scrambled) */
+        for (k = 0; k < blocks; k++) { /* 16 stripes each, after which the accumulators are scrambled */
             kernels->hash(sums + 8 * k, p + 1024 * k, 15, 0);
             bsn_hash_stripe(sums + 8 * k, p + 1024 * k + 15 * 64, bsn_secret + 15 * 8);
         }
@@ -9608,162 +10042,98 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     return 0;
 }
 
-enum { BSN_LOST, BSN_BASE_AGAIN, BSN_HALF };
-
-/* An older call of ours was overwriting the cell, which is neither base nor result. Can that be done again? Yes for what does not
- * depend on the base and bears the mark; if the journal holds what has the base's hash, which is put back; perhaps if it is half
- * of what one list of differences makes it. */
-BSN_FUNCTION int bsn_take_up(const bsn_decoding *d, bsn_ids *ids, unsigned classes, unsigned form, uint64_t cell,
-                             uint64_t base_hash)
+/* Returns 1 if the block adds words in one list. Its base must have been read: only then are its classes known. */
+static int bsn_is_single(const bsn_decoding *d, unsigned form)
 {
-    const bsn_context *c = d->context;
-    const size_t size = d->n * c->width;
-    const unsigned marked = bsn_mark_size(size);
-    const uint8_t *saved = c->journal;
-    uint8_t *live = (uint8_t *)d->base, bytes[8];
-    size_t i;
-    bsn_element_store(bytes, bsn_chain(c->header_check, cell), marked);
-    /* (the journal is read in the first pass alone, which stores nothing else: in the second one other workers write to it) */
-    if (bsn_is_alone(form) && bsn_equal(live, bytes, marked)) return BSN_BASE_AGAIN;
-    for (i = 0; i < c->journal_cells && !d->sink->to; i++, saved += c->journal_cell) {
-        bsn_leaves_take(c->kernels, &d->work->pieces, &ids->base, saved, d->n, c->width);
-        if (bsn_leaves_end(c->kernels, &ids->base, d->n) != base_hash) continue;
-        memcpy(live, saved, size);
-        return BSN_BASE_AGAIN;
-    }
-    return classes > 1 || !bsn_is_difference(form) ? BSN_LOST : BSN_HALF;
+    return form == BSN_FORM_SPARSE || (form == BSN_FORM_CLASSED && d->of.classed.classes.count == 1);
 }
 
-/* Decodes the block of which all bytes are there and whose head has been checked. With a base: checks that it is the one,
- * and hashes the result, to ids->result. */
-static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_job *at)
+/* Tells what a cell holds that has not the hash of the base. BSN_CELL_BASE: the block can be decoded, as it needs no base, or as the
+ * base was in the journal and has been put back. */
+static int bsn_cell_state(const bsn_decoding *d, unsigned form, const bsn_journal *journal, uint64_t mark, unsigned marked)
 {
-    const uint8_t *p = at->source;
-    bsn_sink *sink = &at->sink;
-    bsn_ids *ids = at->ids;
-    bitsnap_error *error = &at->error;
-    const uint32_t head = at->head;
-    const unsigned form = head & 255;
-    const size_t size = bsn_body_of(head, c->width), prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
-    const int checking = c->checks && !c->ignore;
-    const uint64_t cell = at->first;
-    int done = 0, again = BSN_LOST; /* applying: the cell is the result already; it was on the way there */
-    uint8_t *live = NULL, *made = NULL;
-    size_t above[7], i;
+    const bitsnap_kernels *kernels = d->context->kernels;
+    const unsigned width = d->context->width;
+    uint8_t *live = (uint8_t *)d->base;
+    const uint8_t *saved = journal->cells;
+    size_t i;
+    if (d->ids->base_hash == bsn_load64(d->expected + 8) && form != BSN_FORM_SAME) return BSN_CELL_RESULT;
+    if (bsn_is_alone(form) && bsn_element_load(live, marked) == mark) return BSN_CELL_BASE;
+    /* Only the first pass reads the journal, and puts cells back: in the second one other workers write to it. */
+    for (i = 0; i < journal->count && !d->sink->to; i++, saved += journal->size) {
+        bsn_leaves_take(kernels, &d->work->pieces, &d->ids->base, saved, d->n, width);
+        if (bsn_leaves_end(kernels, &d->ids->base, d->n) != bsn_load64(d->expected)) continue;
+        memcpy(live, saved, d->n * width);
+        return BSN_CELL_BASE;
+    }
+    return bsn_is_single(d, form) ? BSN_CELL_HALF : BSN_CELL_LOST;
+}
+
+/* The cell holds the result. Checks what can be checked of the block without the base, and stores nothing. */
+static bitsnap_status bsn_apply_result(bsn_decoding *d, bsn_job *at)
+{
+    unsigned rule;
+    d->base = NULL;
+    d->sink->to = NULL;
+    if (d->form->traits & BSN_NEEDS_BASE) d->sink->leaves = NULL;
+    rule = bsn_decode_body(d);
+    d->ids->result = d->ids->base;
+    return bsn_decoding_end(d, at, rule);
+}
+
+/* The cell may hold a part of the result. Decodes the block to scratch, completes it there, and stores it in order. */
+static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form)
+{
+    const unsigned width = d->context->width;
+    const size_t size = d->n * width, step = form == BSN_FORM_SPARSE || width > sizeof size ? width : sizeof size;
+    uint8_t *made = (uint8_t *)bsn_arena_end(d->work, d->context, size), *live = d->sink->to;
+    unsigned rule;
+    d->sink->to = made;
+    d->sink->leaves = NULL;
+    rule = bsn_decode_body(d);
+    if (!rule && !bsn_find_place(d->work, d->context, &d->ids->result, d->base, made, d->n, step, bsn_load64(d->expected + 8))) {
+        rule = BITSNAP_R_BASE_HASH;
+        d->place = d->expected;
+    }
+    if (!rule && live) bsn_store_in_order(live, made, size, width);
+    return bsn_decoding_end(d, at, rule);
+}
+
+/* Decodes a block over its base: at->base is the cell, and so is at->sink.to, unless it is null; then the block is only checked. Cells
+ * that hold the result are left alone. worker: whose cell of the journal may be overwritten. */
+static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const bsn_journal *journal, unsigned worker, bsn_job *at)
+{
+    const size_t size = at->n * c->width;
+    const unsigned form = at->head & 255, marked = bsn_mark_size(size);
+    bsn_sink *s = &at->sink;
+    const uint64_t mark = bsn_chain(c->header_check, at->first) & bsn_low_bits(8 * marked);
+    int state = BSN_CELL_BASE;
     bsn_record record;
-    bsn_classes t;
     bsn_decoding d;
-    const uint8_t *expected = NULL; /* hashes of the cell: of the base, of the elements */
-    unsigned rule = 0, classes = 1;
-    d.work = w;
-    d.context = c;
-    d.body = p + prefix;
-    d.end = d.body + size;
-    d.input_end = at->input_end;
-    d.base = NULL;
-    d.leaves = NULL;
-    d.first = at->first;
-    d.n = at->n;
-    d.sink = sink;
-    d.record = &record;
-    d.place = d.body;
-    error->element = cell;
-    sink->differs = sink->until;
-    w->held = 0;
-    if (c->role) sink->leaves = NULL;
-    sink->kernels = c->kernels;
-    sink->n = at->n;
-    bsn_record_begin(&record, c, at->first, at->total, head);
-    sink->stream = c->stream && sink->to && !c->apply; /* in their place lines are in the caches already */
-    if (BSN_WITH_DELTA && c->role) {
-        const unsigned base_width = bsn_dtypes[c->base_dtype].width;
-        expected = d.body - BSN_IDS_SIZE;
-        bsn_record_bytes(&record, expected, BSN_IDS_SIZE);
-        d.base = at->base;
-        t.count = 1;
-        if (form == BSN_FORM_CLASSED) rule = bsn_classes_read(&t, &d, &classes);
-        if (rule) return bsn_refuse(error, rule, prefix);
-        if (form == BSN_FORM_SPARSE && !c->ignore && !c->blind && !c->apply) d.leaves = &ids->base;
-        do {
-            memset(above, 0, sizeof above);
-            /* chunk by chunk, while they are in the cache */
-            for (i = 0; i < at->n && !d.leaves && !c->blind && (!c->ignore || t.count > 1); i += BSN_CHUNK) {
-                const size_t m = bsn_min(BSN_CHUNK, at->n - i);
-                if (!c->ignore)
-                    bsn_leaves_add(c->kernels, &w->pieces, &ids->base, d.base + i * base_width, i, m, at->n, base_width);
-                if (t.count > 1)
-                    bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d.base, i, m, w->elements), m);
-            }
-            if (c->ignore || c->blind || d.leaves) break;
-            ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-            if (ids->base_hash == bsn_load64(expected)) break;
-            done = c->apply && form != BSN_FORM_SAME && ids->base_hash == bsn_load64(expected + 8);
-            if (done) break;
-            again = c->apply && !again ? bsn_take_up(&d, ids, t.count, form, cell, bsn_load64(expected)) : BSN_LOST;
-            if (again == BSN_LOST) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
-        } while (again != BSN_HALF && !bsn_is_alone(form));
-        if (done || (form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE)) ids->result = ids->base;
-        else if (!c->ignore) sink->leaves = &ids->result;
-        if (done) sink->to = NULL;
-        if (c->apply && sink->to) {
-            BSN_ORDERED(); /* behind the cell before */
-            if (bsn_is_alone(form)) {
-                w->held = bsn_mark_size(at->n * c->width);
-                bsn_element_store(sink->to, bsn_chain(c->header_check, cell), w->held);
-            } else if (at->saved && t.count > 1) {
-                memcpy(at->saved, sink->to, at->n * c->width);
-            }
-            BSN_ORDERED();
-        }
-        if (again == BSN_HALF) { /* what it would be, to our own memory */
-            made = (uint8_t *)bsn_arena_end(w, c, at->n * c->width);
-            live = sink->to;
-            sink->to = made;
-            sink->leaves = NULL;
-        }
-        if (c->blind && !bsn_is_alone(form)) done = 1;
+    unsigned rule;
+    bsn_decoding_begin(&d, &record, w, c, at);
+    d.base_first = 1;
+    rule = bsn_decode_base(&d);
+    if (rule == BITSNAP_R_BASE_HASH) {
+        state = bsn_cell_state(&d, form, journal, mark, marked);
+        if (state != BSN_CELL_LOST) rule = state == BSN_CELL_BASE && !bsn_is_alone(form) ? bsn_decode_base(&d) : 0;
     }
-    if (form == BSN_FORM_SPLIT) {
-        rule = bsn_decode_split(&d);
-    } else {
-        if (checking) bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
-        if (form == BSN_FORM_BYTES || form == BSN_FORM_ZIGZAG) rule = bsn_decode_bytes(&d, form == BSN_FORM_ZIGZAG);
-        else if (BSN_WITH_DELTA && form == BSN_FORM_CLASSED) rule = done ? 0 : bsn_decode_classed(&d, &t, classes, above);
-        else if (form == BSN_FORM_SCALED) rule = bsn_decode_scaled(&d);
-        else if (BSN_WITH_QUANTIZE && form == BSN_FORM_QUANTIZED) rule = c->log ? bsn_decode_cells(&d) : bsn_decode_clusters(&d);
-        else if (BSN_WITH_DELTA && form == BSN_FORM_SPARSE) rule = done ? 0 : bsn_decode_sparse(&d);
-        else if (BSN_WITH_DELTA && form == BSN_FORM_SAME && !done) bsn_decode_same(&d);
-        else if (form != BSN_FORM_SAME) bsn_decode_plain(&d, form == BSN_FORM_CONST);
-    }
-    if (sink->stream) bsn_streamed();
-    if (d.leaves && !rule) {
-        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, at->n);
-        if (ids->base_hash != bsn_load64(expected)) return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
-    }
-    if (!rule && checking &&
-        bsn_hash_of(c->kernels, record.bytes, record.size) != bsn_load64(p + BSN_HEAD_SIZE))
-        return bsn_refuse(error, BITSNAP_R_BLOCK_CHECK, 0);
-    if (rule) return bsn_refuse(error, rule, (uint64_t)(d.place - p));
-    if (BSN_WITH_DELTA && form == BSN_FORM_SAME && c->role == BSN_ROLE_BASE
-            ? !c->ignore && bsn_load64(expected) != bsn_load64(expected + 8)
-        : BSN_WITH_DELTA && c->role && sink->leaves && !(done && c->blind) &&
-          bsn_leaves_end(c->kernels, &ids->result, at->n) != bsn_load64(expected + 8))
-        return bsn_refuse(error, BITSNAP_R_ELEMENTS_HASH, (uint64_t)(expected + 8 - p));
-    if (sink->differs != sink->until) {
-        error->element = cell + sink->differs;
-        return error->status = BITSNAP_E_DIFFERENT;
-    }
-    if (made) {
-        if (!bsn_find_place(w, c, &ids->result, d.base, made, at->n,
-                            form == BSN_FORM_SPARSE || c->width > sizeof i ? c->width : sizeof i, bsn_load64(expected + 8)))
-            return bsn_refuse(error, BITSNAP_R_BASE_HASH, (uint64_t)(expected - p));
-        if (live) bsn_store_in_order(live, made, at->n * c->width, c->width);
-    }
-    if (w->held) {
+    if (rule) return bsn_decoding_end(&d, at, rule);
+    if (state == BSN_CELL_RESULT) return bsn_apply_result(&d, at);
+    if (state == BSN_CELL_HALF) return bsn_apply_half(&d, at, form);
+    if (s->to) {
+        BSN_ORDERED(); /* after the last store to the cell before */
+        if (bsn_is_alone(form)) bsn_element_store(s->to, mark, s->held = marked); /* one store: there is no half of a mark */
+        else if (form == BSN_FORM_CLASSED && bsn_is_single(&d, form)) s->in_order = 1;
+        else if (form == BSN_FORM_CLASSED && journal->cells) memcpy(journal->cells + worker * journal->size, s->to, size);
         BSN_ORDERED();
-        bsn_element_store(sink->to, bsn_element_load(w->first, w->held), w->held);
     }
-    return BITSNAP_OK;
+    rule = bsn_decode_body(&d);
+    if (!rule && s->held) {
+        BSN_ORDERED();
+        bsn_element_store(s->to, bsn_element_load(s->first, s->held), s->held);
+    }
+    return bsn_decoding_end(&d, at, rule);
 }
 
 /* ================================================================================= FRAME
@@ -10501,22 +10871,6 @@ static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, un
 BSN_ASSERT(workspace,
            256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 
-/* A certificate in numbers that people read. */
-static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
-{
-    const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
-    bsn_certificate x;
-    if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
-    to->counted = x.counted;
-    to->exact = x.exact;
-    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
-    to->max_relative = x.relative * unit;
-    to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
-    memcpy(&to->max_absolute, &x.absolute, 8);
-    memcpy(&to->mean_square, &x.squares, 8);
-    if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
-}
-
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
     unsigned room;
@@ -10650,6 +11004,9 @@ typedef struct bsn_call {
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
     bsn_log *log;          /* the context's, in the workspace */
+    int applying;          /* 1: elements replace the base, by bsn_apply_block */
+    int blind;             /* 1: the base of the frame is not there */
+    bsn_journal journal;   /* applying */
 } bsn_call;
 
 BSN_INLINE int bsn_has_base(const bitsnap *b) { return b->base.data || b->base.source.read; }
@@ -11391,10 +11748,10 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         }
         job->input_end = job->source + (x->data ? (size_t)(x->end - job->offset) : job->size);
     }
-    job->base = c->role && !c->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
+    job->base = c->role && !call->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
     if (job->error.status) return;
-    job->saved = c->journal ? c->journal + worker * c->journal_cell : NULL;
-    (void)bsn_decode_block(bsn_work_of(call, worker), c, job);
+    if (BSN_WITH_DELTA && call->applying) (void)bsn_apply_block(bsn_work_of(call, worker), c, &call->journal, worker, job);
+    else (void)bsn_decode_block(bsn_work_of(call, worker), c, job);
 }
 
 static void bsn_decode_task(void *argument, uint64_t index, unsigned worker)
@@ -11559,7 +11916,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = job->head;
             const uint8_t *elements = s->flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
-            if (!call->context.blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
+            if (!call->blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
                 bsn_note_content(call, s, job, elements, call->named && (head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
             s->position += job->n;
             *done += job->n;
@@ -11730,18 +12087,19 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     status = bsn_call_begin(&call, b, s, 0, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
-    call.context.apply = aim >= BSN_APPLY_DRY;
-    call.context.blind = aim == BSN_BLIND;
-    call.context.ignore = call.context.ignore && !call.context.apply;
+    call.applying = aim >= BSN_APPLY_DRY;
+    call.blind = aim == BSN_BLIND;
+    call.context.ignore = call.context.ignore && !call.applying;
     call.storing = aim == BSN_APPLY;
-    if (call.context.apply && b->journal && count) {
-        call.context.journal = (uint8_t *)b->journal;
-        call.context.journal_cell = bsn_journal_cell(s->block_log2, count, s->width);
-        call.context.journal_cells = b->journal_size / call.context.journal_cell;
-        if (call.context.journal_cells < call.workers) return bsn_wrong(b, "journal_size");
+    if (call.applying && b->journal && count) {
+        call.journal.cells = (uint8_t *)b->journal;
+        call.journal.size = bsn_journal_cell(s->block_log2, count, s->width);
+        call.journal.count = b->journal_size / call.journal.size;
+        if (call.journal.count < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->flags, s->count);
+    if (call.applying) call.context.stream = 0; /* the cell has been hashed: its lines are in the cache */
     status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
             source_size - at, &used);
     if (status) return status;
@@ -12136,13 +12494,11 @@ typedef struct bsn_making {
 static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base)
 {
     bsn_job *job = bsn_job_of(&m->call, 0, &x->look, x->position, (uint64_t)(x->at - x->frame));
-    bsn_context c = x->context;
     job->source = x->at;
     job->input_end = x->end;
     job->base = base;
     job->sink.to = to;
-    c.blind = !base;
-    return bsn_decode_block(bsn_work_of(&m->call, 0), &c, job) ? bsn_pass(m->call.b, &job->error, job->offset) : BITSNAP_OK;
+    return bsn_decode_block(bsn_work_of(&m->call, 0), &x->context, job) ? bsn_pass(m->call.b, &job->error, job->offset) : BITSNAP_OK;
 }
 
 /* The words of a difference that can be told without the base. */
@@ -12182,27 +12538,25 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     uint8_t *p = m->to;
     bsn_record record;
     bsn_decoding d;
-    bsn_sink sink;
-    const uint32_t head = bsn_load32(p);
-    const size_t prefix = bsn_prefix_of(1, 1), size = bsn_body_of(head, c->width);
-    memset(&d, 0, sizeof d);
-    memset(&sink, 0, sizeof sink);
+    bsn_look look;
+    bsn_job *job;
+    const size_t prefix = bsn_prefix_of(1, 1);
+    memset(&look, 0, sizeof look);
+    look.head = bsn_load32(p);
+    look.whole = prefix + bsn_body_of(look.head, c->width);
+    look.elements = n;
     bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
     bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
-    d.work = w;
-    d.context = c;
-    d.body = p + prefix;
-    d.end = d.input_end = d.body + size;
-    d.n = n;
-    d.sink = &sink;
-    d.record = &record;
-    bsn_record_begin(&record, c, position, n, head);
-    bsn_record_bytes(&record, p + prefix - BSN_IDS_SIZE, BSN_IDS_SIZE);
-    if ((head & 255) == BSN_FORM_SPLIT) (void)bsn_decode_split(&d); /* notes the hashes of its planes */
-    else bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, size));
+    job = bsn_job_of(&m->call, 0, &look, position, 0);
+    job->source = p;
+    job->input_end = p + look.whole;
+    bsn_decoding_begin(&d, &record, w, c, job);
+    d.checking = 1;
+    d.sink->leaves = NULL;
+    bsn_hash_body(&d);
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
-    m->to += prefix + size;
-    return bsn_push_note(&m->call, &m->s, p, bsn_load32(p));
+    m->to += look.whole;
+    return bsn_push_note(&m->call, &m->s, p, look.head);
 }
 
 /* The block of x as it is. */
@@ -12463,173 +12817,49 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 
 /* ---- what blocks are made of ---- */
 
-/* A list of symbols at r->at. */
-static void bsn_part_list(bitsnap_part *part, bsn_reader *r, size_t n, unsigned bits)
+/* Opens the body of a block, which tells `block` what it is made of. base: the first element of its cell, or null. Not inlined: its frame
+ * and that of the call are both large. */
+BSN_FUNCTION bitsnap_status bsn_report_block(const bsn_call *call, bitsnap_block *block, bsn_job *job)
 {
-    const uint8_t *begin = r->at;
-    part->elements = n;
-    part->kind = n && begin < r->end ? *begin : 0;
-    bsn_list_read(r, n, bits);
-    part->size = (uint64_t)(r->at - begin);
-}
-
-/* A list of words, which are read to count those that are not 0. */
-static void bsn_part_words(bitsnap_part *part, bsn_words *x, size_t n)
-{
-    static const uint8_t zero[8] = { 0 };
-    const uint8_t *begin = x->reader->at;
-    size_t i;
-    bsn_words_read(x, n);
-    part->elements = n;
-    part->size = (uint64_t)(x->reader->at - begin);
-    if (!n || x->reader->rule) return;
-    part->kind = x->kind;
-    for (i = 0; i < n; i++) part->changed += !bsn_equal(x->words + i * x->width, zero, x->width);
-}
-
-BSN_FUNCTION unsigned bsn_look_split(bitsnap_block *block, const bsn_decoding *d)
-{
-    bsn_layout y;
-    bsn_reader r;
-    const unsigned rule = bsn_layout_read(&y, d);
-    if (rule) return rule;
-    block->parts = 2;
-    block->part[0].elements = d->n;
-    block->part[0].size = y.at[y.planes];
-    bsn_reader_begin(&r, d, d->body + y.at[y.planes], (uint8_t *)(d->work + 1));
-    bsn_part_list(&block->part[1], &r, d->n, y.field.symbol_bits);
-    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
-}
-
-BSN_FUNCTION unsigned bsn_look_bytes(bitsnap_block *block, const bsn_decoding *d)
-{
-    bsn_reader r;
-    const uint8_t *at = d->body;
-    for (; block->parts < d->context->width; block->parts++) {
-        bsn_reader_begin(&r, d, at, (uint8_t *)(d->work + 1));
-        bsn_part_list(&block->part[block->parts], &r, d->n, 8);
-        if (r.rule) return r.rule;
-        at = r.at;
-    }
-    return at == d->end ? 0 : BITSNAP_R_BODY_END;
-}
-
-BSN_FUNCTION unsigned bsn_look_classed(bitsnap_block *block, const bsn_decoding *d)
-{
-    bsn_work *w = d->work;
-    const bsn_context *c = d->context;
-    size_t above[7] = { 0, 0, 0, 0, 0, 0, 0 }, i, left = d->n;
-    unsigned classes = 0, k;
-    bsn_classes t;
-    uint8_t *memory;
-    bsn_reader r;
-    bsn_words x;
-    const unsigned rule = bsn_classes_read(&t, d, &classes);
-    if (rule) return rule;
-    block->classes = classes;
-    for (k = 0; k + 1 < classes; k++) block->borders[k] = (unsigned char)(t.border[k] >> t.shift);
-    if (classes > 1 && !d->base) return 0;
-    for (i = 0; i < d->n && t.count > 1; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        bsn_classes_above(c->kernels, &t, above, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
-    }
-    bsn_words_begin(&x, &r, d, d->body + classes, c->width, &memory);
-    for (; block->parts < classes; block->parts++) {
-        const size_t count = block->parts < t.count ? bsn_class_count(above, block->parts, t.count, &left) : 0;
-        bsn_part_words(&block->part[block->parts], &x, count);
-        if (r.rule) return r.rule;
-    }
-    return r.at == d->end ? 0 : BITSNAP_R_BODY_END;
-}
-
-BSN_FUNCTION unsigned bsn_look_sparse(bitsnap_block *block, const bsn_decoding *d)
-{
-    const bsn_context *c = d->context;
-    bsn_changes *x = bsn_changes_place(d->work, c);
-    const unsigned rule = bsn_piece_read(x, d->body, (size_t)(d->end - d->body), d->n, c->width);
-    block->part[0].changed = rule ? 0 : x->count;
-    block->parts = 1;
-    block->part[0].elements = block->elements;
-    block->part[0].size = (uint64_t)(d->end - d->body);
-    return rule;
-}
-
-/* Forms with words behind scales; the quantized ones by clusters have none. */
-BSN_FUNCTION unsigned bsn_look_words(bitsnap_block *block, const bsn_decoding *d)
-{
-    const bsn_context *c = d->context;
-    const int quantized = block->form == BSN_FORM_QUANTIZED;
-    const size_t head = quantized ? BSN_CERTIFICATE_SIZE + (c->log ? 5u : 1u) : 5u;
-    const unsigned rule = quantized ? BITSNAP_R_NUMBER : BITSNAP_R_SCALES;
-    const uint8_t *p = d->body + head;
-    uint8_t *memory;
-    bsn_scales s;
-    bsn_reader r;
-    bsn_words x;
-    if ((size_t)(d->end - d->body) < head || ((!quantized || c->log) && bsn_once8(p - 5) > 1)) return rule;
-    if (quantized) {
-        const uint64_t exact = bsn_once64(d->body + 8);
-        size_t ends = 0;
-        bsn_tell(&block->certificate, d->body, c->log ? c->log->cells : 0);
-        if (!c->log) ends = 2 * c->width * (bsn_once8(d->body + BSN_CERTIFICATE_SIZE) + 1u);
-        if ((size_t)(d->end - p) < ends || exact > ((size_t)(d->end - p) - ends) / c->width) return BITSNAP_R_NUMBER;
-        p += ends + (size_t)exact * c->width;
-    }
-    bsn_words_begin(&x, &r, d, p, quantized ? 4 : c->width, &memory);
-    block->parts = 2;
-    if (!quantized || c->log) {
-        bsn_read_scales(&r, &s, c, d->first, d->n, memory);
-        if (r.rule) return r.rule;
-        if (!s.rows && !quantized) return rule;
-        if (s.rows) block->part[0].elements = s.row_count + s.column_count;
-    }
-    block->part[0].size = (uint64_t)(r.at - d->body);
-    bsn_part_words(&block->part[1], &x, d->n);
-    return r.rule ? r.rule : r.at == d->end ? 0 : BITSNAP_R_BODY_END;
+    bsn_record record;
+    bsn_decoding d;
+    unsigned rule;
+    bsn_decoding_begin(&d, &record, bsn_work_of(call, 0), &call->context, job);
+    d.report = block;
+    d.checking = 0;
+    rule = bsn_decode_base(&d);
+    if (!rule && d.form->open) rule = d.form->open(&d);
+    return rule ? bsn_reject(call->b, rule, rule == BITSNAP_R_BASE_HASH ? (uint64_t)(d.place - job->source) : 0, job->first) : BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)source;
     bitsnap_status status;
     bsn_coder s;
-    bsn_decoding d;
     bsn_call call;
+    bsn_job *job;
     bsn_look look;
-    unsigned rule = 0;
     status = bsn_begin(b, !block ? "block" : !source ? "source" : !bsn_stream_of_info(&s, info) ? "info"
                           : first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)) ? "first" : NULL);
     if (status) return status;
     memset(block, 0, sizeof *block);
     status = bsn_call_begin(&call, b, &s, 0, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
-    if (!status) status = bsn_look_at(&call, &s, p, size, first, 0, &look);
+    if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)source, size, first, 0, &look);
     if (status) return status;
     if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, first);
     block->form = look.form;
     block->elements = look.elements;
     block->size = look.whole;
-    memset(&d, 0, sizeof d);
-    d.work = bsn_work_of(&call, 0);
-    d.context = &call.context;
-    d.body = p + look.prefix;
-    d.end = d.input_end = p + look.whole;
-    d.first = first;
-    d.n = (size_t)look.elements;
-    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) {
-        d.base = bsn_base_cell(&call, 0, first, d.n, &b->error);
-        if (!d.base) return b->error.status;
-        bsn_leaves_take(call.context.kernels, &d.work->pieces, &call.ids->base, d.base, d.n, bsn_dtypes[info->base_dtype].width);
-        if (!call.context.ignore && bsn_leaves_end(call.context.kernels, &call.ids->base, d.n) != bsn_load64(d.body - BSN_IDS_SIZE))
-            return bsn_reject(b, BITSNAP_R_BASE_HASH, look.prefix - BSN_IDS_SIZE, first);
+    job = bsn_job_of(&call, 0, &look, first, 0);
+    job->source = (const uint8_t *)source;
+    job->input_end = job->source + look.whole;
+    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) { /* other forms tell without it */
+        job->base = bsn_base_cell(&call, 0, first, job->n, &b->error);
+        if (!job->base) return b->error.status;
     }
-    if (look.form == BSN_FORM_SPLIT) rule = bsn_look_split(block, &d);
-    else if (look.form == BSN_FORM_BYTES || look.form == BSN_FORM_ZIGZAG) rule = bsn_look_bytes(block, &d);
-    else if (BSN_WITH_DELTA && look.form == BSN_FORM_CLASSED) rule = bsn_look_classed(block, &d);
-    else if (BSN_WITH_DELTA && look.form == BSN_FORM_SPARSE) rule = bsn_look_sparse(block, &d);
-    else if (look.form >= BSN_FORM_SCALED) rule = bsn_look_words(block, &d);
-    return rule ? bsn_reject(b, rule, 0, first) : BITSNAP_OK;
+    return bsn_report_block(&call, block, job);
 }
 
 #ifndef BITSNAP_NO_ENCODE

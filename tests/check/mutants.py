@@ -41,8 +41,8 @@ PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"bsf_|bitsnap_(file|text)_", "file"),
     (r"bsn_(offload|device|sender)_|bitsnap_offload_|bsn_grow", "offload"),
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
-    (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|decode_cells", "cases quantize"),
-    (r"take_up|find_place|store_in_order|mark_size|journal", "cases interrupt"),
+    (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|_bins|_codes|_numbers_", "cases quantize"),
+    (r"bsn_apply_|cell_state|find_place|store_in_order|mark_size|is_single|journal", "cases interrupt"),
     (r"", "cases errors pull index access pieces delta frame")]]
 # cases that take long, or are about what is not here
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns written_files writers_that_fail same_bytes " \
@@ -109,6 +109,8 @@ def functions(text, code):
 
 def reached(header, all_functions, code):
     calls = {}
+    for m in re.finditer(r"^static const \w+ (\w+)\[\] = \{.*?^\};", code, re.M | re.S):  # who reads a table calls what is in it
+        calls[m[1]] = set(re.findall(r"\b[a-z]\w+\b", m[0])) - {m[1]}
     for name, _, begin, end in all_functions:
         calls.setdefault(name, set()).update(re.findall(r"\b[a-z]\w+\b", code[begin:end]))
     found, waiting = set(), [name for name in calls if header.entries.match(name) and not header.not_here.match(name)]

@@ -344,7 +344,6 @@ static int agrees(const frame_case *c, const way *w, const answer *a)
     if (!a->status) return among(c->rule, w->unseen);
     if (w->take == by_invert && c->rule == 44 && a->rule == 45) return 1; /* of a SAME block: one of its hashes is neither */
     if (w->take == by_trailing && c->rule == 6) return 1; /* what follows is taken for the rest of the frame */
-    if (w->take == by_looks && c->rule == BITSNAP_R_NUMBER) return 1; /* reads on behind more clusters than the quantizer has */
     return w->index_first && among(c->rule, OF_INDEX) && (among(a->rule, OF_INDEX) || (c->rule == 40 && among(a->rule, OF_HEADS)));
 }
 
