@@ -18,6 +18,7 @@ static uint8_t *base, *result, *frame, *live, *before;
 static void *workspace;
 static size_t size; /* of the frame */
 static unsigned char fits[3]; /* which of its cells are coded as the kind says */
+static unsigned made[KINDS], skipped[KINDS]; /* calls of make() that gave a delta of that kind, and that did not */
 
 static bitsnap fresh(void)
 {
@@ -47,8 +48,8 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
     for (i = 0; i < n && kind <= KIND_CLASSES; i++) {
         const uint64_t x = data_load(base + i * width, width);
         const unsigned exponent = (unsigned)(x >> shift & mask);
-        unsigned more = (unsigned)test_below(kind == KIND_SPARSE ? 40 : 3);
-        if (kind == KIND_SPARSE) more = more ? 0 : 1;
+        unsigned more = (unsigned)test_below(kind == KIND_SPARSE ? 3000 : 3);
+        if (kind == KIND_SPARSE) more = i % 65536 == 7 || !more; /* each cell has a change */
         if (kind == KIND_CLASSES) more = exponent & 4 ? (unsigned)test_below(2) : exponent & 2 ? (unsigned)test_below(50) : 0;
         data_store(result + i * width, x + more, width);
     }
@@ -65,7 +66,20 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
                 (block.form != FORM_CLASSED || (block.classes > 1) == (kind == KIND_CLASSES));
         same += fits[cell++];
     }
-    return same > 0; /* the last cell may be another */
+    *(same ? &made[kind] : &skipped[kind]) += 1; /* the last cell may be another */
+    return same > 0;
+}
+
+/* No kind may vanish unseen: `part` percent of the calls of make() must have given a delta of it. Then counts anew. */
+static void count(const char *who, unsigned part)
+{
+    unsigned kind;
+    for (kind = 0; kind < KINDS; kind++) {
+        const unsigned all = made[kind] + skipped[kind];
+        CHECK(!part || (made[kind] && made[kind] * 100 >= all * part), "%s: %s: %u made, %u skipped", who, kinds[kind], made[kind], skipped[kind]);
+        if (getenv("KILLS")) printf("%s: %s: %u made, %u skipped\n", who, kinds[kind], made[kind], skipped[kind]);
+        made[kind] = skipped[kind] = 0;
+    }
 }
 
 /* One of those cells that are coded as the kind says. */
@@ -144,6 +158,47 @@ static void stages(void)
                     }
                 guarded_free(journal);
             }
+    count("stages", 40);
+}
+
+/* Which rule is named if a block breaks several, and if the cell holds the result already. */
+static void rules(void)
+{
+    const size_t n = 5000, prefix = 4 + 8 + 16;
+    uint8_t record[28 + 16 + 8], *block;
+    bitsnap b = fresh();
+    bitsnap_info info;
+    /* Borders that are none, and a base that is another: the borders come first, as the base is counted by them. */
+    CHECK(make(KIND_CLASSES, n, BITSNAP_BF16, 16) && !bitsnap_read_info(&info, frame, size));
+    block = frame + info.header_size;
+    CHECK(block[0] == FORM_CLASSED && block[prefix] > 1);
+    block[prefix + 1] = 0;
+    memcpy(live, base, 2 * n);
+    live[n] ^= 1;
+    CHECK(bitsnap_apply(&b, live, n, BITSNAP_BF16, frame, size) && b.error.rule == BITSNAP_R_CLASSES, "apply: R%u", b.error.rule);
+    CHECK(b.error.offset == info.header_size + prefix);
+    b.base.data = live, b.base.count = n, b.base.dtype = BITSNAP_BF16;
+    CHECK(bitsnap_decode(&b, before, n, BITSNAP_BF16, frame, size) && b.error.rule == BITSNAP_R_CLASSES, "decode: R%u", b.error.rule);
+    /* A block that needs no base, with a right check and other elements than it says: refused whatever the cell holds. */
+    CHECK(make(KIND_STORED, n, BITSNAP_BF16, 16) && !bitsnap_read_info(&info, frame, size));
+    block = frame + info.header_size;
+    CHECK(block[0] == FORM_STORED);
+    block[prefix + 77] ^= 4;
+    memset(record, 0, sizeof record);
+    memcpy(record, block - 8, 8); /* the header's check */
+    test_store64(record + 16, n);
+    memcpy(record + 24, block, 4);
+    memcpy(record + 28, block + 12, 16);
+    test_store64(record + 44, bitsnap_hash(block + prefix, 2 * n));
+    test_store64(block + 4, bitsnap_hash(record, sizeof record));
+    memcpy(live, base, 2 * n);
+    b = fresh();
+    CHECK(bitsnap_apply(&b, live, n, BITSNAP_BF16, frame, size) && b.error.rule == BITSNAP_R_ELEMENTS_HASH, "base: R%u", b.error.rule);
+    CHECK(!memcmp(live, base, 2 * n));
+    memcpy(live, result, 2 * n);
+    CHECK(bitsnap_apply(&b, live, n, BITSNAP_BF16, frame, size) && b.error.rule == BITSNAP_R_ELEMENTS_HASH, "result: R%u", b.error.rule);
+    CHECK(!memcmp(live, result, 2 * n));
+    count("rules", 0);
 }
 
 /* What is no journal. */
@@ -154,6 +209,7 @@ static void journals(void)
     bitsnap_info info;
     uint8_t *journal = malloc(2 * n);
     CHECK(make(KIND_CLASSES, n, BITSNAP_BF16, 16));
+    made[KIND_CLASSES] = 0;
     CHECK(!bitsnap_read_info(&info, frame, size) && bitsnap_journal_size(&info, 0) == 131072 && bitsnap_journal_size(NULL, 1) == 0);
     memcpy(live, base, 2 * n);
     b.journal = journal;
@@ -270,6 +326,7 @@ static void killed(void)
                 stuck[k & 1][kind == KIND_CLASSES]++;
             (void)munmap(journal, 2 * 8 * cell);
         }
+    count("killed", 70);
     CHECK(!stuck[1][0] && !stuck[1][1] && !stuck[0][0], "%u, %u with a journal, %u without one", stuck[1][0], stuck[1][1], stuck[0][0]);
     if (given)
         printf("killed %u of each form, cells left half-way: %u; not completed with a journal: %u, without: %u, of several classes %u\n",
@@ -290,6 +347,7 @@ int main(void)
 #endif
     workspace = malloc(test_workspace_delta(20, 2));
     RUN(stages);
+    RUN(rules);
     RUN(journals);
     RUN(killed);
     free(base), free(result), free(frame), free(before), free(workspace);
