@@ -1149,6 +1149,24 @@ BSN_INLINE void *bsn_align(void *p)
     return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63);
 }
 
+/* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions from an arena in order. With a
+ * null `at` it gets null pointers and only `left` shrinks; so the function that lays out scratch also says how much it takes. */
+typedef struct bsn_arena {
+    uint8_t *at;
+    size_t left;
+} bsn_arena;
+
+#define BSN_DRY SIZE_MAX /* what is left before a dry run */
+#define BSN_LINES(size) (((size) + 63) & ~(size_t)63) /* what a region of this size takes */
+
+static void *bsn_arena_take(bsn_arena *a, size_t size)
+{
+    uint8_t *p = a->at;
+    a->left -= BSN_LINES(size);
+    if (p) a->at += BSN_LINES(size);
+    return p;
+}
+
 /* Asks for the lines of a span, to be there when their turn comes. Nothing depends on it, and p may lie anywhere. */
 BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
 {
@@ -7272,7 +7290,6 @@ typedef struct bsn_context {
     unsigned role;         /* of the base: BSN_ROLE_... */
     unsigned base_dtype;
     unsigned classes;      /* encoding: the most allowed */
-    int plain;             /* encoding: no CLASSED blocks */
     uint64_t columns;      /* of the matrix that the elements are; 0: not known */
     const bsn_log *log;    /* null: not quantized by cells */
     unsigned cells, clusters; /* 0: not quantized so */
@@ -7281,7 +7298,7 @@ typedef struct bsn_context {
     uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
-/* Scratch of one thread, followed by the memory for lists and planes. */
+/* Scratch of one worker. */
 typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
@@ -7289,24 +7306,8 @@ typedef struct bsn_work {
     int next;                         /* is the block behind this one for this thread, too? */
     uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
     uint8_t *plane[8];                /* a chunk of each plane */
+    bsn_arena arena;                  /* scratch of a block, which each form lays out anew */
 } bsn_work;
-
-/* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
-#define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
-#define BSN_PLANES_SIZE(chunk) (8 * (size_t)(chunk) + 8 * ((size_t)(chunk) + 64))
-
-#define BSN_ARENA_SIZE(n)                                                                             \
-    ((BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n)) + 8 * (size_t)(n) + 64 + 64) /* decoding, the larger one: lists, planes */
-/* with a base. Encoding: words, classes, words of a class, symbols and lists; the census. Decoding: words, classes, places,
- * lists: less. */
-#define BSN_DELTA_ARENA_SIZE(n)                                                                       \
-    (18 * (size_t)(n) + 4 * 64 + BSN_CLASSES * 64 + 64 + BSN_WRITE_SIZE(n) + ((sizeof(bsn_census) + 63) & ~(size_t)63))
-BSN_ASSERT(delta_decoding_fits, 16 * (size_t)65536 + 4 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) + BSN_BEHIND(65536) <=
-                                BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(taking_up_fits, /* beside them a cell */
-           (12 + 8) * (size_t)65536 + 6 * 64 + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) <= BSN_DELTA_ARENA_SIZE(65536));
-BSN_ASSERT(encoding_fits, 4 * ((size_t)65536 + 64) + BSN_WRITE_SIZE(65536) <= BSN_ARENA_SIZE(65536) &&
-                          4 * ((size_t)64 + 64) + BSN_WRITE_SIZE(64) <= BSN_ARENA_SIZE(64));
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. */
@@ -7334,12 +7335,6 @@ static void bsn_record_bytes(bsn_record *r, const uint8_t *p, size_t n)
 {
     memcpy(r->bytes + r->size, p, n);
     r->size += n;
-}
-
-/* The last `size` bytes of the scratch memory of calls with a base, a quantizer or columns. */
-static void *bsn_arena_end(bsn_work *w, const bsn_context *c, size_t size)
-{
-    return (uint8_t *)(w + 1) + BSN_DELTA_ARENA_SIZE((size_t)1 << c->room_log2) - ((size + 63) & ~(size_t)63);
 }
 
 /* The hashes of the leaves of a cell, and the cell's own: XXH3 over them. */
@@ -7390,6 +7385,179 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
     size_t i;
     for (i = 0; i < BSN_LEAF_COUNT(n); i++) bsn_store64(bytes + 8 * i, leaves->hash[i]);
     return bsn_hash_of(kernels, bytes, 8 * i);
+}
+
+/* ---- scratch of a block ----
+ * Each use of scratch has a function that lays it out from the worker's arena. One use follows the other in the same memory. Run dry,
+ * they say how much scratch a worker needs. */
+
+/* What a call needs its workspace for. */
+#define BSN_DECODES 1u
+#define BSN_ENCODES 2u
+#define BSN_STAGES 4u /* coded blocks may wait until they are moved to their places */
+#define BSN_ONE_WORKER 8u
+#define BSN_PUSHES (BSN_DECODES | BSN_ENCODES | BSN_STAGES)
+
+/* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
+#define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
+
+/* Regions of scratch. Each has 64 bytes after it that kernels may read or overwrite, in itself or as the next region. */
+typedef struct bsn_rooms {
+    uint8_t *lists;       /* decoding: scratch of one list; encoding: of one list in the making */
+    uint8_t *kept;        /* decoding: what stays until a list is done */
+    uint8_t *planes;      /* byte planes, bsn_plane_room bytes each */
+    uint8_t *words;       /* of a cell, or of a block with scales or codes */
+    uint8_t *place;       /* decoding: positions of words */
+    uint8_t *dealt;       /* encoding: words by class */
+    uint8_t *symbols;     /* encoding: of a list of words; after them comes its scratch */
+    uint8_t *scales;
+    uint8_t *made;        /* applying: a cell */
+    bsn_changes *changes;
+    bsn_census *census;
+    uint32_t *codes;
+    bsn_mean *means;
+    bsn_errors *errors;
+    bsn_bins *bins;
+    bsn_cluster *clusters;
+} bsn_rooms;
+
+/* Scales are tried where rows and columns are long enough to pay for them; this bounds their number. */
+#define BSN_ROW_LEAST 16u
+#define BSN_COLUMN_LEAST 8u
+#define BSN_SCALES_MOST(n) ((n) / BSN_ROW_LEAST + (n) / BSN_COLUMN_LEAST + 4)
+
+BSN_INLINE size_t bsn_plane_room(size_t n) { return (n + 64 + 63) & ~(size_t)63; }
+
+/* Decoding: one list of n symbols. After it BSN_BEHIND bytes must be readable. */
+static void bsn_lay_lists(bsn_arena *a, bsn_rooms *x, size_t n)
+{
+    x->lists = (uint8_t *)bsn_arena_take(a, BSN_LISTS_SIZE(n));
+    x->kept = (uint8_t *)bsn_arena_take(a, BSN_KEPT_SIZE(n));
+}
+
+/* Decoding BYTES and, of its first plane, SPLIT: the planes are also what can be read after the list. */
+static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    bsn_lay_lists(a, x, n);
+    x->planes = (uint8_t *)bsn_arena_take(a, c->width * bsn_plane_room(n));
+}
+
+/* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end; positions, lists and what
+ * must be readable after these are as much. */
+static void bsn_lay_words(bsn_arena *a, bsn_rooms *x, size_t n, unsigned width, int scales)
+{
+    x->words = (uint8_t *)bsn_arena_take(a, n * width + 128);
+    x->place = (uint8_t *)bsn_arena_take(a, 4 * n + 64);
+    x->scales = scales ? (uint8_t *)bsn_arena_take(a, n + 3 + 64) : NULL;
+    bsn_lay_lists(a, x, n);
+    (void)bsn_arena_take(a, BSN_BEHIND(n));
+}
+#define BSN_WORDS_BEHIND(n) (4 * (size_t)(n) + BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n) + BSN_BEHIND(n))
+BSN_ASSERT(classes_read_inside, BSN_WORDS_BEHIND(64) >= 8 * 64 + 64 && BSN_WORDS_BEHIND(1048576) >= 8 * 1048576 + 64);
+
+/* Decoding CLASSED and applying it: beside the words a cell, for one that an interrupted call left half done. */
+static void bsn_lay_classed(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    bsn_lay_words(a, x, n, c->width, 0);
+    x->made = (uint8_t *)bsn_arena_take(a, n * c->width + 64);
+}
+
+/* Decoding blocks with scales or codes. */
+static void bsn_lay_numbers(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    x->clusters = c->clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
+    bsn_lay_words(a, x, n, c->width > 4 ? c->width : 4, 1);
+}
+
+/* Changes of a cell, both ways. */
+static void bsn_lay_changes(bsn_arena *a, bsn_rooms *x, size_t n)
+{
+    uint64_t *word;
+    uint32_t *place;
+    x->changes = (bsn_changes *)bsn_arena_take(a, sizeof(bsn_changes));
+    word = (uint64_t *)bsn_arena_take(a, n / BSN_CHANGES_LEAST * sizeof *word);
+    place = (uint32_t *)bsn_arena_take(a, n / BSN_CHANGES_LEAST * sizeof *place + 64);
+    if (!x->changes) return;
+    x->changes->word = word;
+    x->changes->place = place;
+}
+
+/* The planes of a block that are in scratch at a time while they are encoded: the symbols of floats, or byte planes. (F64 may take the
+ * way of integers.) */
+static unsigned bsn_planes_coded(const bsn_context *c)
+{
+    return bsn_symbol_bits(c->dtype) && c->dtype != BITSNAP_F64 ? 1 : c->width < 4 ? c->width : 4;
+}
+
+/* Encoding SPLIT, BYTES and ZIGZAG. */
+static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    x->planes = (uint8_t *)bsn_arena_take(a, bsn_planes_coded(c) * bsn_plane_room(n));
+    x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
+}
+
+/* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the sorted numbers of clusters. */
+static void bsn_lay_symbols(bsn_arena *a, bsn_rooms *x, size_t n)
+{
+    x->symbols = (uint8_t *)bsn_arena_take(a, n + 64 + BSN_WRITE_SIZE(n));
+}
+BSN_ASSERT(sorted_numbers_fit, 64 + BSN_WRITE_SIZE(64) >= 7 * 64 && 64 + BSN_WRITE_SIZE(1048576) >= 7 * 1048576);
+
+/* Encoding with a base. */
+static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    x->words = (uint8_t *)bsn_arena_take(a, n * c->width + 64);
+    x->dealt = (uint8_t *)bsn_arena_take(a, n * c->width + (BSN_CLASSES + 1) * 64);
+    bsn_lay_symbols(a, x, n);
+    x->census = (bsn_census *)bsn_arena_take(a, sizeof(bsn_census));
+    bsn_lay_changes(a, x, n);
+}
+
+/* Encoding blocks with scales or codes. */
+static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    const size_t scales = c->columns ? BSN_SCALES_MOST(n) : 0;
+    x->codes = (uint32_t *)bsn_arena_take(a, n * sizeof *x->codes);
+    x->words = (uint8_t *)bsn_arena_take(a, n * (c->width > 4 ? c->width : 4));
+    x->scales = (uint8_t *)bsn_arena_take(a, scales);
+    x->means = (bsn_mean *)bsn_arena_take(a, scales * sizeof *x->means);
+    bsn_lay_symbols(a, x, n);
+    x->errors = (bsn_errors *)bsn_arena_take(a, sizeof(bsn_errors));
+    x->bins = (bsn_bins *)bsn_arena_take(a, sizeof(bsn_bins));
+    x->clusters = c->clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
+}
+
+/* Encoding may set a candidate aside while others are made. */
+BSN_INLINE int bsn_sets_aside(const bsn_context *c) { return c->role || c->cells || c->clusters; }
+
+/* Scratch that this layout takes. */
+static size_t bsn_lay_size(void (*lay)(bsn_arena *, bsn_rooms *, const bsn_context *, size_t), const bsn_context *c, size_t n)
+{
+    bsn_arena dry = { NULL, BSN_DRY };
+    bsn_rooms x;
+    lay(&dry, &x, c, n);
+    return BSN_DRY - dry.left;
+}
+
+BSN_INLINE size_t bsn_larger(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Scratch for blocks of n elements, whatever their forms. */
+static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
+{
+    const size_t aside = bsn_sets_aside(c) ? BSN_LINES(n * c->width) : 0;
+    const int numbers = c->cells || c->clusters || c->columns;
+    size_t most = 0;
+    if (use & BSN_DECODES) {
+        most = bsn_lay_size(bsn_lay_planes, c, n);
+        if (c->role) most = bsn_larger(most, bsn_lay_size(bsn_lay_classed, c, n));
+        if (numbers) most = bsn_larger(most, bsn_lay_size(bsn_lay_numbers, c, n));
+    }
+    if (use & BSN_ENCODES) {
+        most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_alone, c, n));
+        if (c->role) most = bsn_larger(most, bsn_lay_size(bsn_lay_delta, c, n));
+        if (numbers) most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_codes, c, n));
+    }
+    return most;
 }
 
 /* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
@@ -7487,12 +7655,86 @@ static unsigned bsn_most_symbol_bits(const bsn_context *c)
     return c->width == 1 ? 7 : 8;
 }
 
-/* How many it should have: level best weighs all numbers by exact counts, which are left in lists.count where `counted` is set. */
-static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, int *counted)
+
+/* What goes into a block of a frame with a base. */
+typedef struct bsn_ids {
+    bsn_leaves base, result;
+    uint64_t base_hash, result_hash;
+    const uint8_t *cell; /* encoding: the base of the first element; null: only forms without a base, and no hashes */
+} bsn_ids;
+
+/* The encoding of one block. A candidate is a body in one form; the function of the form writes it to `body`. */
+typedef struct bsn_coding {
+    bsn_work *work;
+    const bsn_context *context;
+    const uint8_t *elements;
+    size_t n;
+    uint64_t first;       /* number of the first element in the frame */
+    bsn_ids *ids;         /* hashes of base and result; null in a frame without a base */
+    bsn_arena arena;      /* scratch of the candidate, */
+    bsn_rooms delta;      /* or of words and changes */
+    uint8_t *body, *end;  /* the candidate that is written, and its limit */
+    size_t room;          /* bytes that the caller has at `body` */
+    size_t size;          /* bytes of the best candidate, */
+    unsigned form;        /* its form, */
+    bsn_record record;    /* and what its check covers */
+    bsn_record begun;     /* the same without a body */
+    uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
+    unsigned exponent;    /* SPLIT of F64: the lowest exponent, less 1 */
+    uint64_t any;         /* CLASSED: the OR of all words */
+    bsn_piece piece;      /* SPARSE: how changes are coded */
+} bsn_coding;
+
+static void bsn_coding_begin(bsn_coding *e, bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t first,
+                             bsn_ids *ids)
 {
+    e->work = w;
+    e->context = c;
+    e->elements = elements;
+    e->n = n;
+    e->first = first;
+    e->ids = ids;
+    e->arena = w->arena;
+}
+
+static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end, uint8_t *scratch)
+{
+    memset(wr, 0, sizeof *wr);
+    wr->kernels = c->kernels;
+    wr->lists = &w->lists;
+    wr->at = at;
+    wr->end = end;
+    wr->scratch = scratch;
+    wr->level = c->level;
+}
+
+/* A body is complete and ends at `end`. The check covers it as one piece. */
+static int bsn_produced(bsn_coding *e, const uint8_t *end)
+{
+    const bsn_context *c = e->context;
+    e->size = (size_t)(end - e->body);
+    if (c->checks) bsn_record_hash(&e->record, bsn_hash_of(c->kernels, e->body, e->size));
+    return 1;
+}
+
+/* Likewise, unless the writer found no room. */
+static int bsn_written(bsn_coding *e, const bsn_writer *wr) { return !wr->full && bsn_produced(e, wr->at); }
+
+/* A writer of lists to the candidate's body, from byte `at` on. */
+static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t *scratch)
+{
+    bsn_writer_begin(wr, e->work, e->context, e->body + at, e->end, scratch);
+}
+
+/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in lists.count if *counted is 1.
+ * `symbols` is scratch of n bytes. */
+static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
+{
+    const bsn_context *c = e->context;
+    const size_t n = e->n;
     const unsigned usual = bsn_symbol_bits(c->dtype), most = bsn_most_symbol_bits(c);
-    bsn_lists *x = &w->lists;
-    uint8_t *plane[8], *symbols = (uint8_t *)(w + 1);
+    bsn_lists *x = &e->work->lists;
+    uint8_t *plane[8];
     uint32_t *count = x->count, folded[256];
     uint64_t best = BSN_NEVER;
     unsigned bits, chosen = usual, s, k, top = c->width - 1;
@@ -7502,11 +7744,11 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     if (!*counted) return most;
     memset(count, 0, 256 * sizeof *count);
     bsn_field_set(&field, c->dtype, most, 0);
-    for (k = 0; k < 8; k++) plane[k] = w->plane[k];
+    for (k = 0; k < 8; k++) plane[k] = e->work->plane[k];
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         plane[top] = symbols + i;
-        bsn_split(c->kernels, &field, plane, elements + i * c->width, m);
+        bsn_split(c->kernels, &field, plane, e->elements + i * c->width, m);
     }
     c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
@@ -7525,26 +7767,6 @@ static unsigned bsn_choose_symbol_bits(bsn_work *w, const bsn_context *c, const 
     for (s = 0; s < 256; s++) folded[s >> (8 - chosen)] += count[s];
     memcpy(count, folded, sizeof folded);
     return chosen;
-}
-
-static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end, uint8_t *scratch)
-{
-    memset(wr, 0, sizeof *wr);
-    wr->kernels = c->kernels;
-    wr->lists = &w->lists;
-    wr->at = at;
-    wr->end = end;
-    wr->scratch = scratch;
-    wr->level = c->level;
-}
-
-/* A body is written, all of which is hashed in one piece: its bytes, 0 where it had no room. */
-static size_t bsn_body_end(const bsn_writer *wr, const bsn_context *c, bsn_record *record, const uint8_t *body)
-{
-    const size_t size = (size_t)(wr->at - body);
-    if (wr->full) return 0;
-    if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, size));
-    return size;
 }
 
 /* Do these bits of n bytes have this value? */
@@ -7703,43 +7925,51 @@ static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits
     bsn_layout_place(y, n);
 }
 
-/* The body of a SPLIT block; 0 where it has no room or would gain nothing. Bits of `constant` vary only if splitting finds it. */
-static size_t bsn_encode_split(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n, uint64_t constant, unsigned base)
+/* SPLIT: raw planes and a list of symbols. Bits that turn out to vary although e->constant has them are split again. */
+static int bsn_produce_split(bsn_coding *e)
 {
-    uint8_t *symbols = (uint8_t *)(w + 1);
+    bsn_work *w = e->work;
+    const bsn_context *c = e->context;
+    const uint8_t *elements = e->elements, *list;
+    const size_t n = e->n;
+    uint64_t constant = e->constant;
+    bsn_arena arena = e->arena;
+    bsn_rooms room;
     bsn_ahead ahead;
     bsn_writer wr;
     bsn_layout y;
     int counted, done;
     unsigned k;
-    const unsigned symbol_bits = bsn_choose_symbol_bits(w, c, elements, n, &counted);
+    unsigned symbol_bits;
+    bsn_lay_alone(&arena, &room, c, n);
+    symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
-        bsn_layout_write(&y, c->dtype, symbol_bits, base, constant, bsn_element_load(elements, c->width), n);
-        if ((size_t)(end - body) <= y.at[y.planes]) return 0;
-        memcpy(body, y.descriptor, y.descriptor_size);
-        ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block's */
-        done = bsn_write_planes(w, c, &y, body, symbols, elements, n, &ahead);
+        bsn_layout_write(&y, c->dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->width), n);
+        if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
+        memcpy(e->body, y.descriptor, y.descriptor_size);
+        ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block */
+        done = bsn_write_planes(w, c, &y, e->body, room.planes, elements, n, &ahead);
         if (!done) {
             const uint64_t varying = bsn_varying_bits(elements, n, c->width, constant) & constant;
-            constant = varying ? constant & ~varying : 0; /* 0: they have been changed back meanwhile */
+            constant = varying ? constant & ~varying : 0; /* 0: another thread has changed them back */
         }
     } while (!done);
-    bsn_writer_begin(&wr, w, c, body + y.at[y.planes], end, symbols + n + 64);
+    bsn_coding_writer(&wr, e, y.at[y.planes], room.lists);
+    list = wr.at;
     wr.counted = counted;
     wr.ahead = &ahead;
     wr.ahead_step = (ahead.lines - ahead.line) / ((n + 1023) / 1024);
-    bsn_list_write(&wr, symbols, n, symbol_bits);
+    bsn_list_write(&wr, room.planes, n, symbol_bits);
     bsn_ahead_ask(&ahead, ahead.lines);
     if (wr.full) return 0;
     if (c->checks) {
-        const uint8_t *list = body + y.at[y.planes];
-        bsn_record_bytes(record, y.descriptor, y.descriptor_size);
+        bsn_record_bytes(&e->record, y.descriptor, y.descriptor_size);
         for (k = 0; k < y.planes; k++)
-            bsn_record_hash(record, bsn_hash_end(c->kernels, &w->hasher[k], body + y.at[k]));
-        bsn_record_hash(record, bsn_hash_of(c->kernels, list, (size_t)(wr.at - list)));
+            bsn_record_hash(&e->record, bsn_hash_end(c->kernels, &w->hasher[k], e->body + y.at[k]));
+        bsn_record_hash(&e->record, bsn_hash_of(c->kernels, list, (size_t)(wr.at - list)));
     }
-    return (size_t)(wr.at - body);
+    e->size = (size_t)(wr.at - e->body);
+    return 1;
 }
 
 /* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
@@ -7806,29 +8036,35 @@ static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *
     bsn_split(c->kernels, field, plane, zigzag ? w->elements : elements, m);
 }
 
-/* The body of a BYTES or ZIGZAG block, likewise. There is memory for four planes: those of 8-byte elements are split twice. */
-static size_t bsn_encode_bytes(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n, int zigzag)
+/* BYTES: a list for each byte plane. Scratch holds four planes, so 8-byte elements are split twice. */
+static int bsn_produce_planes(bsn_coding *e, int zigzag)
 {
-    uint8_t *symbols = (uint8_t *)(w + 1), *plane[8];
-    const unsigned width = c->width, some = width < 4 ? width : 4;
-    const size_t room = n + 64;
+    const bsn_context *c = e->context;
+    const unsigned width = c->width, some = bsn_planes_coded(c);
+    const size_t n = e->n, stride = bsn_plane_room(n);
+    bsn_arena arena = e->arena;
+    bsn_rooms room;
+    uint8_t *plane[8];
     bsn_field field;
     bsn_writer wr;
     unsigned k, q;
     size_t i;
     bsn_field_set(&field, c->dtype, 0, 0);
-    bsn_writer_begin(&wr, w, c, body, end, symbols + some * room);
+    bsn_lay_alone(&arena, &room, c, n);
+    bsn_coding_writer(&wr, e, 0, room.lists);
     wr.bytes = 1;
     for (k = 0; k < width && !wr.full; k += some) {
         for (i = 0; i < n; i += BSN_CHUNK) {
-            for (q = 0; q < 8; q++) plane[q] = q - k < some ? symbols + (q - k) * room + i : w->plane[q];
-            bsn_split_bytes(w, c, &field, plane, elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
+            for (q = 0; q < 8; q++) plane[q] = q - k < some ? room.planes + (q - k) * stride + i : e->work->plane[q];
+            bsn_split_bytes(e->work, c, &field, plane, e->elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
         }
-        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, symbols + q * room, n, 8);
+        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, room.planes + q * stride, n, 8);
     }
-    return bsn_body_end(&wr, c, record, body);
+    return bsn_written(e, &wr);
 }
+
+static int bsn_produce_bytes(bsn_coding *e) { return bsn_produce_planes(e, 0); }
+static int bsn_produce_zigzag(bsn_coding *e) { return bsn_produce_planes(e, 1); }
 
 /* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0 entropies. */
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
@@ -7892,38 +8128,11 @@ static uint64_t bsn_scales_bits(bsn_work *w, const bsn_context *c, const bsn_sca
     return bits;
 }
 
-/* How the scratch memory of a block with scales, or of a quantized one, is used. */
-typedef struct bsn_room_for_codes {
-    uint32_t *codes;
-    uint8_t *words, *scales, *scratch;
-    bsn_mean *means;
-    bsn_errors *errors;
-    bsn_bins *bins;
-} bsn_room_for_codes;
-
-/* Scales are tried where rows and columns are long enough to pay for them; so there is room. */
-#define BSN_ROW_LEAST 16u
-#define BSN_COLUMN_LEAST 8u
-
-/* Codes, words, scales, means, then symbols and lists; behind the lists errors, bins and clusters, in the place of a census. */
-#define BSN_CODES_SIZE(n)                                                                             \
-    (12 * (size_t)(n) + 17 * ((n) / BSN_ROW_LEAST + (n) / BSN_COLUMN_LEAST + 4) + 6 * 64 + (n) + BSN_WRITE_SIZE(n))
-BSN_ASSERT(codes_fit, BSN_CODES_SIZE(64) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(64) &&
-                      BSN_CODES_SIZE(1048576) + sizeof(bsn_census) <= BSN_DELTA_ARENA_SIZE(1048576));
-BSN_ASSERT(measures_fit,
-           sizeof(bsn_errors) + sizeof(bsn_bins) + BSN_CLUSTERS_MOST * sizeof(bsn_cluster) + 192 <= sizeof(bsn_census));
-
-static bsn_room_for_codes bsn_make_room(bsn_work *w, const bsn_context *c, size_t n)
+static bsn_rooms bsn_codes_rooms(const bsn_coding *e)
 {
-    bsn_room_for_codes x;
-    const size_t each = n / BSN_ROW_LEAST + n / BSN_COLUMN_LEAST + 4;
-    x.codes = (uint32_t *)bsn_align(w + 1);
-    x.words = (uint8_t *)bsn_align(x.codes + n);
-    x.scales = (uint8_t *)bsn_align(x.words + n * (c->width > 4 ? c->width : 4));
-    x.means = (bsn_mean *)bsn_align(x.scales + each);
-    x.scratch = (uint8_t *)bsn_align(x.means + each);
-    x.errors = (bsn_errors *)bsn_arena_end(w, c, sizeof(bsn_census));
-    x.bins = (bsn_bins *)bsn_align(x.errors + 1);
+    bsn_arena a = e->arena;
+    bsn_rooms x;
+    bsn_lay_codes(&a, &x, e->context, e->n);
     return x;
 }
 
@@ -7978,14 +8187,17 @@ BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint
     }
 }
 
-/* The body of a SCALED block, 0 where it has no room, or where a block without scales may well be smaller. */
-static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                const uint8_t *elements, size_t n, uint64_t first)
+/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if a block without scales may be smaller. */
+static int bsn_produce_scaled(bsn_coding *e)
 {
-    const bsn_room_for_codes room = bsn_make_room(w, c, n);
+    bsn_work *w = e->work;
+    const bsn_context *c = e->context;
+    const uint8_t *elements = e->elements;
+    const size_t n = e->n;
+    const bsn_rooms room = bsn_codes_rooms(e);
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width, shift = o.mantissa - 3;
-    bsn_scales s = bsn_scales_shape(c->columns, first, n);
+    bsn_scales s = bsn_scales_shape(c->columns, e->first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     unsigned signs = 0;
     bsn_words_plan plan;
@@ -8002,28 +8214,26 @@ static size_t bsn_encode_scaled(bsn_work *w, const bsn_context *c, bsn_record *r
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, room.scratch);
+    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, room.symbols);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
-    if ((size_t)(end - body) < 5) return 0;
-    bsn_writer_begin(&wr, w, c, body, end, room.scratch);
+    if ((size_t)(e->end - e->body) < 5) return 0;
+    e->body[0] = (uint8_t)signs;
+    bsn_store32(e->body + 1, (uint32_t)base);
+    bsn_coding_writer(&wr, e, 5, room.symbols);
     wr.thorough = 1;
-    *wr.at++ = (uint8_t)signs;
-    bsn_store32(wr.at, (uint32_t)base);
-    wr.at += 4;
     bsn_write_scales(&wr, &s);
     wr.plan = &plan;
     bsn_words_write(&wr, room.words, n, width, width, w->plane[0]);
-    return bsn_body_end(&wr, c, record, body);
+    return bsn_written(e, &wr);
 }
 
-/* A quantized body in the making: certificate and `head` come first, then the elements that stand exactly, which is where the
- * writer begins. 0 where there is no room. */
-static int bsn_quantized_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, const bsn_room_for_codes *room, uint8_t *body,
-                               uint8_t *end, const uint8_t *head, size_t head_size)
+/* Begins a quantized body: leaves room for the certificate, writes `head` after it, and sets up the writer for the elements
+ * that are stored exactly. Returns 0 if there is no room. */
+static int bsn_quantized_begin(bsn_writer *wr, bsn_coding *e, const bsn_rooms *room, const uint8_t *head, size_t head_size)
 {
-    if ((size_t)(end - body) < BSN_CERTIFICATE_SIZE + head_size) return 0;
-    memcpy(body + BSN_CERTIFICATE_SIZE, head, head_size);
-    bsn_writer_begin(wr, w, c, body + BSN_CERTIFICATE_SIZE + head_size, end, room->scratch);
+    if ((size_t)(e->end - e->body) < BSN_CERTIFICATE_SIZE + head_size) return 0;
+    memcpy(e->body + BSN_CERTIFICATE_SIZE, head, head_size);
+    bsn_coding_writer(wr, e, BSN_CERTIFICATE_SIZE + head_size, room->symbols);
     wr->thorough = 1;
     wr->sampled = 1;
     memset(room->errors, 0, sizeof *room->errors);
@@ -8049,16 +8259,15 @@ static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n,
     }
 }
 
-/* The rest of it: scales, if there may be some, and words. Returns the bytes of the body. */
-static size_t bsn_quantized_end(bsn_writer *wr, bsn_work *w, const bsn_context *c, bsn_record *record,
-                                const bsn_room_for_codes *room, const bsn_octaves *o, uint8_t *body, const bsn_scales *s,
-                                size_t n, size_t exact)
+/* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements are stored exactly. */
+static int bsn_quantized_end(bsn_writer *wr, bsn_coding *e, const bsn_rooms *room, const bsn_octaves *o,
+                             const bsn_scales *s, size_t exact)
 {
     const bsn_certificate certificate = bsn_errors_certify(room->errors, o, exact);
-    bsn_certificate_store(body, &certificate);
+    bsn_certificate_store(e->body, &certificate);
     if (s) bsn_write_scales(wr, s);
-    bsn_words_write(wr, room->words, n, 4, 4, w->plane[0]);
-    return bsn_body_end(wr, c, record, body);
+    bsn_words_write(wr, room->words, e->n, 4, 4, e->work->plane[0]);
+    return bsn_written(e, wr);
 }
 
 BSN_INLINE uint64_t bsn_any_of(const uint8_t *elements, size_t n, unsigned width)
@@ -8079,98 +8288,131 @@ static unsigned bsn_any_sign(const uint8_t *elements, size_t n, unsigned width)
     return all > bsn_magnitude_bits(width);
 }
 
-/* The body of a QUANTIZED block by cells, 0 where it has no room. */
-static size_t bsn_encode_cells(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n, uint64_t first)
+/* Codes of all elements, or, where a sample is enough, of one group of 64 in eight. */
+static void bsn_codes_take(bsn_coding *e, uint32_t *codes, int few)
 {
-    const bsn_room_for_codes room = bsn_make_room(w, c, n);
-    const bsn_log *x = c->log;
+    const bsn_context *c = e->context;
     const unsigned width = c->width;
-    const int sampled = n >= 16384;                /* a sample is enough to weigh scales, */
-    const int few = sampled && bsn_log_is_usual(x) && !bsn_may_scale(c, n); /* it is all we need */
-    const uint32_t of = sampled ? 16384 : 4096;    /* and to find the lowest word, which may be a little lower then */
-    uint32_t *words = (uint32_t *)(void *)room.words, *codes = room.codes;
-    uint8_t head[5];
+    const size_t n = e->n;
     uint32_t span;
+    size_t i;
+    for (span = 0; few && (i = 64 * bsn_sample_group(span, 3)) < n; span++) {
+        bsn_prefetch(e->elements + 64 * width * bsn_sample_group(span + 8, 3), 64 * width); /* no processor sees a stride in them */
+        bsn_log_codes_by(c->kernels, c->log, codes + i, e->elements + i * width, bsn_min(64, n - i));
+    }
+    for (i = 0; !few && i < n; i += BSN_CHUNK)
+        bsn_log_codes_by(c->kernels, c->log, codes + i, e->elements + i * width, bsn_min(BSN_CHUNK, n - i));
+}
+
+/* Chooses the offset of words, and whether scales of rows and columns pay: if not, s->rows is null. */
+static uint32_t bsn_cells_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales *s, int sampled)
+{
+    const bsn_context *c = e->context;
+    const bsn_log *x = c->log;
+    const uint32_t of = sampled ? 16384 : 4096; /* a sample may miss the lowest words, so the offset is a little lower then */
+    uint64_t bits;
+    uint32_t base;
+    s->rows = NULL;
+    bsn_bins_count(room->bins, &x->type, x->cells, NULL, room->codes, e->n, sampled);
+    base = (uint32_t)bsn_bins_base(room->bins, of);
+    if (!bsn_may_scale(c, e->n)) return base;
+    bits = bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded);
+    *s = bsn_scales_shape(c->columns, e->first, e->n);
+    bsn_scales_fit(s, room->scales, room->means, room->codes, e->n, x->cells);
+    bsn_bins_count(room->bins, &x->type, x->cells, s, room->codes, e->n, sampled);
+    if (bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded) +
+            bsn_scales_bits(e->work, c, s) / (sampled ? 8 : 1) < bits)
+        return (uint32_t)bsn_bins_base(room->bins, of);
+    s->rows = NULL;
+    return base;
+}
+
+/* QUANTIZED by cells of an octave. */
+static int bsn_produce_cells(bsn_coding *e)
+{
+    const bsn_context *c = e->context;
+    const uint8_t *elements = e->elements;
+    const unsigned width = c->width;
+    const size_t n = e->n;
+    const bsn_rooms room = bsn_codes_rooms(e);
+    const int sampled = n >= 16384; /* a sample is enough to weigh scales, and all that is needed for a usual quantizer without */
+    const int few = sampled && bsn_log_is_usual(c->log) && !bsn_may_scale(c, n);
+    uint32_t *words = (uint32_t *)(void *)room.words;
+    uint8_t head[5];
     bsn_row place;
     bsn_scales s;
     bsn_writer wr;
     size_t i, m, exact = 0;
-    s.rows = NULL;
-    place.log = x;
+    place.log = c->log;
     place.signs = bsn_any_sign(elements, n, width);
-    for (span = 0; few && (i = 64 * bsn_sample_group(span, 3)) < n; span++) {
-        bsn_prefetch(elements + 64 * width * bsn_sample_group(span + 8, 3), 64 * width); /* no processor sees a stride in them */
-        bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(64, n - i));
-    }
-    for (i = 0; !few && i < n; i += BSN_CHUNK)
-        bsn_log_codes_by(c->kernels, x, codes + i, elements + i * width, bsn_min(BSN_CHUNK, n - i));
-    bsn_bins_count(room.bins, &x->type, x->cells, NULL, codes, n, sampled);
-    place.base = (uint32_t)bsn_bins_base(room.bins, of);
-    if (bsn_may_scale(c, n)) {
-        const uint64_t bits = bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded);
-        s = bsn_scales_shape(c->columns, first, n);
-        bsn_scales_fit(&s, room.scales, room.means, codes, n, x->cells);
-        bsn_bins_count(room.bins, &x->type, x->cells, &s, codes, n, sampled);
-        if (bsn_symbol_bits_about(room.bins->count, BSN_BINS, room.bins->coded) +
-                bsn_scales_bits(w, c, &s) / (sampled ? 8 : 1) < bits)
-            place.base = (uint32_t)bsn_bins_base(room.bins, of);
-        else
-            s.rows = NULL;
-    }
+    bsn_codes_take(e, room.codes, few);
+    place.base = bsn_cells_plan(e, &room, &s, sampled);
     head[0] = (uint8_t)place.signs;
     bsn_store32(head + 1, place.base);
-    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, sizeof head)) return 0;
+    if (!bsn_quantized_begin(&wr, e, &room, head, sizeof head)) return 0;
     for (i = 0; i < n; i += m) {
-        size_t stand;
+        size_t stored;
         m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
-        stand = bsn_log_words_by(c->kernels, &place, room.errors, words + i, few ? NULL : codes + i, elements + i * width, m,
-                                 w->elements);
-        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stand, width);
-        exact += stand;
+        stored = bsn_log_words_by(c->kernels, &place, room.errors, words + i, few ? NULL : room.codes + i, elements + i * width, m,
+                                  e->work->elements);
+        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stored, width);
+        exact += stored;
     }
-    return bsn_quantized_end(&wr, w, c, record, &room, &x->type, body, &s, n, exact);
+    return bsn_quantized_end(&wr, e, &room, &c->log->type, &s, exact);
 }
 
-/* The clusters of a block, at the end of the scratch memory. */
-static bsn_cluster *bsn_clusters_place(bsn_work *w, const bsn_context *c)
+/* Chooses clusters for the numbers of a block, by their sorted ranks. Returns how many, 0 if there are no numbers. */
+static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_rooms *room, const bsn_octaves *o)
 {
-    return (bsn_cluster *)bsn_arena_end(w, c, BSN_CLUSTERS_MOST * sizeof(bsn_cluster));
-}
-
-/* And by clusters. */
-static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                  const uint8_t *elements, size_t n)
-{
-    const bsn_room_for_codes room = bsn_make_room(w, c, n);
-    const bsn_octaves o = bsn_octaves_of(c->dtype);
-    const unsigned width = c->width;
+    const unsigned width = e->context->width;
     const uint64_t magnitude = bsn_magnitude_bits(width);
-    bsn_cluster *x = bsn_clusters_place(w, c);
-    uint32_t *words = (uint32_t *)(void *)room.words;
-    uint8_t *head = w->plane[0], *ranks;
-    unsigned clusters, k;
-    bsn_writer wr;
-    size_t i, j, numbers = 0, exact = 0;
-    for (i = 0; i < n; i++) {
-        const uint64_t v = bsn_element_load(elements + i * width, width);
-        if (!(v & magnitude) || (v & magnitude) >> o.mantissa == o.special) continue;
-        bsn_element_store(room.words + width * numbers++, bsn_rank(v, width), width);
+    size_t i, numbers = 0;
+    for (i = 0; i < e->n; i++) {
+        const uint64_t v = bsn_element_load(e->elements + i * width, width);
+        if (!(v & magnitude) || (v & magnitude) >> o->mantissa == o->special) continue;
+        bsn_element_store(room->words + width * numbers++, bsn_rank(v, width), width);
     }
-    ranks = bsn_sort_words(room.words, room.scratch, numbers, width);
-    clusters = bsn_clusters_set(x, &o, ranks, numbers, c->clusters);
-    if (!clusters) return 0;
-    for (i = 0; i < n; i++) {
-        const uint64_t v = bsn_element_load(elements + i * width, width);
+    return bsn_clusters_set(x, o, bsn_sort_words(room->words, room->symbols, numbers, width), numbers, e->context->clusters);
+}
+
+/* The words of elements by their clusters; returns how many are stored exactly. */
+static size_t bsn_clusters_words(bsn_coding *e, uint32_t *words, const bsn_cluster *x, unsigned clusters, const bsn_octaves *o)
+{
+    const unsigned width = e->context->width;
+    const uint64_t magnitude = bsn_magnitude_bits(width);
+    size_t i, exact = 0;
+    for (i = 0; i < e->n; i++) {
+        const uint64_t v = bsn_element_load(e->elements + i * width, width);
         words[i] = v ? BSN_CODE_EXACT : BSN_CODE_ZERO;
-        if ((v & magnitude) && (v & magnitude) >> o.mantissa != o.special) {
+        if ((v & magnitude) && (v & magnitude) >> o->mantissa != o->special) {
             const unsigned label = bsn_cluster_of(x, clusters, v, width);
-            const unsigned code = label < clusters ? bsn_cluster_code(&x[label], &o, v) : 0;
-            if (label < clusters && (bsn_cluster_number(&x[label], &o, code) & magnitude))
+            const unsigned code = label < clusters ? bsn_cluster_code(&x[label], o, v) : 0;
+            if (label < clusters && (bsn_cluster_number(&x[label], o, code) & magnitude))
                 words[i] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
         }
         exact += words[i] == BSN_CODE_EXACT;
     }
+    return exact;
+}
+
+/* QUANTIZED by clusters. */
+static int bsn_produce_clusters(bsn_coding *e)
+{
+    bsn_work *w = e->work;
+    const bsn_context *c = e->context;
+    const uint8_t *elements = e->elements;
+    const bsn_rooms room = bsn_codes_rooms(e);
+    const bsn_octaves o = bsn_octaves_of(c->dtype);
+    const unsigned width = c->width;
+    bsn_cluster *x = room.clusters;
+    uint32_t *words = (uint32_t *)(void *)room.words;
+    uint8_t *head = w->plane[0];
+    unsigned k;
+    const unsigned clusters = bsn_clusters_choose(e, x, &room, &o);
+    bsn_writer wr;
+    size_t i, j, exact;
+    if (!clusters) return 0;
+    exact = bsn_clusters_words(e, words, x, clusters, &o);
     head[0] = (uint8_t)(clusters - 1);
     for (k = 0; k < clusters; k++) {
         uint8_t ends[16];
@@ -8178,10 +8420,10 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         bsn_element_store(ends + width, x[k].high, width);
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
-    if (!bsn_quantized_begin(&wr, w, c, &room, body, end, head, 1 + 2 * width * clusters)) return 0;
-    bsn_quantized_exact(&wr, words, n, 0, elements, exact, width);
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
+    if (!bsn_quantized_begin(&wr, e, &room, head, 1 + 2 * width * clusters)) return 0;
+    bsn_quantized_exact(&wr, words, e->n, 0, elements, exact, width);
+    for (i = 0; i < e->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
         for (j = 0; j < m; j++) {
             const uint32_t q = words[i + j] - BSN_CODE_FIRST;
             const uint64_t v = words[i + j] == BSN_CODE_EXACT ? bsn_element_load(elements + (i + j) * width, width)
@@ -8192,24 +8434,15 @@ static size_t bsn_encode_clusters(bsn_work *w, const bsn_context *c, bsn_record 
         }
         bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, m);
     }
-    return bsn_quantized_end(&wr, w, c, record, &room, &o, body, NULL, n, exact);
+    return bsn_quantized_end(&wr, e, &room, &o, NULL, exact);
 }
 
-static size_t bsn_encode_quantized(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                   const uint8_t *elements, size_t n, uint64_t first)
+static int bsn_produce_quantized(bsn_coding *e)
 {
-    return c->log ? bsn_encode_cells(w, c, record, body, end, elements, n, first)
-            : bsn_encode_clusters(w, c, record, body, end, elements, n);
+    return e->context->log ? bsn_produce_cells(e) : bsn_produce_clusters(e);
 }
 
 BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
-
-/* What goes into a block of a frame with a base. */
-typedef struct bsn_ids {
-    bsn_leaves base, result;
-    uint64_t base_hash, result_hash;
-    const uint8_t *cell; /* encoding: the base of the first element */
-} bsn_ids;
 
 /* So many classes n elements may have. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
@@ -8224,26 +8457,29 @@ BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
     return (n < 64 * BSN_CHUNK ? 8 : 16) * BSN_CHUNK;
 }
 
-static bsn_census *bsn_census_place(bsn_work *w, const bsn_context *c)
-{
-    return (bsn_census *)bsn_arena_end(w, c, sizeof(bsn_census));
-}
-
 /* Symbols that wait to be counted: few calls for many are faster. */
 #define BSN_WAITING (7 * BSN_CHUNK)
 BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
-/* A chunk of m elements for choosing classes; returns how many symbols wait, in place of `waiting`. */
-static size_t bsn_census_chunk(bsn_work *w, const bsn_context *c, const uint8_t *words, const uint8_t *base, size_t m,
-                               size_t waiting)
+/* Counts a chunk of m elements for the choice of classes. Symbols wait in scratch until there are many; returns how many wait. */
+static size_t bsn_census_chunk(bsn_coding *e, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
 {
-    bsn_census *x = bsn_census_place(w, c);
-    uint8_t *symbols = w->plane[0];
-    bsn_census_add(c->kernels, x, symbols + waiting, words, base, m);
+    const bitsnap_kernels *kernels = e->context->kernels;
+    bsn_census *x = e->delta.census;
+    uint8_t *symbols = e->work->plane[0];
+    bsn_census_add(kernels, x, symbols + waiting, words, base, m);
     waiting += m;
     if (waiting < BSN_WAITING) return waiting;
-    c->kernels->histogram(x->of_symbol, symbols, waiting, w->lists.tables);
+    kernels->histogram(x->of_symbol, symbols, waiting, e->work->lists.tables);
     return 0;
+}
+
+/* Completes the counts: `waiting` symbols still wait. */
+static void bsn_census_complete(bsn_coding *e, size_t waiting)
+{
+    bsn_census *x = e->delta.census;
+    e->context->kernels->histogram(x->of_symbol, e->work->plane[0], waiting, e->work->lists.tables);
+    bsn_census_end(x);
 }
 
 /* The classes none of whose words that have been counted is larger than a byte. */
@@ -8256,38 +8492,25 @@ static unsigned bsn_narrow_classes(const bsn_census *x, const bsn_classes *t)
     return 0xFF & ~larger;
 }
 
-/* Behind the words of a cell, dealt out or not, and before the census. */
-static bsn_changes *bsn_changes_place(bsn_work *w, const bsn_context *c)
-{
-    const size_t n = (size_t)1 << c->room_log2;
-    bsn_changes *x = (bsn_changes *)bsn_align((uint8_t *)(w + 1) + 16 * n + 4 * 64);
-    x->word = (uint64_t *)bsn_align(x + 1);
-    x->place = (uint32_t *)bsn_align(x->word + n / BSN_CHANGES_LEAST);
-    return x;
-}
-BSN_ASSERT(changes_fit, sizeof(bsn_changes) + 3 * 64 + 12 * (65536 / BSN_CHANGES_LEAST) <= 2 * 65536);
-
 BSN_INLINE size_t bsn_changes_share(const bsn_context *c)
 {
     return c->level == BITSNAP_FAST ? BSN_CHANGES_SHARE_FAST : BSN_CHANGES_SHARE;
 }
 
-/* Where changes of a cell are collected, as long as there are few. */
-static bsn_changes *bsn_changes_begin(bsn_work *w, const bsn_context *c, size_t n)
+/* Begins to collect the changes of a cell of n elements. */
+static void bsn_changes_begin(bsn_changes *x, const bsn_context *c, size_t n)
 {
-    bsn_changes *x = bsn_changes_place(w, c);
     x->count = 0;
     x->any = 0;
     x->most = n / bsn_changes_share(c);
-    return x;
 }
 
-/* The words of elements i .. i + m - 1, at most a chunk. */
-static uint64_t bsn_chunk_words(bsn_work *w, const bsn_context *c, const bsn_ids *ids, uint8_t *words, const uint8_t *elements,
-                                size_t i, size_t m, const uint8_t **prediction)
+/* The words of elements i .. i + m - 1, at most a chunk; returns their OR. */
+static uint64_t bsn_chunk_words(bsn_coding *e, uint8_t *words, size_t i, size_t m, const uint8_t **prediction)
 {
-    *prediction = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements);
-    return bsn_subtract(c->kernels, words, elements + i * c->width, *prediction, m, c->width);
+    const bsn_context *c = e->context;
+    *prediction = bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements);
+    return bsn_subtract(c->kernels, words, e->elements + i * c->width, *prediction, m, c->width);
 }
 
 /* Is there a byte 255 among n? `mask` has room for those of a chunk. */
@@ -8302,52 +8525,47 @@ static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t 
     return found != 0;
 }
 
-/* Level fast: classes are chosen by a sample of a cell, before the pass over it, which deals words out as it finds them: those of
- * the second class, of two at most, to the second half of our memory. */
-BSN_INLINE uint8_t *bsn_list_of(bsn_work *w, const bsn_context *c, size_t n, unsigned k)
-{
-    return (uint8_t *)bsn_align(w + 1) + k * ((n * c->width + 127) & ~(size_t)63);
-}
+/* Where class k of a cell begins when words are dealt to classes during the pass over the cell: level fast, at most two classes. Class 0
+ * is also where words are that are not dealt. */
+BSN_INLINE uint8_t *bsn_list_of(bsn_coding *e, unsigned k) { return k ? e->delta.dealt : e->delta.words; }
 
-static void bsn_sample_classes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, const uint8_t *elements, size_t n,
-                               bsn_classes *t)
+/* Chooses classes by a sample of the cell. */
+static void bsn_sample_classes(bsn_coding *e, bsn_classes *t)
 {
-    bsn_census *x = bsn_census_place(w, c);
-    uint8_t *words = bsn_list_of(w, c, n, 0), borders[BSN_CLASSES] = { 0 };
-    const size_t step = bsn_census_step(c, n);
+    const bsn_context *c = e->context;
+    bsn_census *x = e->delta.census;
+    uint8_t *words = bsn_list_of(e, 0), borders[BSN_CLASSES] = { 0 };
+    const size_t n = e->n, step = bsn_census_step(c, n), base_width = bsn_dtypes[c->base_dtype].width;
     const uint8_t *p;
     size_t i, waiting = 0;
     unsigned k;
     bsn_census_begin(x, c->dtype);
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
-        (void)bsn_chunk_words(w, c, ids, words, elements, i, m, &p);
+        (void)bsn_chunk_words(e, words, i, m, &p);
         if (c->large && i + step < n) { /* a processor does not see so long a stride */
             const size_t next = i + step, some = bsn_min(BSN_CHUNK, n - next);
-            bsn_prefetch(elements + next * c->width, some * c->width);
-            bsn_prefetch(ids->cell + next * bsn_dtypes[c->base_dtype].width, some * bsn_dtypes[c->base_dtype].width);
+            bsn_prefetch(e->elements + next * c->width, some * c->width);
+            bsn_prefetch(e->ids->cell + next * base_width, some * base_width);
         }
-        waiting = bsn_census_chunk(w, c, words, p, m, waiting);
+        waiting = bsn_census_chunk(e, words, p, m, waiting);
     }
-    c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
-    bsn_census_end(x);
+    bsn_census_complete(e, waiting);
     bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
     t->narrow = bsn_narrow_classes(x, t);
-    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(w, c, n, k);
+    for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(e, k);
 }
 
-/* Returns the bits that words have. */
-static uint64_t bsn_deal_words(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_classes *t, const uint8_t *elements,
-                               size_t i, size_t end)
+/* Deals the words of elements i .. end - 1 to their classes. */
+static void bsn_deal_words(bsn_coding *e, bsn_classes *t, size_t i, size_t end)
 {
-    uint64_t any = 0;
+    uint8_t *words = e->work->plane[0];
     const uint8_t *p;
     for (; i < end; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, end - i);
-        any |= bsn_chunk_words(w, c, ids, w->plane[0], elements, i, m, &p);
-        bsn_classes_deal(c->kernels, t, w->plane[0], p, m);
+        e->any |= bsn_chunk_words(e, words, i, m, &p);
+        bsn_classes_deal(e->context->kernels, t, words, p, m);
     }
-    return any;
 }
 
 /* The words at the next `count` places; p and prediction are those from element `first` on. */
@@ -8364,93 +8582,125 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
     }
 }
 
-/* What differs in elements i .. i + m - 1 is added; 0 where that is too much, for the cell or so early in it. */
-static int bsn_take_changes(bsn_work *w, const bsn_context *c, const bsn_ids *ids, bsn_changes *x, const uint8_t *elements,
-                            size_t i, size_t m)
+/* Collects what differs in elements i .. i + m - 1. Returns 0 if that is too much, for the cell or for so early in it. */
+static int bsn_take_changes(bsn_coding *e, size_t i, size_t m)
 {
+    const bsn_context *c = e->context;
     const unsigned width = c->width;
-    const uint8_t *p = bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), *from = elements + i * width;
-    const size_t share = bsn_changes_share(c);
-    uint8_t *mask = w->plane[0];
+    const uint8_t *p = bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
+    bsn_changes *x = e->delta.changes;
+    uint8_t *mask = e->work->plane[0];
     size_t count;
     bsn_compare(c->kernels, width, mask, from, p, m);
     count = c->kernels->count(mask, m);
-    if (x->count + count > bsn_min(x->most, 16 + 17 * (i + m) / (16 * share))) return 0;
+    if (x->count + count > bsn_min(x->most, 16 + 17 * (i + m) / (16 * bsn_changes_share(c)))) return 0;
     (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m); /* the fastest where most groups have none */
     BSN_WIDTHS(width, bsn_note_words, (x, count, i, from, p));
     return 1;
 }
 
-/* The words of a cell (null: not wanted), what choosing classes needs of them, and, with `hash`, the cell's hashes, while it is
- * in the cache; leaves that are equal are hashed once. Returns whether all elements are as predicted. *any: the bits that words
- * have. Where classes are sampled the words are dealt out. `changes`, if not null: what differs is collected there, and no words
- * are taken, as long as that is little; else its count becomes 0. */
-static int bsn_take_words(bsn_work *w, const bsn_context *c, bsn_ids *ids, uint8_t *words, const uint8_t *elements, size_t n,
-                          int hash, uint64_t *any, bsn_changes *changes)
+/* A pass over a cell and its base. */
+typedef struct bsn_sweep {
+    int collecting; /* 1 while changes are collected; then no words are made */
+    int counting;   /* 1 if words are counted for the choice of classes */
+    int begun;      /* 1 once the first has been */
+    int dealing;    /* 1 if words go to classes that a sample chooses */
+    int equal;      /* 1 if the current leaf equals that of the base */
+    unsigned known; /* bit i: leaf i does */
+    size_t waiting; /* symbols that wait to be counted */
+} bsn_sweep;
+
+/* Hashes elements i .. i + m - 1 and their base while they are in the cache. A leaf that equals its base's is hashed once. */
+static void bsn_sweep_hash(bsn_coding *e, const bsn_sweep *p, size_t i, size_t m)
 {
+    const bsn_context *c = e->context;
     const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
-    const size_t step = BSN_PAGE / base_width;
-    const int several = bsn_most_classes(c, n) > 1, deal = several && bsn_census_step(c, n) > BSN_CHUNK;
-    const int census = words && several && !deal;
-    bsn_census *x = bsn_census_place(w, c);
-    bsn_classes *t = &x->classes;
-    unsigned known = 0; /* bit i: leaf i is known to be equal */
-    int equal = 0, counting = 0;
-    size_t i, j, waiting = 0;
-    *any = 0;
+    const size_t step = BSN_PAGE / base_width, end = i + m, leaf = i / BSN_LEAF;
+    bsn_ids *ids = e->ids;
+    for (; i < end; i += step) {
+        const size_t some = bsn_min(step, end - i);
+        bsn_leaves_add(c->kernels, &e->work->pieces, &ids->base, ids->cell + i * base_width, i, some, e->n, base_width);
+        if (!p->equal) bsn_leaves_add(c->kernels, &e->work->result, &ids->result, e->elements + i * width, i, some, e->n, width);
+    }
+    if (p->equal) ids->result.hash[leaf] = ids->base.hash[leaf]; /* right once the leaf has ended */
+}
+
+/* The words of the chunk at element i, to their place in scratch. */
+static void bsn_sweep_words(bsn_coding *e, bsn_sweep *p, size_t i)
+{
+    const size_t m = bsn_min(BSN_CHUNK, e->n - i);
+    uint8_t *words = bsn_list_of(e, 0) + i * e->context->width;
+    const uint8_t *prediction;
+    if (p->known >> i / BSN_LEAF & 1) {
+        memset(words, 0, m * e->context->width);
+        return;
+    }
+    e->any |= bsn_chunk_words(e, words, i, m, &prediction);
+    if (!p->counting) return;
+    if (!p->begun) bsn_census_begin(e->delta.census, e->context->dtype);
+    p->begun = 1;
+    p->waiting = bsn_census_chunk(e, words, prediction, m, p->waiting);
+}
+
+/* Elements i .. i + m - 1: their changes, as long as there are few; else their words, and first those of all chunks before. */
+static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t i, size_t m)
+{
+    size_t j = p->collecting ? 0 : i;
+    if (p->equal && (p->collecting || (p->dealing && !t->count))) return;
+    if (p->collecting && bsn_take_changes(e, i, m)) return;
+    if (p->dealing) {
+        if (!t->count) {
+            bsn_sample_classes(e, t);
+            j = 0;
+        }
+        bsn_deal_words(e, t, j, i + m);
+    } else {
+        for (; j <= i; j += BSN_CHUNK) bsn_sweep_words(e, p, j);
+    }
+    if (p->collecting) e->delta.changes->count = 0;
+    p->collecting = 0;
+}
+
+/* Compares a cell with its prediction in one pass. Returns 1 if they are equal. e->any is then the OR of all words, or of all words
+ * less 1 if changes have been collected.
+ *   collect  1: collects changes in e->delta.changes while they are few enough for a SPARSE block. If they are not, the count is 0 and
+ *            words are made after all. 0: makes words, for a CLASSED block, and counts them or deals them to classes
+ *   hashing  1: also computes the hashes of leaves, of base and result */
+static int bsn_take_words(bsn_coding *e, int collect, int hashing)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->width;
+    const size_t n = e->n;
+    const int several = bsn_most_classes(c, n) > 1;
+    bsn_classes *t = &e->delta.census->classes;
+    bsn_sweep p = { 0, 0, 0, 0, 0, 0, 0 };
+    size_t i, j;
+    p.collecting = collect;
+    p.dealing = several && bsn_census_step(c, n) > BSN_CHUNK;
+    p.counting = several && !p.dealing;
+    e->any = 0;
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
-        const uint8_t *base = ids->cell + i * base_width, *from = elements + i * width, *p;
         if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
-            j = i;
-            while (j < end && bsn_equal(elements + j * width, ids->cell + j * width,
-                    bsn_min(BSN_CHUNK, end - j) * width)) j += BSN_CHUNK;
-            equal = j >= end;
-            known |= (unsigned)equal << i / BSN_LEAF;
+            for (j = i; j < end; j += BSN_CHUNK)
+                if (!bsn_equal(e->elements + j * width, e->ids->cell + j * width, bsn_min(BSN_CHUNK, end - j) * width)) break;
+            p.equal = j >= end;
+            p.known |= (unsigned)p.equal << i / BSN_LEAF;
         }
-        for (j = i; j < i + m && hash; j += step) {
-            const size_t some = bsn_min(step, i + m - j);
-            bsn_leaves_add(c->kernels, &w->pieces, &ids->base, base + (j - i) * base_width, j, some, n, base_width);
-            if (!equal) bsn_leaves_add(c->kernels, &w->result, &ids->result, from + (j - i) * width, j, some, n, width);
-        }
-        if (hash && equal) ids->result.hash[i / BSN_LEAF] = ids->base.hash[i / BSN_LEAF]; /* at the end of the leaf: it */
-        if (!words || (equal && (changes || (deal && !t->count)))) continue;
-        if (changes && bsn_take_changes(w, c, ids, changes, elements, i, m)) continue;
-        if (deal) {
-            if (!t->count) {
-                bsn_sample_classes(w, c, ids, elements, n, t);
-                *any |= bsn_deal_words(w, c, ids, t, elements, 0, i);
-            }
-            *any |= bsn_deal_words(w, c, ids, t, elements, i, i + m);
-        }
-        for (j = changes ? 0 : i; j <= i && !deal; j += BSN_CHUNK) { /* what has been passed by, and this */
-            const size_t some = bsn_min(BSN_CHUNK, n - j);
-            if (known >> j / BSN_LEAF & 1) {
-                memset(words + j * width, 0, some * width);
-                continue;
-            }
-            *any |= bsn_chunk_words(w, c, ids, words + j * width, elements, j, some, &p);
-            if (!census) continue;
-            if (!counting) bsn_census_begin(x, c->dtype);
-            counting = 1;
-            waiting = bsn_census_chunk(w, c, words + j * width, p, some, waiting);
-        }
-        if (changes) changes->count = 0;
-        changes = NULL;
+        if (hashing) bsn_sweep_hash(e, &p, i, m);
+        bsn_sweep_chunk(e, &p, t, i, m);
     }
-    if (changes) {
-        *any = changes->any;
-        return !changes->count;
+    if (p.collecting) {
+        e->any = e->delta.changes->any;
+        return !e->delta.changes->count;
     }
-    if (!*any) return 1;
-    for (i = 0; i < n && census; i += BSN_CHUNK)
-        if (known >> i / BSN_LEAF & 1)
-            waiting = bsn_census_chunk(w, c, words + i * width, ids->cell + i * width, bsn_min(BSN_CHUNK, n - i), waiting);
-    if (census) {
-        c->kernels->histogram(x->of_symbol, w->plane[0], waiting, w->lists.tables);
-        bsn_census_end(x);
-    }
+    if (!e->any || !p.counting) return !e->any;
+    for (i = 0; i < n; i += BSN_CHUNK)
+        if (p.known >> i / BSN_LEAF & 1)
+            p.waiting = bsn_census_chunk(e, bsn_list_of(e, 0) + i * width, e->ids->cell + i * width, bsn_min(BSN_CHUNK, n - i),
+                                         p.waiting);
+    bsn_census_complete(e, p.waiting);
     return 0;
 }
 
@@ -8486,78 +8736,108 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     }
 }
 
-/* The body of a CLASSED block of elements from the cell's words, which stand at the beginning of our memory, dealt out already
- * where there are classes, and have no bits but `any`; 0 where it has no room. */
-static size_t bsn_encode_classed(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                                 const uint8_t *elements, const bsn_ids *ids, size_t n, uint64_t any)
+/* The words of a cell by class. */
+typedef struct bsn_dealt {
+    uint8_t *list[BSN_CLASSES];
+    size_t counts[BSN_CLASSES];
+} bsn_dealt;
+
+/* What a pass that dealt words out has left. A class whose words the sample took for bytes may have larger ones after all; then the
+ * words are dealt out again. */
+static void bsn_classes_dealt(bsn_coding *e, bsn_classes *t, bsn_dealt *x)
 {
-    const unsigned width = c->width, most = bsn_most_classes(c, n), base_width = bsn_dtypes[c->base_dtype].width;
-    bsn_census *census = bsn_census_place(w, c);
+    const bsn_context *c = e->context;
+    unsigned missed = 0, k;
+    for (k = 0; k < t->count; k++) {
+        x->list[k] = bsn_list_of(e, k);
+        x->counts[k] = (size_t)(t->list[k] - x->list[k]) / bsn_classes_size(t, k);
+        if (e->any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, x->list[k], x->counts[k], e->work->plane[0]))
+            missed |= 1u << k;
+    }
+    if (!missed) return;
+    t->narrow &= ~missed;
+    for (k = 0; k < t->count; k++) t->list[k] = x->list[k];
+    bsn_deal_words(e, t, 0, e->n);
+    for (k = 0; k < t->count; k++) x->counts[k] = (size_t)(t->list[k] - x->list[k]) / bsn_classes_size(t, k);
+}
+
+/* Chooses classes by the counts of all words, and places their lists; one class of whole words stays where the words are.
+ * Returns 0 if the counts are not those of n elements: another thread is changing them. */
+static int bsn_classes_counted(bsn_coding *e, bsn_census *census, bsn_dealt *x)
+{
+    const unsigned most = bsn_most_classes(e->context, e->n);
     bsn_classes *t = &census->classes;
-    const int sampled = t->count > 0;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *list[BSN_CLASSES], *dealt = words + ((n * width + 127) & ~(size_t)63);
-    uint8_t *scratch = dealt + ((n * width + BSN_CLASSES * 64 + 127) & ~(size_t)63);
-    size_t counts[BSN_CLASSES] = { 0, 0, 0, 0, 0, 0, 0, 0 }, i;
+    uint8_t borders[BSN_CLASSES] = { 0 };
     uint64_t all = 0;
     unsigned k, s;
-    bsn_writer wr;
-    if (!any) return 0; /* all are as predicted by now, so nothing has been counted: they are being changed */
-    if (sampled) {
-        unsigned missed = 0;
-        for (k = 0; k < t->count; k++) {
-            list[k] = bsn_list_of(w, c, n, k);
-            counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
-            if (any > 255 && (t->narrow >> k & 1) && bsn_has_255(c->kernels, list[k], counts[k], w->plane[0])) missed |= 1u << k;
+    bsn_classes_begin(t, e->context->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
+    memset(x->counts, 0, sizeof x->counts);
+    if (t->count > 1) {
+        for (s = 0; s < 256; s++) {
+            x->counts[t->of[s]] += census->of_symbol[s];
+            all += census->of_symbol[s];
         }
-        if (missed) { /* a class of words that the sample took for bytes has larger ones after all */
-            t->narrow &= ~missed;
-            for (k = 0; k < t->count; k++) t->list[k] = list[k];
-            (void)bsn_deal_words(w, c, ids, t, elements, 0, n);
-            for (k = 0; k < t->count; k++) counts[k] = (size_t)(t->list[k] - list[k]) / bsn_classes_size(t, k);
-        }
+        if (all != e->n) return 0;
     } else {
-        uint8_t borders[BSN_CLASSES] = { 0 };
-        bsn_classes_begin(t, c->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
-        counts[0] = n;
-        if (t->count > 1) {
-            counts[0] = 0;
-            for (s = 0; s < 256; s++) {
-                counts[t->of[s]] += census->of_symbol[s];
-                all += census->of_symbol[s];
-            }
-            if (all != n) return 0; /* what has been counted are not these elements: they are being changed */
-        }
-        t->narrow = any < 256 ? 0xFF : t->count > 1 ? bsn_narrow_classes(census, t) : 0;
-        list[0] = t->count > 1 || t->narrow ? dealt : words;
-        for (k = 1; k < t->count; k++) list[k] = list[k - 1] + counts[k - 1] * bsn_classes_size(t, k - 1) + 64;
+        x->counts[0] = e->n;
     }
-    if ((size_t)(end - body) < t->count) return 0;
-    bsn_writer_begin(&wr, w, c, body, end, scratch);
+    t->narrow = e->any < 256 ? 0xFF : t->count > 1 ? bsn_narrow_classes(census, t) : 0;
+    x->list[0] = t->count > 1 || t->narrow ? e->delta.dealt : e->delta.words;
+    for (k = 1; k < t->count; k++) x->list[k] = x->list[k - 1] + x->counts[k - 1] * bsn_classes_size(t, k - 1) + 64;
+    return 1;
+}
+
+/* Deals the words of the cell to their classes, and asks for the next cell while this one is in the caches. */
+static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const uint8_t *words = bsn_list_of(e, 0);
+    size_t i;
+    unsigned k;
+    for (k = 0; k < t->count; k++) t->list[k] = x->list[k];
+    for (i = 0; i < e->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
+        if (c->large && e->work->next) {
+            bsn_prefetch(e->elements + (e->n + i) * width, m * width);
+            bsn_prefetch(e->ids->cell + (e->n + i) * base_width, m * base_width);
+        }
+        bsn_classes_deal(c->kernels, t, words + i * width, bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), m);
+    }
+}
+
+/* CLASSED: words by class, from what bsn_take_words has left. */
+static int bsn_produce_classed(bsn_coding *e)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->width;
+    const size_t n = e->n;
+    bsn_census *census = e->delta.census;
+    bsn_classes *t = &census->classes;
+    const int sampled = t->count > 0, counted = !sampled && bsn_most_classes(c, n) > 1;
+    bsn_dealt x;
+    unsigned k;
+    bsn_writer wr;
+    if (!e->any) return 0; /* the elements have become equal to their predictions: another thread changes them */
+    if (sampled) bsn_classes_dealt(e, t, &x);
+    else if (!bsn_classes_counted(e, census, &x)) return 0;
+    if ((size_t)(e->end - e->body) < t->count) return 0;
+    e->body[0] = (uint8_t)t->count;
+    for (k = 1; k < t->count; k++) e->body[k] = (uint8_t)(t->border[k - 1] >> t->shift);
+    bsn_coding_writer(&wr, e, t->count, e->delta.symbols);
     wr.thorough = c->level != BITSNAP_FAST;
-    wr.wide = sampled && any > 255;
+    wr.wide = sampled && e->any > 255;
     wr.sampled = wr.wide;
-    *wr.at++ = (uint8_t)t->count;
-    for (k = 1; k < t->count; k++) *wr.at++ = (uint8_t)(t->border[k - 1] >> t->shift);
-    if (list[0] == dealt) {
-        for (k = 0; k < t->count; k++) t->list[k] = list[k];
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            if (c->large && w->next) { /* the next cell is asked for while this one is in the caches */
-                bsn_prefetch(elements + (n + i) * width, m * width);
-                bsn_prefetch(ids->cell + (n + i) * base_width, m * base_width);
-            }
-            bsn_classes_deal(c->kernels, t, words + i * width, bsn_predict(c->role, c->dtype, ids->cell, i, m, w->elements), m);
-        }
-    }
+    if (x.list[0] == e->delta.dealt) bsn_classes_fill(e, t, &x);
     for (k = 0; k < t->count; k++) {
-        const unsigned size = (unsigned)bsn_classes_size(t, k);
-        if (most > 1 && !sampled && counts[k] && (t->narrow >> k & 1)) {
-            bsn_count_others(&wr, list[k], counts[k], counts[k] - bsn_class_words(census, t, k, w->lists.count), w->plane[0]);
+        if (counted && x.counts[k] && (t->narrow >> k & 1)) {
+            bsn_count_others(&wr, x.list[k], x.counts[k],
+                             x.counts[k] - bsn_class_words(census, t, k, e->work->lists.count), e->work->plane[0]);
             wr.counted = 1;
         }
-        bsn_words_write(&wr, list[k], counts[k], width, size, w->plane[0]);
+        bsn_words_write(&wr, x.list[k], x.counts[k], width, (unsigned)bsn_classes_size(t, k), e->work->plane[0]);
     }
-    return bsn_body_end(&wr, c, record, body);
+    return bsn_written(e, &wr);
 }
 
 /* Bytes before the body of a block, and of its body. */
@@ -8567,67 +8847,135 @@ BSN_INLINE size_t bsn_prefix_of(int checks, int base)
 }
 BSN_INLINE size_t bsn_body_of(uint32_t head, unsigned width) { return (head & 255) == BSN_FORM_CONST ? width : head >> 8; }
 
-/* Head, check and hashes of a block with a base, of which the body has been written; returns its bytes. */
-static size_t bsn_finish_cell(const bsn_context *c, uint8_t *to, unsigned form, size_t size, size_t n, uint64_t first,
-                              const bsn_ids *ids)
+/* SPARSE: the positions and words of changes. */
+static int bsn_produce_sparse(bsn_coding *e)
 {
-    const size_t prefix = bsn_prefix_of(1, 1);
-    bsn_record record;
-    bsn_store32(to, (uint32_t)(form | size << 8));
-    bsn_store64(to + prefix - BSN_IDS_SIZE, ids->base_hash);
-    bsn_store64(to + prefix - BSN_IDS_SIZE + 8, ids->result_hash);
-    bsn_record_begin(&record, c, first, n, bsn_load32(to));
-    bsn_record_bytes(&record, to + prefix - BSN_IDS_SIZE, BSN_IDS_SIZE);
-    bsn_record_hash(&record, bsn_hash_of(c->kernels, to + prefix, size));
-    bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
-    return prefix + size;
+    if ((size_t)(e->end - e->body) < bsn_piece_bytes(&e->piece, e->n, e->context->width)) return 0;
+    return bsn_produced(e, e->body + bsn_piece_write(e->body, &e->piece, e->delta.changes, e->n, e->context->width));
 }
 
-/* A SPARSE block; 0 where it has no room. */
-static size_t bsn_encode_sparse(const bsn_context *c, const bsn_changes *x, uint8_t *to, size_t capacity, size_t n, uint64_t first,
-                                const bsn_ids *ids)
+/* SAME: nothing. */
+static int bsn_produce_same(bsn_coding *e) { return bsn_produced(e, e->body); }
+
+/* The first `count` elements as they are. */
+static int bsn_produce_elements(bsn_coding *e, size_t count)
 {
-    bsn_piece t;
-    const size_t prefix = bsn_prefix_of(1, 1), size = bsn_piece_plan(&t, x, n, c->width);
-    if (capacity < prefix + size) return 0;
-    (void)bsn_piece_write(to + prefix, &t, x, n, c->width);
-    return bsn_finish_cell(c, to, BSN_FORM_SPARSE, size, n, first, ids);
+    const unsigned width = e->context->width;
+    if ((size_t)(e->end - e->body) < count * width) return 0;
+    bsn_copy_little_endian(e->body, e->elements, count, width);
+    return bsn_produced(e, e->body + count * width);
 }
 
-/* Chooses and writes a body that needs no base; returns its bytes, 0 where only the elements themselves remain. */
-static size_t bsn_encode_alone(bsn_work *w, const bsn_context *c, bsn_record *record, uint8_t *body, uint8_t *end,
-                               const uint8_t *elements, size_t n, uint64_t first, unsigned *form)
+static int bsn_produce_const(bsn_coding *e) { return bsn_produce_elements(e, 1); }
+static int bsn_produce_stored(bsn_coding *e) { return bsn_produce_elements(e, e->n); }
+
+/* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds to e->record
+ * what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for these elements; what it has
+ * written is then without meaning. Null: left out of this build. */
+typedef struct bsn_producer {
+    int (*produce)(bsn_coding *e);
+} bsn_producer;
+
+static const bsn_producer bsn_producers[] = {
+    { bsn_produce_stored },
+    { bsn_produce_const },
+    { bsn_produce_split },
+    { bsn_produce_bytes },
+    { BSN_WITH_DELTA ? bsn_produce_same : NULL },
+    { BSN_WITH_DELTA ? bsn_produce_classed : NULL },
+    { bsn_produce_scaled },
+    { BSN_WITH_QUANTIZE ? bsn_produce_quantized : NULL },
+    { BSN_WITH_DELTA ? bsn_produce_sparse : NULL },
+    { bsn_produce_zigzag }
+};
+BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORM_ZIGZAG + 1);
+
+/* Makes a candidate of at most `most` bytes in place of the one before. */
+static int bsn_try(bsn_coding *e, unsigned form, size_t most)
 {
-    size_t size = c->width;
-    uint64_t interest = 0, varying;
-    unsigned base = 0;
-    if (bsn_symbol_bits(c->dtype)) {
-        bsn_field field;
-        bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
-        interest = c->dtype == BITSNAP_F64 ? UINT64_C(0x800FFFFFFFFFFFFF)
-                                           : (field.low | field.sign) & bsn_low_bits(8 * c->width);
+    e->record = e->begun;
+    e->end = e->body + bsn_min(e->room, most);
+    e->form = form;
+    return bsn_producers[form].produce(e);
+}
+
+/* The bits of a float that SPLIT does not code as symbols; 0 for integers. Of these it stores only those that vary. */
+static uint64_t bsn_plane_bits(const bsn_context *c)
+{
+    bsn_field field;
+    if (!bsn_symbol_bits(c->dtype)) return 0;
+    if (c->dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
+    bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
+    return (field.low | field.sign) & bsn_low_bits(8 * c->width);
+}
+
+/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. */
+static int bsn_choose_alone(bsn_coding *e, size_t most)
+{
+    const bsn_context *c = e->context;
+    const uint64_t interest = bsn_plane_bits(c);
+    /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of encoding. */
+    uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->width, interest);
+    if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->width, interest);
+    if (!varying && e->n > 1) return bsn_try(e, BSN_FORM_CONST, most);
+    if (c->level == BITSNAP_BEST && bsn_may_scale(c, e->n) && bsn_try(e, BSN_FORM_SCALED, most)) return 1;
+    e->constant = interest & ~varying;
+    e->exponent = 0;
+    if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(e->elements, e->n, &e->exponent)))
+        return bsn_try(e, BSN_FORM_SPLIT, most);
+    return bsn_try(e, bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES, most);
+}
+
+/* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one, and of two of
+ * the same size the other. */
+static int bsn_choose_other(bsn_coding *e, size_t most)
+{
+    const bsn_record record = e->record;
+    const unsigned form = e->form;
+    const size_t size = e->size;
+    uint8_t *aside = (uint8_t *)bsn_arena_take(&e->arena, e->n * e->context->width);
+    memcpy(aside, e->body, size);
+    if (bsn_choose_alone(e, most) && e->size <= size) return 1;
+    memcpy(e->body, aside, size);
+    e->record = record;
+    e->form = form;
+    e->size = size;
+    return 1;
+}
+
+/* Makes a body for a frame with a base, of at most `most` bytes. */
+static int bsn_choose_with_base(bsn_coding *e, size_t most)
+{
+    const bsn_context *c = e->context;
+    bsn_ids *ids = e->ids;
+    uint8_t both[BSN_IDS_SIZE];
+    size_t sparse = 0, delta;
+    int same = 0;
+    if (ids->cell) {
+        bsn_arena arena = e->arena;
+        bsn_lay_delta(&arena, &e->delta, c, e->n);
+        bsn_changes_begin(e->delta.changes, c, e->n);
+        same = bsn_take_words(e, 1, 1);
+        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, e->n);
+        ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, e->n);
     }
-    /* what is constant in the first elements most likely is in all; passing over all of them to see it takes a tenth of encoding */
-    varying = bsn_varying_bits(elements, bsn_min(n, BSN_CHUNK), c->width, interest);
-    if (!varying) varying = bsn_varying_bits(elements, n, c->width, interest);
-    if (!varying && n * c->width > size) {
-        *form = BSN_FORM_CONST;
-        if ((size_t)(end - body) < size) return 0;
-        bsn_copy_little_endian(body, elements, 1, c->width);
-        if (c->checks) bsn_record_hash(record, bsn_hash_of(c->kernels, body, size));
-        return size;
+    bsn_store64(both, ids->base_hash);
+    bsn_store64(both + 8, ids->result_hash);
+    bsn_record_bytes(&e->begun, both, sizeof both);
+    memcpy(e->body - BSN_IDS_SIZE, both, sizeof both);
+    if (!ids->cell) return bsn_choose_alone(e, most);
+    if (same) return bsn_try(e, BSN_FORM_SAME, most);
+    if (e->delta.changes->count) {
+        sparse = bsn_piece_plan(&e->piece, e->delta.changes, e->n, c->width);
+        if (c->level == BITSNAP_FAST || (e->any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST))
+            return bsn_try(e, BSN_FORM_SPARSE, most);
+        (void)bsn_take_words(e, 0, 0);
     }
-    if (c->level == BITSNAP_BEST && bsn_may_scale(c, n)) {
-        *form = BSN_FORM_SCALED;
-        size = bsn_encode_scaled(w, c, record, body, end, elements, n, first);
-        if (size) return size;
-    }
-    if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(elements, n, &base))) {
-        *form = BSN_FORM_SPLIT;
-        return bsn_encode_split(w, c, record, body, end, elements, n, interest & ~varying, base);
-    }
-    *form = bsn_zigzags(w, c, elements, n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
-    return bsn_encode_bytes(w, c, record, body, end, elements, n, *form == BSN_FORM_ZIGZAG);
+    delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->size : 0;
+    if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
+    if (!delta) return bsn_choose_alone(e, most);
+    if (bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta)) return 1;
+    return bsn_choose_other(e, delta - 1);
 }
 
 /* Most often the second element tells. */
@@ -8636,89 +8984,36 @@ static int bsn_all_equal(const uint8_t *elements, size_t n, unsigned width)
     return n < 2 || (bsn_equal(elements, elements + width, width) && bsn_equal(elements, elements + width, (n - 1) * width));
 }
 
-/* Encodes n elements, `first` being the number of their first one, to at most `capacity` bytes; returns the
- * bytes, 0 where they do not fit. Whatever the elements are, head, check, hashes and n * width bytes are enough. */
-static size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity,
-                               const uint8_t *elements, size_t n, uint64_t first, bsn_ids *ids)
+/* Makes a body for a frame with a quantizer, of at most `most` bytes. */
+static int bsn_choose_quantized(bsn_coding *e, size_t most)
 {
-    const size_t prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
-    const size_t room = capacity > prefix ? capacity - prefix : 0; /* without room it may still be found to be the same */
-    uint8_t *body = room ? to + prefix : to, *end = body + bsn_min(room, stored - 1); /* coded forms must gain a byte */
-    uint8_t *words = (uint8_t *)bsn_align(w + 1);
-    size_t size = 0, delta = 0, sparse = 0; /* sparse: the size of that block, where it is possible */
-    uint64_t any = 0;
-    unsigned form = BSN_FORM_CLASSED;
-    bsn_piece piece;
-    bsn_record record, begun;
-    if (!room && !c->role) return 0;
-    bsn_record_begin(&record, c, first, n, 0);
-    if (BSN_WITH_DELTA && c->role) {
-        uint8_t both[BSN_IDS_SIZE];
-        bsn_changes *changes = bsn_changes_begin(w, c, n);
-        const int same = bsn_take_words(w, c, ids, c->plain ? NULL : words, elements, n, 1, &any, changes);
-        ids->base_hash = bsn_leaves_end(c->kernels, &ids->base, n);
-        ids->result_hash = bsn_leaves_end(c->kernels, &ids->result, n);
-        if (same && !c->plain) return capacity < prefix ? 0 : bsn_finish_cell(c, to, BSN_FORM_SAME, 0, n, first, ids);
-        if (changes->count) {
-            if (c->level == BITSNAP_FAST || (any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST))
-                return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
-            sparse = bsn_piece_plan(&piece, changes, n, c->width);
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
-        }
-        bsn_store64(both, ids->base_hash);
-        bsn_store64(both + 8, ids->result_hash);
-        bsn_record_bytes(&record, both, sizeof both);
-        if (room) memcpy(body - BSN_IDS_SIZE, both, sizeof both);
-    }
-    begun = record;
-    if (BSN_WITH_DELTA && c->role && !c->plain) {
-        delta = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
-        if (sparse && (!delta || sparse <= delta)) {
-            bsn_changes *changes = bsn_changes_begin(w, c, n);
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, changes);
-            return bsn_encode_sparse(c, changes, to, capacity, n, first, ids);
-        }
-        if (delta && bsn_plain_takes(w, c, elements, n, 8 * (uint64_t)delta)) size = delta;
-    }
-    if (!room) return 0;
-    if (BSN_WITH_QUANTIZE && (c->log || c->clusters) && !bsn_all_equal(elements, n, c->width)) { /* else CONST is smaller, and exact */
-        form = BSN_FORM_QUANTIZED;
-        size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
-        if (size && bsn_load64(body + 8) > n / 64) { /* so many stand exactly: all may as well */
-            const size_t quantized = size;
-            record = begun;
-            size = bsn_encode_alone(w, c, &record, body, end, elements, n, first, &form);
-            if (!size || size > quantized) {
-                record = begun;
-                form = BSN_FORM_QUANTIZED;
-                size = bsn_encode_quantized(w, c, &record, body, end, elements, n, first);
-            }
-        }
-    }
-    if (!size) { /* no delta, or one that is not certain to be shorter */
-        record = begun;
-        size = bsn_encode_alone(w, c, &record, body, end, elements, n, first, &form);
-        if (delta && (!size || delta <= size)) {
-            record = begun;
-            form = BSN_FORM_CLASSED;
-            (void)bsn_take_words(w, c, ids, words, elements, n, 0, &any, NULL);
-            size = bsn_encode_classed(w, c, &record, body, end, elements, ids, n, any);
-        }
-    }
-    if (!size) {
-        form = BSN_FORM_STORED;
-        size = stored;
-        if (room < size) return 0;
-        bsn_copy_little_endian(body, elements, n, c->width);
-        if (c->checks) bsn_record_hash(&record, bsn_hash_of(c->kernels, body, size));
-    }
-    bsn_store32(to, (uint32_t)(form | (form == BSN_FORM_CONST ? 1 : size) << 8));
+    if (bsn_all_equal(e->elements, e->n, e->context->width)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
+    if (!bsn_try(e, BSN_FORM_QUANTIZED, most)) return bsn_choose_alone(e, most);
+    if (bsn_load64(e->body + 8) <= e->n / 64) return 1;
+    return bsn_choose_other(e, most); /* so many are stored exactly that all may be */
+}
+
+/* Encodes a block to at most `capacity` bytes. Returns its size, or 0 if it does not fit: bsn_block_most bytes are always enough. */
+static size_t bsn_encode_block(bsn_coding *e, uint8_t *to, size_t capacity)
+{
+    const bsn_context *c = e->context;
+    const size_t prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE), stored = e->n * c->width;
+    int found;
+    if (capacity < prefix) return 0;
+    e->body = to + prefix;
+    e->room = capacity - prefix;
+    bsn_record_begin(&e->begun, c, e->first, e->n, 0);
+    if (BSN_WITH_DELTA && c->role) found = bsn_choose_with_base(e, stored - 1);
+    else if (BSN_WITH_QUANTIZE && (c->log || c->clusters)) found = bsn_choose_quantized(e, stored - 1);
+    else found = bsn_choose_alone(e, stored - 1);
+    if (!found && !bsn_try(e, BSN_FORM_STORED, stored)) return 0;
+    bsn_store32(to, (uint32_t)(e->form | (e->form == BSN_FORM_CONST ? 1 : e->size) << 8));
     if (c->checks) {
-        memcpy(record.bytes + 24, to, 4);
-        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
+        memcpy(e->record.bytes + 24, to, 4);
+        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e->record.bytes, e->record.size));
     }
     if (c->stream) bsn_streamed();
-    return prefix + size;
+    return prefix + e->size;
 }
 
 /* ---- decoding: where elements go ---- */
@@ -8863,6 +9158,7 @@ typedef struct bsn_numbers_body { /* SCALED and QUANTIZED: words, with scales or
     uint64_t offset;           /* SCALED: added to each word */
     bsn_exact exact;           /* QUANTIZED */
     unsigned clusters;
+    bsn_cluster *cluster;      /* of codes that name one, in scratch */
     int looked_up;             /* 1: words.place has the number of every code */
 } bsn_numbers_body;
 
@@ -8946,16 +9242,26 @@ static bitsnap_part *bsn_report_part(bitsnap_block *block, uint64_t elements, ui
     return part;
 }
 
-static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, uint8_t *memory)
+static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, const bsn_rooms *room)
 {
     r->kernels = d->context->kernels;
     r->lists = &d->work->lists;
     r->at = at;
     r->end = d->end;
     r->input_end = d->input_end;
-    r->scratch = memory;
-    r->scratch_end = r->kept = memory + BSN_LISTS_SIZE(d->n);
-    r->kept_end = r->kept + BSN_KEPT_SIZE(d->n);
+    r->scratch = room->lists;
+    r->scratch_end = room->lists + BSN_LISTS_SIZE(d->n);
+    r->kept = room->kept;
+    r->kept_end = room->kept + BSN_KEPT_SIZE(d->n);
+}
+
+/* Scratch for lists and planes. */
+static bsn_rooms bsn_planes_rooms(const bsn_decoding *d)
+{
+    bsn_arena a = d->work->arena;
+    bsn_rooms x;
+    bsn_lay_planes(&a, &x, d->context, d->n);
+    return x;
 }
 
 /* Parses a list of n symbols at r->at. r->rule is the rule that is broken. */
@@ -9037,10 +9343,11 @@ static unsigned bsn_open_split(bsn_decoding *d)
     bsn_split_body *x = &d->of.split;
     bsn_layout *y = &x->layout;
     bsn_reader *r = &x->reader;
+    const bsn_rooms room = bsn_planes_rooms(d);
     const unsigned rule = bsn_layout_read(y, d);
     unsigned k;
     if (rule) return rule;
-    bsn_reader_begin(r, d, d->body + y->at[y->planes], (uint8_t *)(d->work + 1));
+    bsn_reader_begin(r, d, d->body + y->at[y->planes], &room);
     if (BSN_WITH_REPORT && d->report) (void)bsn_report_part(d->report, d->n, y->at[y->planes]);
     if (d->checking) {
         bsn_record_bytes(d->record, d->body, y->descriptor_size);
@@ -9215,14 +9522,15 @@ static unsigned bsn_make_split(bsn_decoding *d)
 /* Decodes the list of each byte plane. */
 static unsigned bsn_open_bytes(bsn_decoding *d)
 {
-    uint8_t *memory = (uint8_t *)(d->work + 1) + BSN_LISTS_SIZE(d->n) + BSN_KEPT_SIZE(d->n);
+    const bsn_rooms room = bsn_planes_rooms(d);
+    uint8_t *memory = room.planes;
     bsn_bytes_body *x = &d->of.bytes;
     unsigned k;
     bsn_reader r;
     r.at = d->body;
     r.rule = 0;
-    for (k = 0; k < d->context->width; k++, memory += d->n + 8) {
-        bsn_reader_begin(&r, d, r.at, (uint8_t *)(d->work + 1));
+    for (k = 0; k < d->context->width; k++, memory += bsn_plane_room(d->n)) {
+        bsn_reader_begin(&r, d, r.at, &room);
         bsn_open_list(d, &r, d->n, 8);
         if (r.rule) break;
         x->plane[k] = memory;
@@ -9321,8 +9629,11 @@ static unsigned bsn_open_sparse(bsn_decoding *d)
 {
     bsn_sparse_body *x = &d->of.sparse;
     const size_t size = (size_t)(d->end - d->body);
+    bsn_arena arena = d->work->arena;
+    bsn_rooms room;
     unsigned rule;
-    x->changes = bsn_changes_place(d->work, d->context);
+    bsn_lay_changes(&arena, &room, d->n);
+    x->changes = room.changes;
     x->next = 0;
     rule = bsn_piece_read(x->changes, d->body, size, d->n, d->context->width);
     d->sink->stream = 0; /* prefetching lines for stores takes less time than copying by way of scratch */
@@ -9396,13 +9707,15 @@ static unsigned bsn_open_classed(bsn_decoding *d)
     bsn_classed_body *y = &d->of.classed;
     bsn_classes *t = &y->classes;
     bsn_reader *r = &y->reader;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 191) & ~(size_t)63);
+    bsn_arena arena = w->arena;
+    bsn_rooms room;
     size_t left = d->n;
     bsn_words x;
     unsigned k;
     if (!d->base && y->stated > 1) return 0;
-    bsn_reader_begin(r, d, d->body + y->stated, place + ((4 * d->n + 127) & ~(size_t)63));
-    bsn_words_to(&x, r, words, place, w->plane[0], w->plane[1], width);
+    bsn_lay_classed(&arena, &room, d->context, d->n);
+    bsn_reader_begin(r, d, d->body + y->stated, &room);
+    bsn_words_to(&x, r, room.words, room.place, w->plane[0], w->plane[1], width);
     for (k = 0; k < t->count; k++) {
         const size_t count = bsn_class_count(y->above, k, t->count, &left);
         t->next[k] = x.words; /* if the base changes after it was counted, a class takes up to n words: those after its own can be read */
@@ -9464,16 +9777,17 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
     r->rule = 0;
 }
 
-/* Prepares to read words of `width` bytes, and before them scales, from `at` on. Returns the memory for the scales. */
-static uint8_t *bsn_numbers_begin(bsn_decoding *d, const uint8_t *at, unsigned width)
+/* Prepares to read words of `width` bytes, and before them scales, from `at` on. */
+static bsn_rooms bsn_numbers_begin(bsn_decoding *d, const uint8_t *at, unsigned width)
 {
     bsn_work *w = d->work;
     bsn_numbers_body *x = &d->of.numbers;
-    uint8_t *words = (uint8_t *)bsn_align(w + 1), *place = words + ((d->n * width + 127) & ~(size_t)63);
-    uint8_t *scales = place + ((4 * d->n + 127) & ~(size_t)63);
-    bsn_reader_begin(&x->reader, d, at, scales + ((d->n + 3 + 127) & ~(size_t)63));
-    bsn_words_to(&x->words, &x->reader, words, place, w->plane[0], w->plane[1], width);
-    return scales;
+    bsn_arena arena = w->arena;
+    bsn_rooms room;
+    bsn_lay_numbers(&arena, &room, d->context, d->n);
+    bsn_reader_begin(&x->reader, d, at, &room);
+    bsn_words_to(&x->words, &x->reader, room.words, room.place, w->plane[0], w->plane[1], width);
+    return room;
 }
 
 /* Reads the words, unless what precedes them is wrong already, and reports both. */
@@ -9491,14 +9805,14 @@ static unsigned bsn_open_scaled(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     bsn_numbers_body *x = &d->of.numbers;
-    uint8_t *memory;
+    bsn_rooms room;
     if (d->end - d->body < 5) return BITSNAP_R_SCALES;
     x->row.signs = bsn_once8(d->body);
     if (x->row.signs > 1) return BITSNAP_R_SCALES;
     x->offset = bsn_load32(d->body + 1);
     x->offset -= (x->offset >> 31) << 32; /* extends its sign */
-    memory = bsn_numbers_begin(d, d->body + 5, c->width);
-    bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, memory);
+    room = bsn_numbers_begin(d, d->body + 5, c->width);
+    bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, room.scales);
     if (!x->reader.rule && !x->scales.rows) x->reader.rule = BITSNAP_R_SCALES;
     return bsn_numbers_words(d);
 }
@@ -9556,17 +9870,17 @@ static unsigned bsn_open_codes(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     bsn_numbers_body *x = &d->of.numbers;
-    uint8_t *memory;
+    bsn_rooms room;
     bsn_certificate certificate;
     unsigned rule;
     if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - x->exact.next) / c->width)
         return BITSNAP_R_NUMBER;
     if (BSN_WITH_REPORT && d->report) bsn_tell(&d->report->certificate, d->body, c->log ? c->log->cells : 0);
     x->exact.left = (size_t)certificate.exact;
-    memory = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->width, 4);
+    room = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->width, 4);
     x->scales.rows = x->scales.columns = NULL;
     x->reader.rule = 0;
-    if (c->log) bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, memory);
+    if (c->log) bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, room.scales);
     x->words.apart = c->log && !d->report && !x->reader.rule && bsn_log_joins(c->kernels, &x->row, x->scales.rows != NULL);
     rule = bsn_numbers_words(d);
     if (!rule) d->place = d->body; /* of a code that is no number */
@@ -9592,16 +9906,19 @@ static unsigned bsn_open_clusters(bsn_decoding *d)
     const bsn_octaves o = bsn_octaves_of(c->dtype);
     const unsigned width = c->width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE;
-    bsn_cluster *cluster = bsn_clusters_place(d->work, c);
     bsn_numbers_body *x = &d->of.numbers;
+    bsn_arena arena = d->work->arena;
+    bsn_rooms room;
     unsigned k;
+    bsn_lay_numbers(&arena, &room, c, d->n);
+    x->cluster = room.clusters;
     if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
     x->clusters = bsn_once8(p++) + 1u;
     if (x->clusters > c->clusters || (size_t)(d->end - p) < 2 * width * x->clusters) return BITSNAP_R_NUMBER;
     for (k = 0; k < x->clusters; k++, p += 2 * width) {
         uint8_t ends[16];
         bsn_copy_little_endian(ends, p, 2, width);
-        if (!bsn_cluster_load(&cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
+        if (!bsn_cluster_load(&x->cluster[k], &o, ends)) return BITSNAP_R_NUMBER;
     }
     x->exact.next = p;
     return bsn_open_codes(d);
@@ -9690,8 +10007,8 @@ static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t
 {
     const bsn_octaves o = bsn_octaves_of(d->context->dtype);
     const unsigned width = d->context->width;
-    const bsn_cluster *cluster = bsn_clusters_place(d->work, d->context);
     bsn_numbers_body *x = &d->of.numbers;
+    const bsn_cluster *cluster = x->cluster;
     const uint8_t *words = x->words.words + 4 * i;
     size_t j, apart = 0;
     for (j = 0; j < m; j++) {
@@ -10005,7 +10322,7 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
                                 size_t step, uint64_t hash)
 {
     const bitsnap_kernels *kernels = c->kernels;
-    uint64_t *sums = (uint64_t *)bsn_align(w + 1);
+    uint64_t *sums = (uint64_t *)(void *)w->arena.at; /* where words were */
     bsn_hasher before, h;
     size_t i, at, some, k;
     unsigned j;
@@ -10086,8 +10403,12 @@ static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form
 {
     const unsigned width = d->context->width;
     const size_t size = d->n * width, step = form == BSN_FORM_SPARSE || width > sizeof size ? width : sizeof size;
-    uint8_t *made = (uint8_t *)bsn_arena_end(d->work, d->context, size), *live = d->sink->to;
+    uint8_t *live = d->sink->to, *made;
+    bsn_arena arena = d->work->arena;
+    bsn_rooms room;
     unsigned rule;
+    bsn_lay_classed(&arena, &room, d->context, d->n);
+    made = room.made;
     d->sink->to = made;
     d->sink->leaves = NULL;
     rule = bsn_decode_body(d);
@@ -10819,14 +11140,12 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
-/* The jobs of a batch, at the begin of the workspace; then, for each worker, its scratch. */
-#define BSN_JOBS 76      /* enough that waiting for the last of them costs little */
+/* The jobs of a batch where there are several workers; a single worker has one. Each further worker brings memory for all of them, so
+ * that the workspace grows by the same size for each. */
+#define BSN_JOBS 76       /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
-
-#define BSN_JOBS_SIZE (((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63) + ((BSN_DELTA_JOBS * sizeof(bsn_ids) + 63) & ~(size_t)63))
+#define BSN_JOBS_SIZE (BSN_LINES(BSN_JOBS * sizeof(bsn_job)) + BSN_LINES(BSN_DELTA_JOBS * sizeof(bsn_ids)))
 #define BSN_LEAVES_JOBS (BSN_DELTA_JOBS * sizeof(bsn_ids) / sizeof(bsn_leaves)) /* those that hash leaves, in the same memory */
-
-#define BSN_LOG_SIZE ((sizeof(bsn_log) + 63) & ~(size_t)63)
 
 /* log2 of the elements for which a frame's blocks need room: those of a block, or of all there are. */
 static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
@@ -10836,45 +11155,82 @@ static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
     return block_log2;
 }
 
-static size_t bsn_worker_size(unsigned block_log2, int large)
+static int bsn_is_large(const bsn_context *c) { return c->role || c->cells || c->clusters || c->columns; }
+
+/* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by turns. Returns its
+ * size. */
+static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
 {
-    const size_t n = (size_t)1 << block_log2, plain = BSN_ARENA_SIZE(n);
-    const size_t arena = large && BSN_DELTA_ARENA_SIZE(n) > plain ? BSN_DELTA_ARENA_SIZE(n) : plain;
-    return ((sizeof(bsn_work) + arena + 63) & ~(size_t)63) + BSN_PLANES_SIZE(BSN_CHUNK_OF(n, large));
+    const size_t n = (size_t)1 << c->room_log2, chunk = BSN_CHUNK_OF(n, bsn_is_large(c));
+    bsn_arena a = { memory, BSN_DRY };
+    bsn_work *w = (bsn_work *)bsn_arena_take(&a, sizeof *w);
+    uint8_t *elements = (uint8_t *)bsn_arena_take(&a, 8 * chunk), *planes = (uint8_t *)bsn_arena_take(&a, 8 * (chunk + 64));
+    unsigned k;
+    if (w) {
+        w->elements = elements;
+        for (k = 0; k < 8; k++) w->plane[k] = planes + k * (chunk + 64);
+        w->arena = a;
+    }
+    return BSN_DRY - a.left + bsn_rooms_size(c, n, use);
 }
 
-/* Each worker's part of the memory for coded blocks: two batches, one of them being coded while the other is moved to its
- * place. */
-static size_t bsn_staging_size(unsigned block_log2, int large)
+/* Staging memory for each worker, where coded blocks wait for their places. Several workers: two batches, one of them being coded
+ * while the other is moved. One worker: a block, if forms are tried one after the other; see bsn_encode_job. */
+static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned use)
 {
-    return ((large ? 16 : 32) * ((size_t)1 << block_log2) + 512 + 63) & ~(size_t)63;
+    const size_t n = (size_t)1 << c->room_log2;
+    if (!(use & BSN_STAGES)) return 0;
+    if (workers > 1) return (bsn_is_large(c) ? 16 : 32) * n + 512;
+    return bsn_is_large(c) ? n * c->width + bsn_prefix_of(1, 1) : 0;
 }
 
-/* Bytes of staging memory for each worker. `coding`: bytes of an element, or 0 to decode. A single worker needs a block if forms are tried
- * one after the other; see bsn_encode_job. */
-static size_t bsn_waiting_size(unsigned block_log2, unsigned workers, int large, unsigned coding)
+/* The regions of a call's workspace. */
+typedef struct bsn_workspace {
+    void *jobs, *ids, *log;
+    uint8_t *work, *staging, *bases, *more;
+    size_t work_size, staging_size; /* the former of one worker */
+} bsn_workspace;
+
+/* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t. base, more: bytes that each
+ * worker has for a cell of a base and for other things. */
+static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_context *c, unsigned workers, unsigned use, size_t base,
+                                size_t more)
 {
-    if (!coding || (workers <= 1 && !large)) return 0;
-    if (workers > 1) return bsn_staging_size(block_log2, large);
-    return (((size_t)coding << block_log2) + BSN_HEAD_SIZE + BSN_CHECK_SIZE + BSN_IDS_SIZE + 63) & ~(size_t)63;
+    bsn_arena a = { memory, BSN_DRY };
+    const size_t staging = bsn_staging_size(c, workers, use);
+    if (c->room_log2 > BSN_LOG2_MAX) return 0;
+    x->work_size = bsn_work_lay(NULL, c, use);
+    if (base > SIZE_MAX / 4 || more > SIZE_MAX / 4 || workers > SIZE_MAX / 4 / (x->work_size + BSN_JOBS_SIZE + staging + base + more)) return 0;
+    x->jobs = bsn_arena_take(&a, BSN_LINES(sizeof(bsn_job)) + (workers - 1) * BSN_LINES(BSN_JOBS * sizeof(bsn_job)));
+    x->ids = bsn_arena_take(&a, BSN_LINES(sizeof(bsn_ids)) + (workers - 1) * BSN_LINES(BSN_DELTA_JOBS * sizeof(bsn_ids)));
+    x->work = (uint8_t *)bsn_arena_take(&a, workers * x->work_size);
+    x->staging_size = workers * staging;
+    x->staging = (uint8_t *)bsn_arena_take(&a, x->staging_size);
+    x->bases = (uint8_t *)bsn_arena_take(&a, workers * base);
+    x->more = (uint8_t *)bsn_arena_take(&a, workers * more);
+    x->log = bsn_arena_take(&a, c->cells ? sizeof(bsn_log) : 0);
+    return BSN_DRY - a.left + 63;
 }
 
-/* large: with a base, a quantizer or columns; coding: bytes of an element, or 0 to decode */
-static size_t bsn_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding)
+/* What merging and inverting take beside a call's workspace: their state, two cells and a block. */
+#define BSN_ALGEBRA_SIZE 8192u
+
+/* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is where the rest begins. */
+static size_t bsn_algebra_lay(size_t *rooms, const bsn_context *c, unsigned workers, size_t base)
 {
-    const size_t shared = 64 + BSN_JOBS_SIZE + (large ? BSN_LOG_SIZE : 0);
-    size_t each;
-    if (block_log2 > BSN_LOG2_MAX) return 0;
-    each = bsn_worker_size(block_log2, large) + bsn_waiting_size(block_log2, workers, large, coding);
-    return workers > (SIZE_MAX - shared) / each ? 0 : shared + workers * each;
+    const size_t cell = ((size_t)c->width << c->room_log2) + 128;
+    bsn_workspace x;
+    const size_t one = bsn_workspace_lay(&x, NULL, c, 1, BSN_DECODES | BSN_ENCODES, base, 0);
+    const size_t all = bsn_workspace_lay(&x, NULL, c, workers, BSN_DECODES, base, 0);
+    *rooms = one > all ? one : all;
+    return all && *rooms <= SIZE_MAX - BSN_ALGEBRA_SIZE - 3 * cell ? *rooms + BSN_ALGEBRA_SIZE + 3 * cell : 0;
 }
-BSN_ASSERT(workspace,
-           256 + BSN_JOBS_SIZE + sizeof(bsn_work) + BSN_PLANES_SIZE(BSN_CHUNK) + BSN_ARENA_SIZE(65536) <= BITSNAP_WORKSPACE);
 
 static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
 {
-    unsigned room;
-    int large;
+    bsn_workspace room;
+    bsn_context c;
+    size_t rest;
     memset(info, 0, sizeof *info);
     info->dtype = (bitsnap_dtype)h->dtype;
     info->width = h->width;
@@ -10893,11 +11249,17 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->columns = h->columns;
     info->cells = h->cells;
     info->clusters = h->clusters;
-    large = info->has_base || (h->flags & BSN_FLAG_LOSSY) || h->columns;
-    room = bsn_room_log2(h->block_log2, h->count, large);
-    info->workspace_size = bsn_workspace(room, 1, large, 0);
-    info->worker_size = bsn_worker_size(room, large);
-    info->merge_size = info->has_base ? bsn_workspace(room, 2, 1, 1) : 0;
+    memset(&c, 0, sizeof c);
+    c.dtype = h->dtype;
+    c.width = h->width;
+    c.role = h->role;
+    c.cells = h->cells;
+    c.clusters = h->clusters;
+    c.columns = h->columns;
+    c.room_log2 = bsn_room_log2(h->block_log2, h->count, bsn_is_large(&c));
+    info->workspace_size = bsn_workspace_lay(&room, NULL, &c, 1, BSN_DECODES, 0, 0);
+    info->worker_size = room.work_size + BSN_JOBS_SIZE;
+    info->merge_size = info->has_base ? bsn_algebra_lay(&rest, &c, 2, 0) : 0;
     info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
 }
 
@@ -11019,80 +11381,78 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
 
 static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
 
-static int bsn_is_large(const bsn_coder *s) { return s->role || s->cells || s->clusters || s->columns; }
-
-/* A worker's scratch ends with its chunks. */
-static void bsn_work_begin(bsn_work *w, size_t size, unsigned chunk)
+/* What is the same for all blocks of a frame. */
+static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_coder *s)
 {
-    unsigned k;
-    w->elements = (uint8_t *)w + size - BSN_PLANES_SIZE(chunk);
-    for (k = 0; k < 8; k++) w->plane[k] = w->elements + 8 * (size_t)chunk + k * ((size_t)chunk + 64);
+    memset(c, 0, sizeof *c);
+    c->kernels = bsn_kernels_of(b);
+    c->dtype = (unsigned)s->dtype;
+    c->width = bsn_dtypes[s->dtype].width;
+    c->block_log2 = s->block_log2;
+    c->level = b->level ? b->level : BITSNAP_DEFAULT;
+    c->checks = (s->flags & BSN_FLAG_CHECKS) != 0;
+    c->ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    c->role = s->role;
+    c->base_dtype = s->state.base_dtype;
+    c->classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
+    c->columns = s->columns;
+    c->cells = s->cells;
+    c->clusters = s->clusters;
+    c->header_check = s->state.header_check;
+    c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
 }
 
-static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned coding)
+/* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a size_t. */
+static size_t bsn_call_room(bsn_workspace *x, uint8_t *memory, const bitsnap *b, const bsn_context *c, unsigned use, size_t more)
 {
-    const int large = bsn_is_large(s);
-    const size_t usual = bsn_workspace(bsn_room_log2(s->block_log2, s->count, large), bsn_workers(b), large, coding);
-    const size_t bases = bsn_workers(b) * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
-    return usual && usual <= SIZE_MAX - bases ? usual + bases : 0;
+    return bsn_workspace_lay(x, memory, c, use & BSN_ONE_WORKER ? 1 : bsn_workers(b), use,
+                             bsn_base_size(b, c->block_log2, c->role, c->base_dtype), more);
 }
 
-/* coding: as for bsn_workspace. more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, unsigned coding, size_t more)
+static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned use)
 {
-    const unsigned workers = bsn_workers(b);
-    const int delta = s->role != BSN_ROLE_NONE, large = bsn_is_large(s);
-    const unsigned room = bsn_room_log2(s->block_log2, s->count, large);
-    const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
-    const int leaves = !delta && !ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF;
-    const size_t bases = workers * bsn_base_size(b, s->block_log2, s->role, s->state.base_dtype);
-    const size_t usual = bsn_needed(b, s, coding), needed = usual && more <= (SIZE_MAX - usual) / workers ? usual + workers * more : 0;
-    uint8_t *memory, *ids;
+    bsn_workspace room;
+    bsn_context c;
+    bsn_context_begin(&c, b, s);
+    return bsn_call_room(&room, NULL, b, &c, use, 0);
+}
+
+/* use: BSN_DECODES and others; more: bytes that each worker needs beside what is usual */
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, unsigned use, size_t more)
+{
+    bsn_workspace room;
+    bsn_context c;
+    size_t needed;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
     if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    bsn_context_begin(&c, b, s);
+    needed = bsn_call_room(&room, NULL, b, &c, use, more);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    memory = (uint8_t *)bsn_align(b->workspace);
-    ids = memory + ((BSN_JOBS * sizeof(bsn_job) + 63) & ~(size_t)63);
+    (void)bsn_call_room(&room, (uint8_t *)bsn_align(b->workspace), b, &c, use, more);
     memset(call, 0, sizeof *call);
     call->b = b;
-    call->workers = workers;
-    call->jobs = (bsn_job *)(void *)memory;
-    call->ids = delta ? (bsn_ids *)(void *)ids : NULL;
-    call->leaves = leaves ? (bsn_leaves *)(void *)ids : NULL;
-    call->work = memory + BSN_JOBS_SIZE;
-    call->work_size = bsn_worker_size(room, large);
-    for (i = 0; i < workers; i++)
-        bsn_work_begin((bsn_work *)(void *)(call->work + i * call->work_size), call->work_size,
-                       BSN_CHUNK_OF((size_t)1 << room, large));
-    call->staging = call->work + workers * call->work_size;
-    call->staging_size = workers * bsn_waiting_size(room, workers, large, coding);
-    call->bases = memory + (bsn_workspace(room, workers, large, coding) - 64); /* which are for the alignment */
-    call->more = call->bases + bases;
+    call->workers = use & BSN_ONE_WORKER ? 1 : bsn_workers(b);
+    call->jobs = (bsn_job *)room.jobs;
+    if (c.role) call->ids = (bsn_ids *)room.ids;
+    else if (!c.ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room.ids;
+    call->work = room.work;
+    call->work_size = room.work_size;
+    for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room.work + i * room.work_size, &c, use);
+    call->staging = room.staging;
+    call->staging_size = room.staging_size;
+    call->bases = room.bases;
+    call->more = room.more;
     call->more_size = more;
-    if (s->cells) {
-        call->log = (bsn_log *)(void *)(call->staging + call->staging_size);
-        call->log->cells = s->cells;
-        call->context.log = call->log;
+    if (c.cells) {
+        call->log = (bsn_log *)room.log;
+        call->log->cells = c.cells;
+        c.log = call->log;
     }
-    call->context.cells = s->cells;
-    call->context.clusters = s->clusters;
-    call->context.columns = s->columns;
-    call->context.kernels = bsn_kernels_of(b);
-    call->context.dtype = (unsigned)s->dtype;
-    call->context.width = bsn_dtypes[s->dtype].width;
-    call->context.block_log2 = s->block_log2;
-    call->context.room_log2 = room;
-    call->context.level = b->level ? b->level : BITSNAP_DEFAULT;
-    call->context.checks = (s->flags & BSN_FLAG_CHECKS) != 0;
-    call->context.ignore = ignore;
-    call->context.header_check = s->state.header_check;
-    call->context.role = s->role;
-    call->context.base_dtype = s->state.base_dtype;
-    call->context.classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
+    call->context = c;
     return BITSNAP_OK;
 }
 
@@ -11165,7 +11525,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, s->width, 0);
+    bitsnap_status status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
     if (status) return status;
     bsn_content_begin(&root, s->count);
     for (i = 0; i < s->count; i += BSN_LEAF) {
@@ -11349,7 +11709,7 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
     if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
-    return bsn_needed(b, &s, s.width);
+    return bsn_needed(b, &s, BSN_PUSHES);
 }
 
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
@@ -11443,6 +11803,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     const size_t room = job->size, most = bsn_block_most(c, job->n);
     uint8_t *aside = call->workers <= 1 && call->staging_size && room < most ? call->staging : NULL;
     bsn_work *w = bsn_work_of(call, worker);
+    bsn_coding e;
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
     if (job->ids) {
@@ -11450,7 +11811,8 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         if (!job->ids->cell) return;
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
-    job->size = bsn_encode_block(w, c, aside ? aside : job->target, aside ? most : room, job->source, job->n, job->first, job->ids);
+    bsn_coding_begin(&e, w, c, job->source, job->n, job->first, job->ids);
+    job->size = bsn_encode_block(&e, aside ? aside : job->target, aside ? most : room);
     if (job->size > room) job->size = 0;
     if (aside && job->size) memcpy(job->target, aside, job->size);
     if (!job->size) job->error.status = BITSNAP_E_CAPACITY;
@@ -11530,7 +11892,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bitsnap_status status;
     block = (size_t)1 << s->block_log2;
     if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s, s->width, 0);
+    status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
@@ -11821,7 +12183,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     if (status) return status;
     named = !s.role && (s.flags & BSN_FLAG_CONTENT);
     buffered = named && s.block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_begin(&call, b, &s, 0, buffered ? (size_t)s.width << s.block_log2 : 0);
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES, buffered ? (size_t)s.width << s.block_log2 : 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, s.position, 0, &look);
     if (status) return status;
@@ -11954,7 +12316,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     if (used) *used = 0;
     status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
+    if (!status) status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 1);
@@ -12084,7 +12446,7 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
                                                                              : NULL);
     if (status) return status;
     if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s, 0, 0);
+    status = bsn_call_begin(&call, b, s, BSN_DECODES, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
     call.applying = aim >= BSN_APPLY_DRY;
@@ -12157,7 +12519,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
     bsn_stream_of(&s, h);
-    status = bsn_call_begin(&call, b, &s, 0, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
     if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
@@ -12312,7 +12674,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
                           : first < extent->first || first - extent->first > extent->count ? "first"
                           : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, 0, 0);
+    if (!status) status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
@@ -12361,7 +12723,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     status = bsn_wrong(b, bsn_other_option(b, info, &s));
     if (status) return status;
     most = count * s.width + bsn_prefix_of((s.flags & BSN_FLAG_CHECKS) != 0, s.role != BSN_ROLE_NONE);
-    status = bsn_call_begin(&call, b, &s, capacity < most && bsn_is_large(&s) ? s.width : 0, 0);
+    status = bsn_call_begin(&call, b, &s, capacity < most ? BSN_PUSHES : BSN_DECODES | BSN_ENCODES, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12442,7 +12804,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     bsn_pull_begin(b, &x->s, h);
     status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
     bsn_pull_begin(b, &x->s, h);
-    if (!status) status = bsn_call_begin(&call, b, &x->s, 0, 0);
+    if (!status) status = bsn_call_begin(&call, b, &x->s, BSN_DECODES, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
     bsn_stream_footer(&f, &x->s);
@@ -12505,14 +12867,18 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
 static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words, size_t n)
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
-    uint8_t *memory = (uint8_t *)bsn_align(w + 1);
+    bsn_arena arena = w->arena;
+    bsn_rooms room;
     bsn_decoding d;
     bsn_reader r;
     bsn_words list;
     if (x->look.form == BSN_FORM_SPARSE) {
-        bsn_changes *changes = bsn_changes_place(w, &x->context);
+        const bsn_changes *changes;
         size_t i;
-        const unsigned rule = bsn_piece_read(changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.width);
+        unsigned rule;
+        bsn_lay_changes(&arena, &room, n);
+        changes = room.changes;
+        rule = bsn_piece_read(room.changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.width);
         memset(words, 0, n * x->s.width);
         for (i = 0; !rule && i < changes->count; i++)
             bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
@@ -12524,8 +12890,9 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     d.end = x->at + x->look.whole;
     d.input_end = x->end;
     d.n = n;
-    bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, memory + ((4 * n + 127) & ~(size_t)63));
-    bsn_words_to(&list, &r, words, memory, w->plane[0], w->plane[1], x->s.width);
+    bsn_lay_classed(&arena, &room, &x->context, n);
+    bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, &room);
+    bsn_words_to(&list, &r, words, room.place, w->plane[0], w->plane[1], x->s.width);
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
 }
@@ -12596,11 +12963,17 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     const unsigned width = m->s.width;
     const size_t prefix = bsn_prefix_of(1, 1), room = (size_t)(m->end - m->to), stored = n * width;
     uint8_t *body = m->to + prefix, *copy = m->cell[1];
-    bsn_changes *changes = bsn_changes_begin(w, &m->call.context, n);
+    bsn_arena arena = w->arena;
+    bsn_rooms rooms;
+    bsn_changes *changes;
     bsn_writer wr;
-    const int few = bsn_words_changes(changes, words, n, width);
+    int few;
     size_t size;
     bsn_piece piece;
+    bsn_lay_delta(&arena, &rooms, &m->call.context, n);
+    changes = rooms.changes;
+    bsn_changes_begin(changes, &m->call.context, n);
+    few = bsn_words_changes(changes, words, n, width);
     if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
         size = changes->count ? bsn_piece_plan(&piece, changes, n, width) : 0;
         if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
@@ -12610,7 +12983,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     }
     if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(copy, words, stored);
-    bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), (uint8_t *)bsn_align(w + 1));
+    bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), rooms.symbols);
     wr.thorough = 1;
     *wr.at++ = 1;
     bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
@@ -12631,13 +13004,14 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
                                         const uint64_t ids[2])
 {
     bsn_ids made;
-    bsn_context c = m->call.context;
+    const bsn_context *c = &m->call.context;
+    bsn_coding e;
     size_t size;
     memset(&made, 0, sizeof made);
-    made.cell = base ? base : elements;
-    c.plain = !base;
+    made.cell = base;
     /* to m->block, so that its form does not depend on the room; see bsn_encode_job */
-    size = bsn_encode_block(bsn_work_of(&m->call, 0), &c, m->block, bsn_block_most(&c, n), elements, n, position, &made);
+    bsn_coding_begin(&e, bsn_work_of(&m->call, 0), c, elements, n, position, &made);
+    size = bsn_encode_block(&e, m->block, bsn_block_most(c, n));
     if (size > (size_t)(m->end - m->to)) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(m->to, m->block, size);
     return bsn_make_block(m, position, n, ids);
@@ -12658,14 +13032,12 @@ BSN_FUNCTION void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t 
     }
 }
 
-/* What is needed for both, too large for the stack: in the workspace, behind the scratch of all workers, of whom there are two at
- * least, where coded blocks would wait. */
+/* State of both, too large for the stack. */
 typedef struct bsn_algebra {
     bsn_walk one, two;
     bsn_making made;
 } bsn_algebra;
-BSN_ASSERT(algebra, sizeof(bsn_algebra) <= 2 * 8 * 65536);
-BSN_ASSERT(algebra_and_block, sizeof(bsn_algebra) + 64 + 8 * 65536 + 28 <= 2 * 16 * 65536);
+BSN_ASSERT(algebra, sizeof(bsn_algebra) <= BSN_ALGEBRA_SIZE);
 
 /* The cell at `position` of the merge, or of the inverse. */
 static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uint64_t position, size_t n)
@@ -12733,8 +13105,9 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
                                      size_t first_size, const uint8_t *second, size_t second_size)
 {
     const int merging = second != NULL;
-    const unsigned workers = b->run && b->workers > 2 ? b->workers : 2;
-    unsigned room;
+    bsn_context c;
+    bsn_arena arena;
+    bsn_coder plan;
     bsn_algebra *x;
     bsn_making *m;
     bsn_header h, next;
@@ -12746,11 +13119,14 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    room = bsn_room_log2(h.block_log2, h.count, 1);
-    usual = bsn_workspace(room, 2, 1, 1) + (workers - 2) * bsn_worker_size(room, 1);
-    needed = usual + bsn_base_size(b, h.block_log2, h.role, h.base_dtype);
-    if (!b->workspace || !usual || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    x = (bsn_algebra *)(void *)((uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + workers * bsn_worker_size(room, 1));
+    bsn_stream_of(&plan, &h);
+    bsn_context_begin(&c, b, &plan);
+    needed = bsn_algebra_lay(&usual, &c, bsn_workers(b), bsn_base_size(b, h.block_log2, h.role, h.base_dtype));
+    if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    cell = (uint64_t)c.width << c.room_log2;
+    arena.at = (uint8_t *)bsn_align(b->workspace) + ((usual - 63) & ~(size_t)63); /* 63 bytes are for the alignment */
+    arena.left = BSN_DRY;
+    x = (bsn_algebra *)bsn_arena_take(&arena, sizeof *x);
     m = &x->made;
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
@@ -12770,15 +13146,14 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bound = bsn_bound(h.count, h.width, h.block_log2, m->s.flags, h.role, bsn_header_size(&m->s));
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s, 0, 0);
+    status = bsn_call_begin(&m->call, b, &m->s, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER, 0);
     if (status) return status;
     m->call.context.ignore = 0;
-    m->call.bases = (uint8_t *)bsn_align(b->workspace) + (usual - 64); /* behind all that is in it */
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
-    m->cell[0] = (uint8_t *)bsn_align(b->workspace) + BSN_JOBS_SIZE + bsn_worker_size(room, 1);
-    m->cell[1] = m->cell[0] + bsn_staging_size(room, 1);
-    m->block = (uint8_t *)bsn_align(x + 1); /* staging of two workers: 32 bytes for an element; the algebra takes 16 */
+    m->cell[0] = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
+    m->cell[1] = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
+    m->block = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));
@@ -12844,7 +13219,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
                           : first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)) ? "first" : NULL);
     if (status) return status;
     memset(block, 0, sizeof *block);
-    status = bsn_call_begin(&call, b, &s, 0, 0);
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
     if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)source, size, first, 0, &look);
     if (status) return status;
@@ -13069,7 +13444,7 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
     room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
     room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.block_log2);
-    work = bsn_needed(b, &s, s.width) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
+    work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
     (void)b, (void)q;
@@ -13484,9 +13859,9 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
     bsn_call call;
     bsn_look look;
     memcpy(&s, &x->encoder, sizeof s);
-    if (bsn_call_begin(&call, &x->d.host, &s, 0, 0)) memset(&call, 0, sizeof call); /* then none is good */
+    if (bsn_call_begin(&call, &x->d.host, &s, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
     bsn_call_log(&call, &s, 0);
-    for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < BSN_JOBS; i++) {
+    for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < bsn_jobs(&call); i++) {
         const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
         const bitsnap_extent *extent = &batch->sent[i].extent;
         const uint32_t size = batch->done[i].size;
@@ -13762,14 +14137,15 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 }
 
 /* A call for a list of n bytes that stands alone. */
-static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n)
+static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n, unsigned use)
 {
     bsn_coder s;
     memset(&s, 0, sizeof s);
     s.dtype = BITSNAP_I8;
+    s.width = 1;
     s.block_log2 = BSN_LOG2_MAX;
     s.count = n;
-    return bsn_call_begin(call, b, &s, 0, 0);
+    return bsn_call_begin(call, b, &s, use, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t n, const void *source,
@@ -13777,20 +14153,22 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 {
     bsn_call call;
     bsn_reader r;
+    bsn_rooms room;
     bsn_decoding d;
     bitsnap_status status;
     size_t i;
     if (used) *used = 0;
     status = bsn_begin(b, n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : source_size && !source ? "source" : NULL);
-    if (!status) status = bsn_list_begin(&call, b, n);
+    if (!status) status = bsn_list_begin(&call, b, n, BSN_DECODES);
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
     d.context = &call.context;
     d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;
-    bsn_reader_begin(&r, &d, (const uint8_t *)source, (uint8_t *)(d.work + 1));
+    room = bsn_planes_rooms(&d);
+    bsn_reader_begin(&r, &d, (const uint8_t *)source, &room);
     bsn_list_read(&r, n, 8);
     if (r.rule) {
         (void)bsn_reject(b, r.rule, (uint64_t)(r.at - (const uint8_t *)source), 0);
@@ -13813,18 +14191,20 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
     bsn_call call;
     bsn_writer wr;
     bsn_work *w;
-    uint8_t *copy;
+    bsn_arena arena;
+    bsn_rooms room;
     bitsnap_status status;
     if (size) *size = 0;
     status = bsn_begin(b, !size ? "size" : n > (size_t)1 << BSN_LOG2_MAX ? "n" : n && !symbols ? "symbols"
                           : n && !destination ? "destination" : NULL);
-    if (!status) status = bsn_list_begin(&call, b, n);
+    if (!status) status = bsn_list_begin(&call, b, n, BSN_ENCODES);
     if (status || n == 0) return status;
     w = bsn_work_of(&call, 0);
-    copy = (uint8_t *)(w + 1);
-    memcpy(copy, symbols, n);
-    bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), copy + n + 64);
-    bsn_list_write(&wr, copy, n, 8);
+    arena = w->arena;
+    bsn_lay_alone(&arena, &room, &call.context, n);
+    memcpy(room.planes, symbols, n);
+    bsn_writer_begin(&wr, w, &call.context, (uint8_t *)destination, (uint8_t *)destination + bsn_min(capacity, n), room.lists);
+    bsn_list_write(&wr, room.planes, n, 8);
     if (wr.full) { /* raw: never longer than one byte more */
         if (capacity < n + 1) return bsn_need(b, BITSNAP_E_CAPACITY, n + 1);
         *(uint8_t *)destination = BSN_LIST_RAW;

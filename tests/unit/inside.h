@@ -8,7 +8,8 @@
 /* Forms of blocks (FORMAT.md, section 5). */
 enum { FORM_STORED, FORM_CONST, FORM_SPLIT, FORM_BYTES, FORM_SAME, FORM_CLASSED, FORM_SCALED, FORM_QUANTIZED, FORM_SPARSE, FORM_ZIGZAG };
 
-size_t inside_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding);
+/* Enough to encode and decode frames of any dtype, if large with a base, a quantizer or columns. */
+size_t inside_workspace(unsigned block_log2, unsigned workers, int large);
 uint64_t inside_bound_hash(uint64_t id, const void *bytes, size_t size);
 uint64_t inside_chain(uint64_t h, uint64_t word);
 unsigned inside_exponent(bitsnap_dtype dtype, unsigned *shift); /* the mask; 0: an integer */
@@ -29,9 +30,23 @@ int inside_log_elements(void *elements, const uint32_t *codes, const void *exact
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
 
 #ifdef BITSNAP_IMPLEMENTATION
-size_t inside_workspace(unsigned block_log2, unsigned workers, int large, unsigned coding)
+size_t inside_workspace(unsigned block_log2, unsigned workers, int large)
 {
-    return bsn_workspace(block_log2, workers, large, coding);
+    size_t most = 0, size;
+    bsn_workspace room;
+    bsn_context c;
+    unsigned i;
+    memset(&c, 0, sizeof c);
+    c.dtype = BITSNAP_F64;
+    c.width = 8;
+    c.room_log2 = block_log2;
+    for (i = 0; i < (large ? 2u : 1u); i++, most = size > most ? size : most) {
+        c.role = large && !i;
+        c.cells = c.clusters = large && i;
+        c.columns = large && i;
+        size = bsn_workspace_lay(&room, NULL, &c, workers, BSN_PUSHES, 0, 0);
+    }
+    return most;
 }
 
 uint64_t inside_bound_hash(uint64_t id, const void *bytes, size_t size)
@@ -93,7 +108,7 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     size_t at, end;
     uint8_t index[4], *p;
     b->flags = BITSNAP_CONTENT_ID;
-    if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, 1, 0)) return 0;
+    if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, BSN_PUSHES, 0)) return 0;
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.width);

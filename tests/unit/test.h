@@ -156,8 +156,8 @@ static inline guarded guarded_alloc(size_t n, int front)
 
 /* Enough workspace to code frames of such blocks, by so many workers; and with a base, a quantizer or columns; to merge, too, where
  * there are two (inside.h). Enough room for a frame with the usual blocks. */
-#define test_workspace(log2, workers) inside_workspace(log2, workers, 0, 8)
-#define test_workspace_delta(log2, workers) inside_workspace(log2, workers, 1, 8)
+#define test_workspace(log2, workers) inside_workspace(log2, workers, 0)
+#define test_workspace_delta(log2, workers) inside_workspace(log2, workers, 1)
 #define test_bound(n, dtype) ((size_t)(n) * bitsnap_width(dtype) + 30 * ((size_t)(n) / 65536 + 1) + 256)
 
 #endif
