@@ -7796,103 +7796,6 @@ BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigne
     return y->planes > top ? top : none;
 }
 
-/* Splits a block into raw planes, which go to the body, and symbols, and asks for half or a quarter of what lies ahead. Returns 0
- * where bits vary that do not in the layout. (Not inlined, as its frame would lie below those of deltas.) */
-BSN_FUNCTION int bsn_write_planes(bsn_work *w, const bsn_context *c, const bsn_layout *y, uint8_t *body, uint8_t *symbols,
-                                  const uint8_t *elements, size_t n, bsn_ahead *ahead)
-{
-    const unsigned top = c->width - 1;
-    const int hashing = c->checks && n > 240;
-    int at_once = bsn_has(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top)), lined = 0;
-    uint8_t (*tail)[64] = (uint8_t (*)[64])(void *)w->elements; /* of what is stored by lines to each plane */
-    bsn_start start;
-    uint8_t *plane[8];
-    size_t i, j, m, part;
-    const unsigned within = bsn_plane_of_bits(y, top, c->width, 1);
-    unsigned k;
-    start.field = &y->field;
-    start.varying = start.value = 0;
-    start.past = c->stream;
-    start.ahead = ahead;
-    for (k = 0; k < y->planes; k++) bsn_hash_begin(&w->hasher[k], y->at[k + 1] - y->at[k]);
-    for (i = 0; i < n; i += m) {
-        const int whole_lines = c->stream || (at_once && n > BSN_CHUNK);
-        int lines, done;
-        m = bsn_min(whole_lines && !i ? 1024 : BSN_CHUNK, n - i); /* the first piece goes by way of our own memory */
-        lines = whole_lines && i + m < n; /* the last bytes are needed for the end of the hash */
-        for (k = 0; k < 8; k++)
-            plane[k] = k < y->planes && y->varying[k] == 0xFF && !lines ? body + y->at[k] + i : w->plane[k];
-        if (lined && !lines)
-            for (k = 0; k < y->planes; k++)
-                if (y->varying[k] == 0xFF) bsn_lines_end(tail[k], plane[k]);
-        lined = lines;
-        for (k = 0; k < y->planes && c->large; k++) { /* lines that the next piece writes by way of the caches */
-            const size_t from = bsn_bits_size(y->varying[k], i + m);
-            if (y->varying[k] != 0xFF)
-                bsn_prefetch_near(body + y->at[k] + from, bsn_bits_size(y->varying[k], bsn_min(i + m + BSN_CHUNK, n)) - from);
-        }
-        if (y->planes == top) plane[top] = symbols + i;
-        if (at_once && m % 1024 == 0 && i + m < n) {
-            for (k = 0; k < top; k++) {
-                const int whole = y->varying[k] == 0xFF;
-                start.tail[k] = whole && lines && i ? tail[k] : NULL;
-                start.plane[k] = start.tail[k] ? body + y->at[k] + i : plane[k];
-                start.state[k] = whole && hashing ? w->hasher[k].state : NULL;
-            }
-            start.plane[top] = symbols + i;
-            start.bits = NULL;
-            if (within < c->width) {
-                start.varying = y->varying[within];
-                start.value = y->value[within];
-                start.bits = body + y->at[within] + bsn_bits_size(start.varying, i);
-            }
-            part = m / (c->width == 4 ? 32 : 128);
-            start.ahead_lines = ahead->line + part <= ahead->lines ? part : 0;
-            done = c->kernels->start(&start, elements + i * c->width, m);
-            if (done == BSN_START_DIFFERS) return 0;
-            if (done) {
-                ahead->line += start.ahead_lines;
-                for (k = 0; k < y->planes; k++) {
-                    uint8_t *to = body + y->at[k];
-                    if (k < top && y->varying[k] == 0xFF) {
-                        w->hasher[k].stripes = (i + m) / 64;
-                        if (lines && !i) bsn_lines_next(tail[k], to, plane[k], m, 1, c->stream);
-                        continue;
-                    }
-                    if (k < top && k != within) {
-                        if (!bsn_bits_hold(plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
-                        bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), plane[k], y->varying[k], m);
-                    }
-                    if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
-                }
-                continue;
-            }
-            at_once = 0;
-        }
-        part = at_once ? 0 : m * c->width / 128 / (y->planes + 1);
-        bsn_ahead_ask(ahead, part);
-        bsn_split(c->kernels, &y->field, plane, elements + i * c->width, m);
-        for (k = 0; k < y->planes; k++) {
-            uint8_t *to = body + y->at[k];
-            const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
-            bsn_ahead_ask(ahead, part);
-            if (fixed && !bsn_bits_hold(plane[k], m, fixed, y->value[k])) return 0;
-            if (y->varying[k] == 0xFF) {
-                if (c->checks && lines) bsn_hash_next(c->kernels, &w->hasher[k], plane[k], m);
-                else if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, i + m);
-                if (lines) bsn_lines_next(tail[k], to + i, plane[k], m, i == 0, c->stream);
-            } else if (y->varying[k]) {
-                uint8_t *bits = to + bsn_bits_size(y->varying[k], i);
-                bsn_bits_take(c->kernels, bits, plane[k], y->varying[k], m);
-                if (c->checks) bsn_hash_feed(c->kernels, &w->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
-            }
-        }
-        if (y->planes > top) /* a whole word at a time: there is room behind both */
-            for (j = 0; j < m; j += BSN_WIDE)
-                bsn_wide_store(symbols + i + j, (bsn_wide_load(plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
-    }
-    return 1;
-}
 
 /* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */
 static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant,
@@ -7925,6 +7828,167 @@ static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits
     bsn_layout_place(y, n);
 }
 
+/* A block that is being split into raw planes, which go to the body, and symbols. */
+typedef struct bsn_splitting {
+    bsn_work *work;
+    const bsn_context *context;
+    const bsn_layout *layout;
+    uint8_t *body, *symbols;
+    bsn_ahead *ahead;
+    bsn_start start;
+    uint8_t *plane[8];    /* where the planes of this chunk go: the body, or scratch */
+    uint8_t (*tail)[64];  /* the last 64 bytes of each plane, for bsn_lines_next; work->elements has no other use here */
+    unsigned within;      /* the plane whose bits `start` takes */
+    int at_once;          /* 1 as long as the kernel `start` splits chunks */
+    int lines;            /* 1 if whole planes of this chunk are stored by cache lines */
+} bsn_splitting;
+
+BSN_INLINE int bsn_splits_whole(const bsn_splitting *s, unsigned k) { return s->layout->varying[k] == 0xFF; }
+
+/* Chooses where the planes of elements i .. i + m - 1 of n go. `lines`: whether whole planes are stored by lines from now on. */
+static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int lines)
+{
+    const bsn_layout *y = s->layout;
+    unsigned k;
+    for (k = 0; k < 8; k++)
+        s->plane[k] = k < y->planes && bsn_splits_whole(s, k) && !lines ? s->body + y->at[k] + i : s->work->plane[k];
+    if (s->lines && !lines)
+        for (k = 0; k < y->planes; k++)
+            if (bsn_splits_whole(s, k)) bsn_lines_end(s->tail[k], s->plane[k]);
+    s->lines = lines;
+    for (k = 0; k < y->planes && s->context->large; k++) { /* lines that the next chunk writes by way of the caches */
+        const size_t from = bsn_bits_size(y->varying[k], i + m);
+        if (!bsn_splits_whole(s, k))
+            bsn_prefetch_near(s->body + y->at[k] + from, bsn_bits_size(y->varying[k], bsn_min(i + m + BSN_CHUNK, n)) - from);
+    }
+    if (y->planes == s->context->width - 1) s->plane[s->context->width - 1] = s->symbols + i;
+}
+
+/* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what the kernel does. */
+static int bsn_split_start(bsn_splitting *s, const uint8_t *elements, size_t i, size_t m, int hashing)
+{
+    const bsn_context *c = s->context;
+    const bsn_layout *y = s->layout;
+    const unsigned top = c->width - 1;
+    const size_t part = m / (c->width == 4 ? 32 : 128);
+    bsn_start *start = &s->start;
+    unsigned k;
+    int done;
+    for (k = 0; k < top; k++) {
+        const int whole = bsn_splits_whole(s, k);
+        start->tail[k] = whole && s->lines && i ? s->tail[k] : NULL;
+        start->plane[k] = start->tail[k] ? s->body + y->at[k] + i : s->plane[k];
+        start->state[k] = whole && hashing ? s->work->hasher[k].state : NULL;
+    }
+    start->plane[top] = s->symbols + i;
+    start->bits = NULL;
+    if (s->within < c->width) {
+        start->varying = y->varying[s->within];
+        start->value = y->value[s->within];
+        start->bits = s->body + y->at[s->within] + bsn_bits_size(start->varying, i);
+    }
+    start->ahead_lines = s->ahead->line + part <= s->ahead->lines ? part : 0;
+    done = c->kernels->start(start, elements + i * c->width, m);
+    if (done && done != BSN_START_DIFFERS) s->ahead->line += start->ahead_lines;
+    return done;
+}
+
+/* What `start` leaves to do for its chunk. Returns 0 if a bit varies that the layout calls constant. */
+static int bsn_split_started(bsn_splitting *s, size_t i, size_t m)
+{
+    const bsn_context *c = s->context;
+    const bsn_layout *y = s->layout;
+    const unsigned top = c->width - 1;
+    unsigned k;
+    for (k = 0; k < y->planes; k++) {
+        uint8_t *to = s->body + y->at[k];
+        if (k < top && bsn_splits_whole(s, k)) {
+            s->work->hasher[k].stripes = (i + m) / 64;
+            if (s->lines && !i) bsn_lines_next(s->tail[k], to, s->plane[k], m, 1, c->stream);
+            continue;
+        }
+        if (k < top && k != s->within) {
+            if (!bsn_bits_hold(s->plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
+            bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), s->plane[k], y->varying[k], m);
+        }
+        if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+    }
+    return 1;
+}
+
+/* Splits a chunk, step by step. Returns 0 if a bit varies that the layout calls constant. */
+static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, size_t m)
+{
+    const bsn_context *c = s->context;
+    const bsn_layout *y = s->layout;
+    const unsigned top = c->width - 1;
+    const size_t part = s->at_once ? 0 : m * c->width / 128 / (y->planes + 1);
+    size_t j;
+    unsigned k;
+    bsn_ahead_ask(s->ahead, part);
+    bsn_split(c->kernels, &y->field, s->plane, elements + i * c->width, m);
+    for (k = 0; k < y->planes; k++) {
+        uint8_t *to = s->body + y->at[k];
+        const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
+        bsn_ahead_ask(s->ahead, part);
+        if (fixed && !bsn_bits_hold(s->plane[k], m, fixed, y->value[k])) return 0;
+        if (bsn_splits_whole(s, k)) {
+            if (c->checks && s->lines) bsn_hash_next(c->kernels, &s->work->hasher[k], s->plane[k], m);
+            else if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, i + m);
+            if (s->lines) bsn_lines_next(s->tail[k], to + i, s->plane[k], m, i == 0, c->stream);
+        } else if (y->varying[k]) {
+            bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), s->plane[k], y->varying[k], m);
+            if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+        }
+    }
+    if (y->planes > top) /* a whole word at a time: there is room after both */
+        for (j = 0; j < m; j += BSN_WIDE)
+            bsn_wide_store(s->symbols + i + j, (bsn_wide_load(s->plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
+    return 1;
+}
+
+/* Splits a block into symbols and raw planes, writes the planes to the body and hashes them. Prefetches part of the next block. Returns 0
+ * if a bit varies that the layout calls constant; the caller then begins again. Not inlined: its locals would add to the stack of
+ * deltas, the deepest path. */
+BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *symbols, bsn_ahead *ahead)
+{
+    const bsn_context *c = e->context;
+    const unsigned top = c->width - 1;
+    const size_t n = e->n;
+    const int hashing = c->checks && n > 240;
+    bsn_splitting s;
+    size_t i, m;
+    unsigned k;
+    s.work = e->work;
+    s.context = c;
+    s.layout = y;
+    s.body = e->body;
+    s.symbols = symbols;
+    s.ahead = ahead;
+    s.tail = (uint8_t (*)[64])(void *)e->work->elements;
+    s.within = bsn_plane_of_bits(y, top, c->width, 1);
+    s.at_once = bsn_has(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top));
+    s.lines = 0;
+    s.start.field = &y->field;
+    s.start.varying = s.start.value = 0;
+    s.start.past = c->stream;
+    s.start.ahead = ahead;
+    for (k = 0; k < y->planes; k++) bsn_hash_begin(&s.work->hasher[k], y->at[k + 1] - y->at[k]);
+    for (i = 0; i < n; i += m) {
+        const int by_lines = c->stream || (s.at_once && n > BSN_CHUNK);
+        int done = 0;
+        m = bsn_min(by_lines && !i ? 1024 : BSN_CHUNK, n - i); /* a short first chunk: only later ones find a line to continue */
+        bsn_split_place(&s, i, m, n, by_lines && i + m < n);   /* the hash ends with the last bytes, so these stay in the cache */
+        if (s.at_once && m % 1024 == 0 && i + m < n) {
+            done = bsn_split_start(&s, e->elements, i, m, hashing);
+            if (done == BSN_START_DIFFERS) return 0;
+            s.at_once = done != 0;
+        }
+        if (!(done ? bsn_split_started(&s, i, m) : bsn_split_chunk(&s, e->elements, i, m))) return 0;
+    }
+    return 1;
+}
+
 /* SPLIT: raw planes and a list of symbols. Bits that turn out to vary although e->constant has them are split again. */
 static int bsn_produce_split(bsn_coding *e)
 {
@@ -7948,7 +8012,7 @@ static int bsn_produce_split(bsn_coding *e)
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
         ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block */
-        done = bsn_write_planes(w, c, &y, e->body, room.planes, elements, n, &ahead);
+        done = bsn_write_planes(e, &y, room.planes, &ahead);
         if (!done) {
             const uint64_t varying = bsn_varying_bits(elements, n, c->width, constant) & constant;
             constant = varying ? constant & ~varying : 0; /* 0: another thread has changed them back */
