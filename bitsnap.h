@@ -3442,15 +3442,30 @@ typedef struct bsn_lists { /* scratch of both directions */
     bsn_item stack[BSN_STACK];
     bsn_tree tree[BSN_TREES]; /* of the lists of each depth that are being coded */
     bsn_node node[BSN_NODES_NOTED];
-    uint32_t count[257];     /* of the list being planned */
-    uint32_t weight[257];    /* of the codes being weighed */
+} bsn_lists;
+
+#define BSN_FINE 2048u /* words, without the low bits that are stored apart in any case, are counted one by one up to here */
+
+/* Counts of the words of a list. */
+typedef struct bsn_tally {
+    uint32_t length[65];  /* words of each length in bits */
+    uint32_t beyond[65];  /* words of BSN_FINE or more, by the length of what is above BSN_FINE - 1 */
+    uint32_t escape[65];  /* the same of words that escape, for the low bits and limit being weighed */
+    uint32_t symbol[256]; /* words by their symbols, for these low bits */
+} bsn_tally;
+
+/* Scratch to plan lists while encoding. */
+typedef struct bsn_planner {
+    uint32_t count[257];      /* of the list being planned */
+    uint32_t weight[257];     /* of the codes being weighed */
     uint32_t mask_count[256]; /* of the bytes of the mask of a split, which was weighed last: */
-    unsigned mask_above;     /* that of the symbols above this one, */
-    uint32_t mask_ones;      /* their number */
+    unsigned mask_above;      /* that of the symbols above this one, */
+    uint32_t mask_ones;       /* their number */
     uint8_t length[257], inner[257]; /* when a tree is written, inner has codes */
     bsn_package package;
-    uint32_t tables[8 * 256];
-} bsn_lists;
+    bsn_tally tally;
+    uint32_t tables[BSN_FINE]; /* of histograms, 8 of 256; or counts of words below BSN_FINE */
+} bsn_planner;
 
 typedef struct bsn_reader {
     const bitsnap_kernels *kernels;
@@ -3810,13 +3825,14 @@ typedef struct bsn_words_plan {
 typedef struct bsn_writer {
     const bitsnap_kernels *kernels;
     bsn_lists *lists;
+    bsn_planner *planner;
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
     bsn_ahead *ahead;   /* will be read after this: to be asked for on the way, */
     size_t ahead_step;  /* so many lines for 1024 symbols: most at the root, some below it; 0: none */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
-    int counted;        /* lists->count holds the counts of the list that comes next, or of its words that are bytes */
+    int counted;        /* planner->count holds the counts of the list that comes next, or of its words that are bytes */
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
     int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
@@ -3897,7 +3913,7 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
 /* Codes by a sample of `total` symbols: one is kept where its count * 2^shift exceeds the total, the others escape, as do `lost`
  * more that may be among what was not counted. Bits of the tree for the sample, but for its escapes; BSN_NEVER where there is
  * none. */
-static uint64_t bsn_choose_sampled(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
+static uint64_t bsn_choose_sampled(bsn_planner *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
                                    unsigned shift)
 {
     unsigned s, end, kept = 0;
@@ -3983,7 +3999,7 @@ static uint64_t bsn_keys_escaped(bsn_package *p, size_t m, uint32_t escapes, int
 /* Codes by exact counts of n symbols: one is kept where its count * 2^shift exceeds n, the others escape. The best `shift` from
  * `first` to `last`, of equal ones the first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts
  * are sorted once, and choices that cannot be the best, as their bounds tell, are not made. */
-static uint64_t bsn_choose_exact(bsn_lists *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
+static uint64_t bsn_choose_exact(bsn_planner *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
                                  unsigned last, int nested, uint64_t best)
 {
     bsn_package *p = &x->package;
@@ -4103,7 +4119,7 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
 
 /* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
  * none takes fewer. */
-static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint64_t best, unsigned *which)
+static uint64_t bsn_built_in_bits(bsn_planner *x, const uint32_t count[256], uint64_t best, unsigned *which)
 {
     uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
     unsigned i, j, length, symbol = 0;
@@ -4131,7 +4147,7 @@ static uint64_t bsn_built_in_bits(bsn_lists *x, const uint32_t count[256], uint6
 /* Bits of a list of which only the counts are known: a tree's, or raw. Where `built_in`, also one of those. */
 static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int built_in)
 {
-    bsn_lists *x = w->lists;
+    bsn_planner *x = w->planner;
     uint64_t raw = 8, coded;
     unsigned s, kinds = 0;
     for (s = 0; s < 256; s++) {
@@ -4157,21 +4173,21 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
 
 /* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
  * and the sides as trees; but zeros among symbols up to 2 may be split off once more. The mask stays in the item's scratch memory,
- * and its counts in lists->mask_count. */
+ * and its counts in planner->mask_count. */
 static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256], unsigned t)
 {
     const uint32_t n = item->count;
     const uint32_t low = t ? count[0] + count[1] + count[2] : count[0], ones = n - low;
     const size_t size = bsn_mask_bytes(n);
     const int built_in = item->level == 0 && item->depth + 1 < BSN_MAX_DEPTH;
-    uint32_t *h = w->lists->weight; /* not in use: codes have been weighed */
+    uint32_t *h = w->planner->weight; /* not in use: codes have been weighed */
     uint64_t bits;
     bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
-    memset(w->lists->mask_count, 0, sizeof w->lists->mask_count);
-    w->kernels->histogram(w->lists->mask_count, item->scratch, size, w->lists->tables);
-    w->lists->mask_above = t;
-    w->lists->mask_ones = ones;
-    bits = bsn_entropy_bits(w->lists->mask_count, (uint32_t)size);
+    memset(w->planner->mask_count, 0, sizeof w->planner->mask_count);
+    w->kernels->histogram(w->planner->mask_count, item->scratch, size, w->planner->tables);
+    w->planner->mask_above = t;
+    w->planner->mask_ones = ones;
+    bits = bsn_entropy_bits(w->planner->mask_count, (uint32_t)size);
     if (w->thorough && size < 2048) bits = bsn_two_bits(n, ones); /* too few bytes to know their entropy */
     bits += bits / 32 + 64;
     memset(h, 0, 257 * sizeof *h);
@@ -4179,8 +4195,8 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     if (w->thorough) {
         bits += bsn_side_bits(w, h, built_in);
     } else {
-        bsn_lengths(&w->lists->package, w->lists->inner, h);
-        bits += ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, w->lists->inner);
+        bsn_lengths(&w->planner->package, w->planner->inner, h);
+        bits += ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, w->planner->inner);
     }
     if (t) {
         uint64_t coded, again = bsn_two_bits(low, count[0]);
@@ -4200,7 +4216,7 @@ enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, 
 static int bsn_glance(bsn_writer *w, const bsn_item *item)
 {
     const unsigned log2 = (unsigned)bsn_min(7, bsn_log2(item->count) - 9);
-    uint32_t *h = w->lists->weight, seen = 0, i; /* not in use yet */
+    uint32_t *h = w->planner->weight, seen = 0, i; /* not in use yet */
     unsigned quarter, used = 0;
     memset(h, 0, 256 * sizeof *h);
     for (quarter = 0; quarter < 4; quarter++) {
@@ -4224,8 +4240,8 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
  * kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
-    bsn_lists *x = w->lists;
-    bsn_tree *t = &x->tree[item->depth];
+    bsn_planner *x = w->planner;
+    bsn_tree *t = &w->lists->tree[item->depth];
     const uint32_t n = item->count;
     const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
     unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
@@ -4345,7 +4361,7 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
 {
     const bitsnap_kernels *kernels = w->kernels;
     const unsigned escape = t->length[256] ? t->escape_code : 256u;
-    uint8_t *list = item->data, *code = w->lists->inner;
+    uint8_t *list = item->data, *code = w->planner->inner;
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
@@ -4392,7 +4408,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     for (j = 0; j < 4; j++) fork.list[j] = scratch + j * room;
     w->at += step.bits * stride;
     if (symbols && !fork.by_leaves) {
-        bsn_tree_codes(t, w->lists->inner, item->path);
+        bsn_tree_codes(t, w->planner->inner, item->path);
         memset(list + n, 0, 64); /* kernels map whole words; where lists share memory this is the last one */
     }
     bsn_fork_all(w, t, item, &fork, symbols);
@@ -4471,7 +4487,7 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
         const unsigned t = kind == BSN_LIST_SPLIT2 ? 2 : 0;
         uint8_t *mask = item->scratch, *ones = mask + mask_size + 64;
         bsn_item like = *item;
-        bsn_lists *x = w->lists;
+        bsn_planner *x = w->planner;
         size_t set;
         if (x->mask_above == t) { /* as it has been weighed; and it comes next */
             set = x->mask_ones;
@@ -5332,8 +5348,6 @@ static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, u
     return (cost >> BSN_LOG2_ONE) + BSN_TABLE_BITS(used);
 }
 
-#define BSN_FINE 2048u /* words, without the low bits that stand apart in any case, are counted one by one up to here */
-
 /* Copies at most 64 words or bytes; n == 64, nearly always, compiles to inline moves. */
 BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
 {
@@ -5420,18 +5434,19 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* Counts words, less `shift` bits: in x->tables those below BSN_FINE, in `beyond` by how far they are above that, in `length` by
- * their length. By way of bytes, as most are below 255: `room` has n + 64 and a mask of a chunk. Words of a byte come from x->count. */
-static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32_t beyond[65], uint32_t length[65],
-                            const uint8_t *words, size_t n, unsigned shift, unsigned width, uint8_t *room)
+/* Counts n words of `width` bytes, without their low `shift` bits: in x->tables those below BSN_FINE, in tally.beyond the others, these also in
+ * tally.length. Words of one byte are in x->count already. Most words are below 255, so they are counted as bytes first; `room` has
+ * n + 64 bytes for these and, after them, a mask of a chunk. */
+static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_planner *x, const uint8_t *words, size_t n, unsigned shift,
+                            unsigned width, uint8_t *room)
 {
     uint32_t *fine = x->tables;
     uint64_t some;
     uint8_t *mask;
     bsn_slices t;
     size_t i, j, m;
-    memset(beyond, 0, 65 * sizeof *beyond);
-    if (width == 1) { /* counted already */
+    memset(x->tally.beyond, 0, sizeof x->tally.beyond);
+    if (width == 1) {
         memcpy(fine, x->count, 256 * sizeof *fine);
         memset(fine + 256, 0, (BSN_FINE - 256) * sizeof *fine);
         return;
@@ -5455,8 +5470,8 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_lists *x, uint32
                 if (y < BSN_FINE) {
                     fine[y]++;
                 } else {
-                    beyond[bsn_log2(y - (BSN_FINE - 1))]++;
-                    length[bsn_log2(y) + 1 + shift]++;
+                    x->tally.beyond[bsn_log2(y - (BSN_FINE - 1))]++;
+                    x->tally.length[bsn_log2(y) + 1 + shift]++;
                 }
             }
         }
@@ -5506,89 +5521,143 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 #define BSN_ESCAPE_TOLL 2u
 #define BSN_SYMBOL_TOLL 5
 
-/* Chooses how many low bits stand apart, and from which symbol on words escape, by entropies. `size`: bytes of a word in
- * memory. Where words are bytes x->count holds how many there are of each, before and after. Each word stands for `times`.
- * `fast`: time counts, too, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say. `room`: as in bsn_words_tally. */
-static bsn_words_plan bsn_plan_words(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
-        unsigned size, unsigned used, unsigned times, int fast, uint8_t *room)
+/* The words that a plan is for, and the low bits that may be stored apart. */
+typedef struct bsn_planning {
+    bsn_planner *x;
+    uint32_t n;       /* words, each of them counted `times` */
+    unsigned times;   /* above 1 for samples */
+    unsigned log2_n;  /* in 2^-20 bit */
+    unsigned kind;    /* bits of a table for each symbol */
+    unsigned least;   /* bits that are stored apart in any case; more are tried */
+    unsigned middle;  /* of the lengths of words */
+    unsigned longest; /* word, in bits */
+    unsigned end;     /* counts in x->tables below this are not all 0 */
+    int fast;         /* 1 if time counts, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say */
+} bsn_planning;
+
+/* Counts words by their lengths, and finds their middle and their largest length. The counts in x->tables are of words without their lowest
+ * bits; returns how many of these. */
+static unsigned bsn_plan_lengths(bsn_planning *p, const bitsnap_kernels *kernels, const uint8_t *words, size_t n, unsigned size,
+                                 uint8_t *room)
 {
-    static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
-    bsn_words_plan plan = { 0, 0, BSN_NEVER };
-    uint32_t length[65], beyond[65], sum;
-    uint32_t *fine = x->tables, *escape = x->mask_count, *count = x->weight; /* memory of planning lists, which comes later */
-    const unsigned log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times), most = 8 * width - used;
-    const unsigned kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
-    unsigned i, j, s, least, longest, middle = 0, end = BSN_FINE, cut = 0, words_end = size == 1 ? 256 : BSN_FINE;
+    bsn_planner *x = p->x;
+    uint32_t *length = x->tally.length, sum;
+    unsigned i, middle = 0, cut = 0;
     if (size > 1) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
-        cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits stand apart in any case */
+        cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits are stored apart in any case */
     }
     for (;; cut = 0) {
-        memset(length, 0, sizeof length);
-        bsn_words_tally(kernels, x, beyond, length, words, n, cut, size, room);
-        length[cut] += fine[0]; /* or fewer bits */
-        for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : words_end); i++) length[bsn_log2(i) + 1 + cut] += fine[i];
+        memset(length, 0, sizeof x->tally.length);
+        bsn_words_tally(kernels, x, words, n, cut, size, room);
+        length[cut] += x->tables[0]; /* or fewer bits */
+        for (i = 1; i < (cut > 53 ? 1u << (64 - cut) : size == 1 ? 256 : BSN_FINE); i++)
+            length[bsn_log2(i) + 1 + cut] += x->tables[i];
         for (i = sum = 0; i <= 64 && 2 * (uint64_t)sum < n; i++) {
             sum += length[i];
             middle = i;
         }
         if (!cut || middle > cut) break;
     }
-    least = middle > 6 ? middle - 6 : 0;
-    for (longest = 64; longest && !length[longest]; longest--) { }
-    plan.shift = longest > 8 ? longest - 8 : 0; /* always possible: all words as they are */
-    if (n < BSN_MIN_TREE) return plan;
-    if (least == cut || (least > cut && longest <= 11 + cut)) { /* counted so, or all are below BSN_FINE << cut */
-        (void)bsn_fold(fine, words_end, least - cut); /* without what stands apart in any case */
-    } else { /* again */
-        bsn_words_tally(kernels, x, beyond, length, words, n, least, size, room);
+    p->middle = middle;
+    p->least = middle > 6 ? middle - 6 : 0;
+    for (p->longest = 64; p->longest && !length[p->longest]; p->longest--) { }
+    return cut;
+}
+
+/* What is known of the symbols below a limit. */
+typedef struct bsn_below {
+    uint64_t cost; /* in 2^-20 bit */
+    unsigned kinds;
+} bsn_below;
+
+/* Counts words as symbols, and those beyond symbols by the lengths of their remainders, if `shift` low bits are stored apart, j more than
+ * p->least. Fills below[i] for each of the limits; returns how many words are beyond symbols. */
+static uint32_t bsn_plan_symbols(const bsn_planning *p, unsigned j, const uint8_t limits[6], bsn_below below[6])
+{
+    bsn_tally *tally = &p->x->tally;
+    const uint32_t *fine = p->x->tables;
+    uint32_t *escape = tally->escape, outside = 0;
+    uint64_t inside = 0;
+    unsigned at = 0, kinds = 0, i;
+    memset(escape, 0, sizeof tally->escape);
+    memcpy(tally->symbol, fine, sizeof tally->symbol);
+    for (i = 256; i < p->end; i++)
+        if (fine[i]) escape[bsn_log2(i - 255)] += fine[i];
+    for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += tally->beyond[i];
+    for (i = 0; i < 65; i++) outside += escape[i];
+    for (i = 6; i-- > 0;) { /* the smallest limit first */
+        for (; at < p->end && at < (limits[i] ? limits[i] : 256u); at++) {
+            inside += bsn_symbol_cost(tally->symbol[at], p->log2_n);
+            kinds += tally->symbol[at] > 0;
+        }
+        below[i].cost = inside;
+        below[i].kinds = kinds;
     }
-    for (i = 0; i < BSN_FINE && times > 1; i++) fine[i] *= times;
-    for (i = 0; i < 65; i++) beyond[i] *= times;
-    n *= times;
-    if (longest < least + 11) end = longest > least ? 1u << (longest - least) : 1;
-    for (j = 0; j < 7 && least + j < most && (j == 0 || least + j < middle); j++) {
-        uint64_t inside = 0; /* 2^-20 bit of the symbols below ... */
-        unsigned at = 0, symbols = 0;
-        uint64_t cost[6];
-        unsigned kinds[6];
-        uint32_t outside = 0;
-        if (j) end = bsn_fold(fine, end, 1);
-        memset(escape, 0, 65 * sizeof *escape);
-        memcpy(count, fine, 256 * sizeof *count);
-        for (i = 256; i < end; i++)
-            if (fine[i]) escape[bsn_log2(i - 255)] += fine[i];
-        for (i = 0; i < 65; i++) escape[i > j ? i - j : 0] += beyond[i];
-        for (i = 0; i < 65; i++) outside += escape[i];
-        for (i = 6; i-- > 0;) { /* below each limit, the smallest first */
-            for (; at < end && at < (limits[i] ? limits[i] : 256u); at++) {
-                inside += bsn_symbol_cost(count[at], log2_n);
-                symbols += count[at] > 0;
+    return outside;
+}
+
+/* Improves the plan if it takes fewer bits with j low bits more than p->least, and any of the limits. */
+static void bsn_plan_shift(const bsn_planning *p, bsn_words_plan *plan, unsigned j)
+{
+    static const uint8_t limits[6] = { 0, 255, 127, 63, 31, 15 }; /* 0: without escapes */
+    bsn_tally *tally = &p->x->tally;
+    bsn_below below[6];
+    uint32_t outside = bsn_plan_symbols(p, j, limits, below);
+    unsigned i, s;
+    for (i = 0; i < 6; i++) {
+        const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
+        uint64_t bits = (uint64_t)(p->least + j) * p->n + (p->fast ? below[i].cost >> (BSN_LOG2_ONE + BSN_SYMBOL_TOLL) : 0);
+        if (limit) {
+            for (s = limit; s < above && s < p->end; s++) { /* a smaller limit lets more escape */
+                tally->escape[s == limit ? 64 : bsn_log2(s - limit)] += tally->symbol[s];
+                outside += tally->symbol[s];
             }
-            cost[i] = inside;
-            kinds[i] = symbols;
+            if (!outside || outside > p->n / 8) continue; /* the same as without, or too deep a way for too many */
+            bits += ((below[i].cost + bsn_symbol_cost(outside, p->log2_n)) >> BSN_LOG2_ONE) + p->kind * (below[i].kinds + 1);
+            bits += bsn_escape_bits(tally->escape, outside) + outside / 2 + (p->fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0) + 40;
+        } else {
+            if (outside) continue;
+            bits += (below[i].cost >> BSN_LOG2_ONE) + p->kind * below[i].kinds;
         }
-        for (i = 0; i < 6; i++) {
-            const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
-            uint64_t bits = (uint64_t)(least + j) * n + (fast ? cost[i] >> (BSN_LOG2_ONE + BSN_SYMBOL_TOLL) : 0);
-            if (limit) {
-                for (s = limit; s < above && s < end; s++) { /* a smaller limit lets more escape */
-                    escape[s == limit ? 64 : bsn_log2(s - limit)] += count[s];
-                    outside += count[s];
-                }
-                if (!outside || outside > n / 8) continue; /* the same as without, or too deep a way for too many */
-                bits += ((cost[i] + bsn_symbol_cost(outside, log2_n)) >> BSN_LOG2_ONE) + kind * (kinds[i] + 1);
-                bits += bsn_escape_bits(escape, outside) + outside / 2 + (fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0) + 40;
-            } else {
-                if (outside) continue;
-                bits += (cost[i] >> BSN_LOG2_ONE) + kind * kinds[i];
-            }
-            if (bits < plan.bits) {
-                plan.bits = bits;
-                plan.shift = least + j;
-                plan.limit = limit;
-            }
+        if (bits < plan->bits) {
+            plan->bits = bits;
+            plan->shift = p->least + j;
+            plan->limit = limit;
         }
+    }
+}
+
+/* Chooses the number of low bits that are stored apart, and the symbol from which words escape, for the fewest bits: by order-0 entropies,
+ * tables and, at level fast, tolls for time. A word has `size` bytes in memory and `width` in the frame; lists around this one have
+ * taken `used` of its bits. `times`: what each word counts, above 1 for samples. If size is 1, planner->count must hold the counts.
+ * `room`: scratch, as for bsn_words_tally. */
+static bsn_words_plan bsn_plan_words(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used,
+                                     unsigned times, uint8_t *room)
+{
+    bsn_words_plan plan = { 0, 0, BSN_NEVER };
+    const unsigned most = 8 * width - used;
+    bsn_planning p;
+    unsigned i, j, cut;
+    p.x = w->planner;
+    p.times = times;
+    p.fast = w->level == BITSNAP_FAST;
+    p.log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times);
+    p.kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
+    cut = bsn_plan_lengths(&p, w->kernels, words, n, size, room);
+    plan.shift = p.longest > 8 ? p.longest - 8 : 0; /* always possible: all words as they are */
+    if (n < BSN_MIN_TREE) return plan;
+    if (p.least == cut || (p.least > cut && p.longest <= 11 + cut)) /* counted so, or all are below BSN_FINE << cut */
+        (void)bsn_fold(p.x->tables, size == 1 ? 256 : BSN_FINE, p.least - cut);
+    else
+        bsn_words_tally(w->kernels, p.x, words, n, p.least, size, room);
+    for (i = 0; i < BSN_FINE && times > 1; i++) p.x->tables[i] *= times;
+    for (i = 0; i < 65; i++) p.x->tally.beyond[i] *= times;
+    p.n = (uint32_t)n * times;
+    p.end = p.longest >= p.least + 11 ? BSN_FINE : p.longest > p.least ? 1u << (p.longest - p.least) : 1;
+    for (j = 0; j < 7 && p.least + j < most && (j == 0 || p.least + j < p.middle); j++) {
+        if (j) p.end = bsn_fold(p.x->tables, p.end, 1);
+        bsn_plan_shift(&p, &plan, j);
     }
     return plan;
 }
@@ -5599,22 +5668,21 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
 }
 
-/* The same by a sample, an eighth, or, where `fast`, 2^12 to 2^13 of many, for which `room` has n / 8 words, as many bytes
- * and 64, and a mask of a chunk. */
-static bsn_words_plan bsn_plan_sampled(const bitsnap_kernels *kernels, bsn_lists *x, const uint8_t *words, size_t n, unsigned width,
-                                       unsigned size, int fast, uint8_t *room)
+/* The same by a sample: an eighth or, at level fast, 2^12 to 2^13 of many words. `room` has n / 8 words, then as many bytes and 64, and a
+ * mask of a chunk. */
+static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *room)
 {
     unsigned log2 = 3;
     uint32_t span;
     size_t i, m = 0;
-    while (fast && n >> log2 > 8192) log2++;
+    while (w->level == BITSNAP_FAST && n >> log2 > 8192) log2++;
     for (span = 0; (i = 64 * bsn_sample_group(span, log2)) + 64 <= n; span++, m += 64)
         memcpy(room + m * size, words + i * size, 64 * size);
     if (size == 1) {
-        memset(x->count, 0, 256 * sizeof *x->count);
-        kernels->histogram(x->count, room, m, x->tables);
+        memset(w->planner->count, 0, 256 * sizeof *w->planner->count);
+        w->kernels->histogram(w->planner->count, room, m, w->planner->tables);
     }
-    return bsn_plan_words(kernels, x, room, m, width, size, 0, 1u << log2, fast, room + m * size);
+    return bsn_plan_words(w, room, m, width, size, 0, 1u << log2, room + m * size);
 }
 
 /* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
@@ -5655,7 +5723,6 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
  * with n + 64 bytes of our own. */
 static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
-    const int fast = w->level == BITSNAP_FAST;
     unsigned level, used = 0;
     uint8_t *symbols = w->scratch;
     for (level = 0; n && !w->full; level++) {
@@ -5666,13 +5733,13 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         if (!raw) {
             const int sampled = w->sampled && n >= 16384 && !level;
             if (size == 1 && !w->counted && !w->plan && !sampled) {
-                memset(w->lists->count, 0, 256 * sizeof *w->lists->count);
-                w->kernels->histogram(w->lists->count, words, n, w->lists->tables);
+                memset(w->planner->count, 0, 256 * sizeof *w->planner->count);
+                w->kernels->histogram(w->planner->count, words, n, w->planner->tables);
             }
             w->counted = 0;
             if (w->plan) plan = *w->plan;
-            else if (sampled) plan = bsn_plan_sampled(w->kernels, w->lists, words, n, width, size, fast, symbols);
-            else plan = bsn_plan_words(w->kernels, w->lists, words, n, width, size, used, 1, fast, symbols);
+            else if (sampled) plan = bsn_plan_sampled(w, words, n, width, size, symbols);
+            else plan = bsn_plan_words(w, words, n, width, size, used, 1, symbols);
             w->plan = NULL;
             raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
         }
@@ -7306,6 +7373,7 @@ typedef struct bsn_work {
     int next;                         /* is the block behind this one for this thread, too? */
     uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
     uint8_t *plane[8];                /* a chunk of each plane */
+    bsn_planner *planner;             /* encoding, else null */
     bsn_arena arena;                  /* scratch of a block, which each form lays out anew */
 } bsn_work;
 
@@ -7702,6 +7770,7 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
     memset(wr, 0, sizeof *wr);
     wr->kernels = c->kernels;
     wr->lists = &w->lists;
+    wr->planner = w->planner;
     wr->at = at;
     wr->end = end;
     wr->scratch = scratch;
@@ -7726,14 +7795,14 @@ static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t 
     bsn_writer_begin(wr, e->work, e->context, e->body + at, e->end, scratch);
 }
 
-/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in lists.count if *counted is 1.
+/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in planner->count if *counted is 1.
  * `symbols` is scratch of n bytes. */
 static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
 {
     const bsn_context *c = e->context;
     const size_t n = e->n;
     const unsigned usual = bsn_symbol_bits(c->dtype), most = bsn_most_symbol_bits(c);
-    bsn_lists *x = &e->work->lists;
+    bsn_planner *x = e->work->planner;
     uint8_t *plane[8];
     uint32_t *count = x->count, folded[256];
     uint64_t best = BSN_NEVER;
@@ -8135,7 +8204,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
 {
     const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
     const int zigzag = bsn_zigzags(w, c, elements, n);
-    uint32_t *h = w->lists.count;
+    uint32_t *h = w->planner->count;
     uint8_t *plane[8];
     bsn_field field;
     uint64_t bits = 0;
@@ -8154,7 +8223,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
             bsn_split_bytes(w, c, &field, plane, elements + i * c->width, m, zigzag);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
-            c->kernels->histogram(h, plane[k], m, w->lists.tables);
+            c->kernels->histogram(h, plane[k], m, w->planner->tables);
         }
         bits += bsn_entropy_bits(h, (uint32_t)n);
     }
@@ -8180,13 +8249,13 @@ static void bsn_write_scales(bsn_writer *w, const bsn_scales *s)
 /* Bits of scales, roughly. */
 static uint64_t bsn_scales_bits(bsn_work *w, const bsn_context *c, const bsn_scales *s)
 {
-    uint32_t *h = w->lists.count;
+    uint32_t *h = w->planner->count;
     uint64_t bits = 0;
     unsigned k;
     for (k = 0; k < 2; k++) {
         const size_t n = k ? s->column_count : s->row_count;
         memset(h, 0, 256 * sizeof *h);
-        c->kernels->histogram(h, k ? s->columns : s->rows, n, w->lists.tables);
+        c->kernels->histogram(h, k ? s->columns : s->rows, n, w->planner->tables);
         bits += bsn_symbol_bits_about(h, 256, (uint32_t)n);
     }
     return bits;
@@ -8268,6 +8337,7 @@ static int bsn_produce_scaled(bsn_coding *e)
     int32_t base;
     bsn_writer wr;
     size_t i;
+    if ((size_t)(e->end - e->body) < 5) return 0;
     BSN_WIDTHS(width, signs = bsn_eighths, (room.codes, elements, n, &o));
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
     bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 0);
@@ -8278,12 +8348,11 @@ static int bsn_produce_scaled(bsn_coding *e)
         BSN_WIDTHS(width, bsn_scale_down,
                    (room.words + i * width, elements + i * width, scale, (uint64_t)(int64_t)base, shift, signs, m));
     }
-    plan = bsn_plan_words(c->kernels, &w->lists, room.words, n, width, width, 0, 1, 0, room.symbols);
+    bsn_coding_writer(&wr, e, 5, room.symbols);
+    plan = bsn_plan_words(&wr, room.words, n, width, width, 0, 1, room.symbols);
     if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
-    if ((size_t)(e->end - e->body) < 5) return 0;
     e->body[0] = (uint8_t)signs;
     bsn_store32(e->body + 1, (uint32_t)base);
-    bsn_coding_writer(&wr, e, 5, room.symbols);
     wr.thorough = 1;
     bsn_write_scales(&wr, &s);
     wr.plan = &plan;
@@ -8534,7 +8603,7 @@ static size_t bsn_census_chunk(bsn_coding *e, const uint8_t *words, const uint8_
     bsn_census_add(kernels, x, symbols + waiting, words, base, m);
     waiting += m;
     if (waiting < BSN_WAITING) return waiting;
-    kernels->histogram(x->of_symbol, symbols, waiting, e->work->lists.tables);
+    kernels->histogram(x->of_symbol, symbols, waiting, e->work->planner->tables);
     return 0;
 }
 
@@ -8542,7 +8611,7 @@ static size_t bsn_census_chunk(bsn_coding *e, const uint8_t *words, const uint8_
 static void bsn_census_complete(bsn_coding *e, size_t waiting)
 {
     bsn_census *x = e->delta.census;
-    e->context->kernels->histogram(x->of_symbol, e->work->plane[0], waiting, e->work->lists.tables);
+    e->context->kernels->histogram(x->of_symbol, e->work->plane[0], waiting, e->work->planner->tables);
     bsn_census_end(x);
 }
 
@@ -8783,12 +8852,12 @@ static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsig
 /* Counts of n words that are bytes, of which those below 16 have been counted already: the others, where they are few, else all. */
 static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
 {
-    uint32_t *h = w->lists->count;
+    uint32_t *h = w->planner->count;
     uint64_t some;
     size_t i, j;
     if (others > n / 16) {
         memset(h, 0, 256 * sizeof *h);
-        w->kernels->histogram(h, words, n, w->lists->tables);
+        w->kernels->histogram(h, words, n, w->planner->tables);
         return;
     }
     memset(h + 16, 0, 240 * sizeof *h);
@@ -8896,7 +8965,7 @@ static int bsn_produce_classed(bsn_coding *e)
     for (k = 0; k < t->count; k++) {
         if (counted && x.counts[k] && (t->narrow >> k & 1)) {
             bsn_count_others(&wr, x.list[k], x.counts[k],
-                             x.counts[k] - bsn_class_words(census, t, k, e->work->lists.count), e->work->plane[0]);
+                             x.counts[k] - bsn_class_words(census, t, k, e->work->planner->count), e->work->plane[0]);
             wr.counted = 1;
         }
         bsn_words_write(&wr, x.list[k], x.counts[k], width, (unsigned)bsn_classes_size(t, k), e->work->plane[0]);
@@ -11229,9 +11298,11 @@ static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
     bsn_arena a = { memory, BSN_DRY };
     bsn_work *w = (bsn_work *)bsn_arena_take(&a, sizeof *w);
     uint8_t *elements = (uint8_t *)bsn_arena_take(&a, 8 * chunk), *planes = (uint8_t *)bsn_arena_take(&a, 8 * (chunk + 64));
+    bsn_planner *planner = (bsn_planner *)bsn_arena_take(&a, use & BSN_ENCODES ? sizeof *planner : 0);
     unsigned k;
     if (w) {
         w->elements = elements;
+        w->planner = planner;
         for (k = 0; k < 8; k++) w->plane[k] = planes + k * (chunk + 64);
         w->arena = a;
     }

@@ -177,6 +177,7 @@ static void one_code(const unsigned n[9], unsigned escape)
 {
     static uint8_t symbols[512], coded[4096], out[512 + 64], copy[512 + 64];
     bsn_tree *t = &lists->tree[0];
+    static bsn_planner planner;
     bsn_writer w;
     bsn_item item;
     bsn_reader r;
@@ -207,6 +208,7 @@ static void one_code(const unsigned n[9], unsigned escape)
     memset(&w, 0, sizeof w);
     w.kernels = bitsnap_kernels_get(0);
     w.lists = lists;
+    w.planner = &planner;
     w.at = coded;
     w.end = coded + sizeof coded;
     w.scratch = memory;
