@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Stack use at -O2: every frame under 2 KiB, the deepest chain of calls under 8 KiB. Kernels are called through a table:
-such a call counts as one of the deepest kernel. There is no recursion, but in bitsnap_file.h from a file to its base. Of that header it
+"""Stack use at -O2: every frame under 2 KiB, the deepest chain of calls under 8 KiB. Some calls go through tables: of kernels, of forms of
+blocks, of tasks. The source tells which of them a function uses, itself or in what may be inlined in it; such a call counts as one
+of the deepest entry. There is no recursion, but in bitsnap_file.h from a file to its base. Of that header it
 is what it takes besides bitsnap.h and callbacks; once, and for each further file of a chain."""
 import os
 import re
@@ -16,6 +17,32 @@ if not gcc:
     sys.exit(0)
 failed = False
 flags = sys.argv[1:]
+
+# What the text of bitsnap.h says: the functions in its tables of functions, and through which tables a function calls, directly or not.
+text = re.sub(r"/\*.*?\*/", "", open(os.path.join(root, "bitsnap.h"), encoding="utf-8").read(), flags=re.S)
+bodies = {m[1]: m[2] for m in re.finditer(
+    r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)\b[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{(.*?)\n?\}$", text, re.M | re.S)}
+tables = {m[1]: set(re.findall(r"\bbsn_\w+", m[2])) & set(bodies)
+          for m in re.finditer(r"^static const \w+ (\w+)\[\] = \{(.*?)^\};", text, re.M | re.S)}
+form_steps = tables.get("bsn_forms", set())
+if len(form_steps) < 10:
+    print("not ok - stack: no table of forms in bitsnap.h")
+    failed = True
+WAYS = {"kernels": r"\bkernels\)?->\w+\(", "forms": r"\bform->(?:base|open|make)\(", "tasks": r"\btask\(|->run\("}
+ways_of = {}
+
+
+def ways(n):
+    """the kinds of tables through which a function calls, or whatever its text calls"""
+    if n not in ways_of:
+        ways_of[n] = set()
+        found = {way for way, call in WAYS.items() if re.search(call, bodies[n])}
+        for called in set(re.findall(r"\b(bsn_\w+|bitsnap_\w+)\s*\(", bodies[n])) & set(bodies):
+            found |= ways(called)
+        ways_of[n] = found
+    return ways_of[n]
+
+
 for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs/examples/file/bitsnap_file.h"):
     implementation = "BITSNAP_FILE_IMPLEMENTATION" if "file" in header else "BITSNAP_IMPLEMENTATION"
     with tempfile.TemporaryDirectory() as t:
@@ -37,6 +64,7 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
     name = lambda n: n.split(":")[-1]
     kernels = [n for n in frame if re.match(r"bsn_(scalar|avx2|avx512|neon)_", name(n))]
     tasks = [n for n in frame if re.match(r"bsn_\w+_task", name(n))]
+    steps = [n for n in frame if name(n).split(".")[0] in form_steps]
     below_tasks, todo = set(), list(tasks)
     while todo:
         n = todo.pop()
@@ -64,8 +92,12 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
             return 0
         if n not in depth:
             best, via = 0, None
+            source = name(n).split(".")[0]
+            known = ways(source) if source in bodies else {"tasks"}
+            indirect = kernels if n in steps else \
+                [*kernels, *(steps if "forms" in known else ()), *(tasks if "tasks" in known and n not in below_tasks else ())]
             for c in calls.get(n, ()):
-                targets = [c] if c != "__indirect_call" else kernels if n in below_tasks else kernels + tasks
+                targets = [c] if c != "__indirect_call" else indirect
                 for k in targets:
                     if k == n or k not in frame or (c == "__indirect_call" and n in kernels):
                         continue
