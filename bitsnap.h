@@ -95,7 +95,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
  *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
  *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
  *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, clusters
- *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_estimate, bitsnap_merge, bitsnap_invert
+ *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_merge, bitsnap_invert
  * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 100 KB of text and the
  * second less than 195 KB; docs/EMBEDDING.md has more figures.
  *   BITSNAP_DECODE_ONLY    all five: decodes lossless frames without a base, and inspects all frames
@@ -447,9 +447,9 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* ================================================================================= HUFFMAN */
 
-/* A list of n bytes, n <= 2^20 (with the workspace for a block of n elements), coded as in frames:
- * raw, constant, tree of a canonical Huffman code of at most 8 bits (pivot-coded), or split by a mask, whichever the level estimates to be smallest.
- * At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
+/* Canonical Huffman coding of a list of n bytes, n <= 2^20 (with the workspace for a block of n elements), as in frames: raw,
+ * constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask, whichever the level estimates to be
+ * smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
  * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -530,22 +530,6 @@ typedef struct bitsnap_block {
  * offsets count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
-
-#ifndef BITSNAP_NO_ENCODE
-/* The estimated frame of a buffer. */
-typedef struct bitsnap_guess {
-    bitsnap_dtype dtype;  /* the dtype of the smallest frame, with the first element at byte `phase` */
-    unsigned phase;
-    uint64_t count;       /* whole elements of that dtype from `phase` on. Their frame holds neither the `phase` bytes before them nor
-                             the bytes after the last one: keep phase and both, size - count * width bytes in all */
-    uint64_t size;        /* of their frame */
-    uint64_t sizes[12];   /* by dtype: size of the frame with the first element at byte 0 */
-} bitsnap_guess;
-
-/* Estimates from a sample of 4 KiB, in about 40 us for any size: a lossless frame of level default without base. For weights
- * within 5 %, unless the sample is not representative. Workspace: 32 KiB. */
-BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess);
-#endif
 #endif
 
 /* ================================================================================= STREAM */
@@ -13372,142 +13356,6 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     return bsn_report_block(&call, block, job);
 }
 
-#ifndef BITSNAP_NO_ENCODE
-/* ---- what a frame would take ---- */
-
-#define BSN_SAMPLES 64 /* pieces of a buffer, */
-#define BSN_SAMPLE 64  /* and the bytes of each */
-
-/* Bytes of a sample, by their place: their offset modulo 8. */
-typedef struct bsn_view {
-    uint32_t byte[8][256];
-    uint32_t exponent[8][256]; /* of BF16 and F32, or the lower 8 bits of F64's, in this byte and the next */
-    uint32_t wide[8][256];
-    uint32_t sum[256];
-    uint32_t lowest[8], highest[8]; /* exponents of F64 but 0 */
-    uint8_t first[8], differ[8];
-    uint32_t n;                /* bytes of each place */
-} bsn_view;
-BSN_ASSERT(view, sizeof(bsn_view) + 64 <= 32768);
-
-/* (The first 8 bytes, which may belong to what stands before the elements, are left out.) */
-BSN_FUNCTION void bsn_view_take(bsn_view *x, const uint8_t *p, size_t size)
-{
-    size_t pieces = BSN_SAMPLES, m = BSN_SAMPLE, step, i, j;
-    unsigned k;
-    memset(x, 0, sizeof *x);
-    for (k = 0; k < 8; k++) x->lowest[k] = 2047;
-    if (size < 32) return;
-    p += 8;
-    size -= 8;
-    memcpy(x->first, p, 8);
-    if (size < BSN_SAMPLES * BSN_SAMPLE) pieces = 1, m = size;
-    step = pieces > 1 ? (size - m) / 8 / (pieces - 1) * 8 : 0;
-    for (i = 0; i < pieces; i++) bsn_prefetch(p + step * i, m);
-    for (i = 0; i < pieces; i++) {
-        for (j = step * i; j < step * i + m && size - j > 8; j += 8, x->n++) {
-            for (k = 0; k < 8; k++) {
-                const unsigned a = p[j + k], b = p[j + k + 1], pair = BSN_BIG_ENDIAN ? a << 8 | b : b << 8 | a;
-                const unsigned exponent = pair >> 4 & 0x7FF;
-                x->differ[k] |= (uint8_t)(a ^ x->first[k]);
-                x->byte[k][a]++;
-                x->exponent[k][pair >> 7 & 255]++;
-                x->wide[k][exponent & 255]++;
-                if (exponent > x->highest[k]) x->highest[k] = exponent;
-                if (exponent && exponent < x->lowest[k]) x->lowest[k] = exponent;
-            }
-        }
-    }
-}
-
-/* Bits of the sample's symbols at every `width`th place from `place` on, of which `mask` is looked at. What a small sample does not
- * show of an entropy is 0.72 bits for every symbol. */
-static uint64_t bsn_view_bits(bsn_view *x, uint32_t (*count)[256], unsigned place, unsigned width, unsigned shift, unsigned mask)
-{
-    const uint32_t n = x->n * (8 / width);
-    uint64_t bits, symbols = 0;
-    unsigned k, s;
-    memset(x->sum, 0, sizeof x->sum);
-    for (k = place % width; k < 8; k += width)
-        for (s = 0; s < 256; s++) x->sum[s >> shift & mask] += count[k][s];
-    for (s = 0; s < 256; s++) symbols += x->sum[s] != 0;
-    if (symbols < 2) return 0;
-    bits = bsn_entropy_bits(x->sum, n) + (symbols * 92 >> 7);
-    return bits < 8 * (uint64_t)n ? bits : 8 * (uint64_t)n;
-}
-
-/* Are the exponents as near to each other as those of F64 elements have to be? */
-static int bsn_view_is_f64(const bsn_view *x, unsigned phase)
-{
-    const unsigned pair = (BSN_BIG_ENDIAN ? phase : phase + 6) % 8;
-    return x->highest[pair] < x->lowest[pair] + 255;
-}
-
-/* The same of its elements as `dtype`, of which the first begins at place `phase`. */
-static uint64_t bsn_view_size(bsn_view *x, unsigned dtype, unsigned phase)
-{
-    const unsigned width = bsn_dtypes[dtype].width, usual = bsn_symbol_bits(dtype), symbol_bits = usual + (usual && width == 1);
-    const unsigned top = BSN_BIG_ENDIAN ? phase : phase + width - 1, pair = BSN_BIG_ENDIAN ? phase : phase + width - 2;
-    uint64_t bits = 0, differ = 0, raw;
-    bsn_field field;
-    unsigned k, j;
-    for (k = 0; k < 8; k++) {
-        j = (k + 16 - phase) % width;
-        differ |= (uint64_t)x->differ[k] << 8 * (BSN_BIG_ENDIAN ? width - 1 - j : j);
-    }
-    if (usual && (usual < 11 || bsn_view_is_f64(x, phase))) {
-        bsn_field_set(&field, dtype, symbol_bits, 0);
-        raw = usual == 11 ? UINT64_C(0x800FFFFFFFFFFFFF) : (field.low | field.sign) & bsn_low_bits(8 * width);
-        bits = (uint64_t)bsn_popcount(differ & raw) * x->n * (8 / width);
-        if (usual == 11) return bits + bsn_view_bits(x, x->wide, pair, width, 0, 255);
-        if (usual == 8) return bits + bsn_view_bits(x, x->exponent, pair, width, 0, 255);
-        return bits + bsn_view_bits(x, x->byte, top, width, 7 - symbol_bits, (1u << symbol_bits) - 1);
-    }
-    for (k = 0; k < width; k++) bits += bsn_view_bits(x, x->byte, k, width, 0, 255);
-    return bits;
-}
-
-BITSNAP_API bitsnap_status bitsnap_estimate(bitsnap *b, const void *data, size_t size, bitsnap_guess *guess)
-{
-    /* what comes later must be clearly smaller */
-    static const uint8_t order[11] = { BITSNAP_I8, BITSNAP_BOOL, BITSNAP_F16, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64, BITSNAP_F8_E4M3,
-                                       BITSNAP_F8_E5M2, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
-    bsn_view *x;
-    uint64_t least = 0, margin;
-    unsigned i, phase;
-    const bitsnap_status status = bsn_begin(b, !guess ? "guess" : size && !data ? "data" : NULL);
-    if (status) return status;
-    if (!b->workspace || b->workspace_size < sizeof *x + 64) return bsn_need(b, BITSNAP_E_WORKSPACE, sizeof *x + 64);
-    memset(guess, 0, sizeof *guess);
-    x = (bsn_view *)(void *)bsn_align(b->workspace);
-    bsn_view_take(x, (const uint8_t *)data, size);
-    for (i = 0; i < 11; i++) {
-        const unsigned dtype = order[i], width = bsn_dtypes[dtype].width, phases = bsn_symbol_bits(dtype) ? width : 1;
-        bitsnap_guess best = { BITSNAP_I8, 0, 0, 0, { 0 } };
-        for (phase = 0; phase < phases; phase++) {
-            const uint64_t count = size > phase ? (size - phase) / width : 0, bytes = count * width, n = x->n * (8 / width);
-            const uint64_t coded = n ? (uint64_t)((double)bsn_view_size(x, dtype, phase) / 8 / (double)n * (double)count) : bytes;
-            const uint64_t most = bitsnap_bound(NULL, count, (bitsnap_dtype)dtype);
-            uint64_t whole = coded + (count > 65536 ? 80 : 24) + (coded ? 36 : 16) * bsn_cells(count, 16);
-            if (whole > most) whole = most;
-            if (!phase) guess->sizes[dtype] = whole;
-            if (phase && (whole + best.count * width >= best.size + bytes || (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase)))) continue;
-            best.phase = phase;
-            best.count = count;
-            best.size = whole + (dtype == BITSNAP_F64 && !bsn_view_is_f64(x, phase) ? whole / 32 : 0);
-        }
-        margin = best.size / 64 + (phases == 1 && x->n ? 2 * best.count * width * width / x->n : 0); /* few say little of many symbols */
-        if (i && best.size + size - best.count * width + margin >= least) continue;
-        least = best.size + size - best.count * width;
-        guess->dtype = (bitsnap_dtype)dtype;
-        guess->phase = best.phase;
-        guess->count = best.count;
-        guess->size = best.size;
-    }
-    return BITSNAP_OK;
-}
-
-#endif /* BITSNAP_NO_ENCODE */
 #endif /* BITSNAP_NO_EXTRAS */
 
 #ifdef BITSNAP_OFFLOAD

@@ -575,8 +575,6 @@ static void deltas_of_nothing(void)
     W("info", bitsnap_read_block(b, &look, NULL, 0, block, size))                                             \
     W("first", bitsnap_read_block(b, &look, &info, 300, block, size))                                         \
     W("source", bitsnap_read_block(b, &look, &info, 0, NULL, size))                                           \
-    W("data", bitsnap_estimate(b, NULL, 300, &guess))                                                         \
-    W("guess", bitsnap_estimate(b, e, 300, NULL))                                                             \
     W("destination", bitsnap_list_encode(b, NULL, 400, &n, e, 300))                                           \
     W("size", bitsnap_list_encode(b, to, 400, NULL, e, 300))                                                  \
     W("symbols", bitsnap_list_encode(b, to, 400, &n, NULL, 300))                                              \
@@ -601,7 +599,6 @@ static void arguments(void)
     bitsnap_info info;
     bitsnap_extent x;
     bitsnap_block look;
-    bitsnap_guess guess;
     bitsnap_request request;
     bitsnap_offload device_;
     frame_case c;
