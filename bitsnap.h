@@ -7660,18 +7660,18 @@ static void bsn_layout_place(bsn_layout *y, size_t n)
 static uint64_t bsn_varying_bits(const uint8_t *elements, size_t n, unsigned width, uint64_t interest)
 {
     const uint64_t first = bsn_element_load(elements, width);
-    uint64_t pattern[8], differ = 0, x;
+    uint64_t pattern = 0, differ = 0, x;
     size_t size = n * width, i, j;
     unsigned k, q;
     /* native words of repeated first elements: lanes compare with lanes whatever the byte order */
-    for (k = 0; k < 8 / width; k++) bsn_element_store((uint8_t *)pattern + k * width, first, width);
+    for (k = 0; k < 8 / width; k++) bsn_element_store((uint8_t *)&pattern + k * width, first, width);
     for (i = 0; i + 512 <= size; i += 512) {
         uint64_t some[8] = { 0, 0, 0, 0, 0, 0, 0, 0 }, any = 0; /* several, as one would wait for itself */
         for (j = 0; j < 512; j += 64) {
             BSN_UNROLL
             for (q = 0; q < 8; q++) {
                 memcpy(&x, elements + i + j + 8 * q, 8);
-                some[q] |= x ^ pattern[0];
+                some[q] |= x ^ pattern;
             }
         }
         for (q = 0; q < 8; q++) any |= some[q];
@@ -11317,6 +11317,7 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
 {
     bsn_arena a = { memory, BSN_DRY };
     const size_t staging = bsn_staging_size(c, workers, use);
+    memset(x, 0, sizeof *x);
     if (c->room_log2 > BSN_LOG2_MAX) return 0;
     x->work_size = bsn_work_lay(NULL, c, use);
     if (base > SIZE_MAX / 4 || more > SIZE_MAX / 4 || workers > SIZE_MAX / 4 / (x->work_size + BSN_JOBS_SIZE + staging + base + more)) return 0;
