@@ -9208,7 +9208,7 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
     size_t some, held;
     uint8_t *to;
     if (s->leaves) bsn_leaves_add(s->kernels, &w->pieces, s->leaves, place, i, m, s->n, width);
-    if (!bsn_sink_wants(s, i, m)) return;
+    if (!bsn_sink_wants(s, i, m) || (!skip && s->to && place == s->to + (i - s->from) * width)) return;
     some = bsn_min(m, s->until - i) - skip;
     place += skip * width;
     if (!s->to) {
@@ -9216,7 +9216,6 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
         return;
     }
     to = s->to + (i + skip - s->from) * width;
-    if (place == to) return;
     if (s->stream) {
         bsn_stream(to, place, some * width);
     } else if (s->in_order) {
