@@ -148,7 +148,7 @@ CHECKS = tests/check/check_sanitize.sh tests/format/check_bytes.sh tests/platfor
          tests/check/check_embed.sh tests/format/check_decoder.sh tests/check/check_switches.py tests/check/check_mutants.sh tests/platforms/check_avx512.sh tests/platforms/check_m32.sh \
          tests/adapters/check_python.sh tests/check/check_race.sh tests/adapters/check_offload.sh tests/platforms/check_windows.sh tests/check/check_layers.py tests/platforms/check_pext.sh \
          tests/tool/check_safety.py tests/tool/check_kill.py tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh tests/platforms/check_languages.sh \
-         tests/check/check_shell_docs.py tests/tool/check_terminal.py
+         tests/check/check_shell_docs.py tests/tool/check_terminal.py tests/check/check_lines.py
 check: $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
