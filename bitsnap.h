@@ -270,12 +270,12 @@ typedef struct bitsnap_base {
 } bitsnap_base;
 
 /* Lossy coding: each element is replaced by a nearby value.
- * LOG-n: each octave, 2^k to 2^(k+1), is divided into n cells of equal ratio. All numbers of a cell become one of them, at a relative
+ * LOG-n: each octave, 2^k to 2^(k+1), is divided into n bins of equal ratio. All numbers of a bin become one of them, at a relative
  * distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are preserved, and no other
  * number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes nothing.
  * CLUSTER: as bitsnap_cluster_encode, for each block; infinities and NaNs are preserved. */
 typedef struct bitsnap_quantizer {
-    unsigned cells;    /* LOG-n: cells per octave, 1 .. 2048; see bitsnap_log_cells() */
+    unsigned bins;     /* LOG-n: bins per octave, 1 .. 2048; see bitsnap_log_bins() */
     unsigned clusters; /* CLUSTER: clusters per block, 2 .. 256, usually 16, with 8 bits in each; no bound. Both 0: lossless */
 } bitsnap_quantizer;
 
@@ -321,7 +321,7 @@ typedef struct bitsnap {
     void *progress_context;
 
     bitsnap_base base;      /* encode: makes a delta; decode: the base of the delta. Only read */
-    bitsnap_quantizer quantizer; /* encode: zero for lossless. Stays set for the next tensor too: info.cells and info.clusters of a
+    bitsnap_quantizer quantizer; /* encode: zero for lossless. Stays set for the next tensor too: info.bins and info.clusters of a
                                frame are 0 if it is lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
     uint64_t columns;       /* encode: elements per row, the last dimension of the tensor; 0: unknown. Quantized frames and
                                level best exploit that the rows and columns of matrices differ in scale. Need not divide the count: the
@@ -379,7 +379,7 @@ typedef struct bitsnap_info {
     size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
     uint64_t bound;          /* largest size of such a frame, and of what merging and inverting make of it */
     uint64_t columns;        /* of a frame encoded with columns, else 0 */
-    unsigned cells, clusters; /* of a quantized frame, else 0 */
+    unsigned bins, clusters; /* of a quantized frame, else 0 */
     bitsnap_certificate certificate; /* of a quantized frame, if the footer is present */
     /* Blocks of a delta, counted in the index; valid with a good footer. */
     uint64_t same;           /* equal to the base */
@@ -481,10 +481,10 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 /* ================================================================================= FRAME */
 
 #ifndef BITSNAP_NO_QUANTIZE
-/* LOG-n: the least n for b->quantizer.cells whose relative error is at most `max_relative_error`, or 0 if that takes
- * more than 2048 (below 1.7e-4); and the bound of n cells, 0 for invalid n. */
-BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error);
-BITSNAP_API double bitsnap_log_bound(unsigned cells);
+/* LOG-n: the least n for b->quantizer.bins whose relative error is at most `max_relative_error`, or 0 if that takes
+ * more than 2048 (below 1.7e-4); and the bound of n bins, 0 for invalid n. */
+BITSNAP_API unsigned bitsnap_log_bins(double max_relative_error);
+BITSNAP_API double bitsnap_log_bound(unsigned bins);
 #endif
 
 /* The size of an element, 0 for an unknown dtype; its name as in safetensors, "?" for an unknown one. */
@@ -560,7 +560,7 @@ typedef struct bitsnap_encoder {
     unsigned width, block_log2;
     unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 128 extensions */
     unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
-    unsigned cells, clusters;
+    unsigned bins, clusters;
     uint64_t columns;
     uint64_t count;            /* elements of the frame */
     uint64_t position, stored; /* elements and bytes of the frame done so far */
@@ -604,7 +604,7 @@ typedef struct bitsnap_work {
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
     uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
-    uint32_t cells;        /* of an octave, of a frame that is quantized so; else 0 */
+    uint32_t bins;         /* per octave, of a frame quantized by LOG-n; else 0 */
     uint32_t columns;      /* of the frame, 0 none; 2^32 - 1: that or more */
 } bitsnap_work;
 
@@ -6624,7 +6624,7 @@ BITSNAP_API double bitsnap_log_bound(unsigned cells)
     return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
 }
 
-BITSNAP_API unsigned bitsnap_log_cells(double max_relative_error)
+BITSNAP_API unsigned bitsnap_log_bins(double max_relative_error)
 {
     const double scaled = max_relative_error * 16777216; /* exact */
     uint64_t limit, cells;
@@ -11366,7 +11366,7 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->base_dtype = (bitsnap_dtype)h->base_dtype;
     info->base_id = h->base_id;
     info->columns = h->columns;
-    info->cells = h->cells;
+    info->bins = h->cells;
     info->clusters = h->clusters;
     memset(&c, 0, sizeof c);
     c.dtype = h->dtype;
@@ -11386,7 +11386,7 @@ static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
 {
     info->frame_size = size;
     info->content_id = f->content_id;
-    if (f->flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->cells);
+    if (f->flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->bins);
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
@@ -11717,7 +11717,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
-    } else if (b->columns && (b->quantizer.cells || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
+    } else if (b->columns && (b->quantizer.bins || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
         while (log2 < BSN_LOG2_MAX && b->columns > UINT64_C(1) << (log2 - (b->level == BITSNAP_BEST ? 9 : 7))) log2++;
         while (log2 < BSN_LOG2_COLUMNS && bsn_small_rest(count, log2)) log2++;
     }
@@ -11802,7 +11802,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     s->block_log2 = bsn_block_log2(b, count, s->width);
     s->count = count;
     if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
-    if ((q->cells || q->clusters) && (q->cells > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->cells && q->clusters) ||
+    if ((q->bins || q->clusters) && (q->bins > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
                                       bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
         return "quantizer";
     s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
@@ -11812,7 +11812,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
         s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->state.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->cells = q->cells;
+        s->cells = q->bins;
         s->clusters = q->clusters;
         if (s->cells || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
         if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
@@ -12774,7 +12774,7 @@ static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
     s->state.base_dtype = (unsigned)info->base_dtype;
     s->state.base_id = info->base_id;
     s->state.header_check = info->header_check;
-    s->cells = info->cells;
+    s->cells = info->bins;
     s->clusters = info->clusters;
     s->columns = info->columns;
     return bsn_stream_fits(s);
@@ -13703,7 +13703,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         w->dtype = (uint8_t)info->dtype;
         w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
         w->role = (uint8_t)opened->header.role;
-        w->cells = info->cells;
+        w->bins = info->bins;
         w->columns = bsn_columns_of(info);
         batch->sent[batch->count++] = sent;
         batch->used += look.whole;
@@ -13939,7 +13939,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         w->count = (uint32_t)n;
         w->dtype = (uint8_t)q->dtype;
         w->level = (uint8_t)(d->b->level ? d->b->level : BITSNAP_DEFAULT);
-        w->cells = info.cells;
+        w->bins = info.bins;
         w->columns = bsn_columns_of(&info);
         w->flags = (uint8_t)(info.checks ? BITSNAP_WORK_CHECKS : 0);
         batch->sent[batch->count].info = info;

@@ -57,10 +57,10 @@ static void row(const options *o, const task *t, const char *file)
         json_member("file", file);
         json_member("isa", isa);
         printf("\"cells\":%u,\"clusters\":%u,\"columns\":%u,\"bytes\":%zu,\"bits\":%.4f,\"memcpy_gbps\":%.4f,\"compress_gbps\":%.4f,"
-               "\"decompress_gbps\":%.4f}", t->encoder.quantizer.cells, t->encoder.quantizer.clusters, (unsigned)t->encoder.columns, size, bits,
+               "\"decompress_gbps\":%.4f}", t->encoder.quantizer.bins, t->encoder.quantizer.clusters, (unsigned)t->encoder.columns, size, bits,
                gbps(size, t->memcpy), gbps(size, t->compress), gbps(size, t->decompress));
     } else {
-        if (t->encoder.quantizer.cells) printf("%-12s %-7s %6u", file, isa, t->encoder.quantizer.cells);
+        if (t->encoder.quantizer.bins) printf("%-12s %-7s %6u", file, isa, t->encoder.quantizer.bins);
         else printf("%-12s %-7s %2u cl.", file, isa, t->encoder.quantizer.clusters);
         printf(" %7u %9.3f %8.3f %8.3f %9.4f  %8.3f %9.4f\n", (unsigned)t->encoder.columns, bits, gbps(size, t->memcpy), gbps(size, t->compress), t->memcpy / t->compress,
                gbps(size, t->decompress), t->memcpy / t->decompress);
@@ -81,7 +81,7 @@ static void bench_tensor(const options *o, const tensor *of, task *t)
                 if (!passes(o->isa, bitsnap_kernels_name(kernels))) continue;
                 if (o->quick && !o->isa && bitsnap_kernels_get(k + 1)) continue; /* the fastest table */
                 t->encoder.kernels = t->decoder.kernels = kernels;
-                t->encoder.quantizer.cells = cells[c];
+                t->encoder.quantizer.bins = cells[c];
                 t->encoder.quantizer.clusters = cells[c] ? 0 : 16;
                 t->encoder.columns = columns;
                 t->memcpy = t->compress = t->decompress = -1;
@@ -97,7 +97,7 @@ void bench_quantize(const options *o, const tensor *list, size_t count)
 {
     const int processor = machine_pin();
     int moments = 0;
-    const bitsnap largest = {.block_log2 = 19, .quantizer = {.cells = 1}};
+    const bitsnap largest = {.block_log2 = 19, .quantizer = {.bins = 1}};
     task t;
     memset(&t, 0, sizeof t);
     t.elements = o->dram_size / 4;

@@ -402,7 +402,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
             b.base.dtype = dtype;
         } else if (number >= 36) {
             b.flags = 0;
-            b.quantizer.cells = 16;
+            b.quantizer.bins = 16;
         }
         REQUIRE(!bitsnap_encode(&b, at, (size_t)(file + sizeof file - at), &size, elements + begin, count, dtype));
         at += size;

@@ -252,7 +252,7 @@ FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t r
         }
         b.level = BITSNAP_BEST;
         b.block_log2 = i / 4 % 2 ? 8 : 0;
-        if (i >= 8 && i < 20) b.quantizer.cells = i < 16 ? 8 : 70;
+        if (i >= 8 && i < 20) b.quantizer.bins = i < 16 ? 8 : 70;
         if (i >= 20) b.quantizer.clusters = 4;
         b.columns = i < 20 ? 16 : 0;
     } else {

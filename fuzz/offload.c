@@ -133,8 +133,8 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     dev.info[tensor].header_check = w->header_check;
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.level = w->level;
-    REQUIRE(w->cells == dev.info[tensor].cells && w->columns == dev.info[tensor].columns);
-    b.quantizer.cells = w->cells;
+    REQUIRE(w->bins == dev.info[tensor].bins && w->columns == dev.info[tensor].columns);
+    b.quantizer.bins = w->bins;
     b.columns = w->columns;
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
     if (dev.info[tensor].has_content_id) b.flags |= BITSNAP_CONTENT_ID;
@@ -390,7 +390,7 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
     b.flags = data[0] & 8 ? BITSNAP_NO_CHECKS : 0;
     if (data[0] & 4 && dtype != BITSNAP_I8) {
         if (kind == 3) b.quantizer.clusters = 16;
-        else b.quantizer.cells = 1 + data[2];
+        else b.quantizer.bins = 1 + data[2];
         b.columns = data[0] & 64 ? 16 : 0;
     } else if (data[0] & 64) b.flags |= BITSNAP_CONTENT_ID;
     for (i = 0; i < tensors; i++) {

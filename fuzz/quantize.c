@@ -102,7 +102,7 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     if (!cells && !clusters) b.level = BITSNAP_BEST;
     b.flags = (data[4] & 32 ? BITSNAP_NO_CHECKS : 0u) | (data[4] & 64 ? BITSNAP_VERIFY : 0u);
     b.columns = data[3];
-    b.quantizer.cells = cells;
+    b.quantizer.bins = cells;
     b.quantizer.clusters = clusters;
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) {
         b.kernels = k;
@@ -116,7 +116,7 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
         }
     }
     REQUIRE(bitsnap_verify(&b, out, n, dtype, frame, coded) == BITSNAP_OK);
-    REQUIRE(bitsnap_read_info(&info, frame, coded) == BITSNAP_OK && info.cells == cells && info.clusters == clusters);
+    REQUIRE(bitsnap_read_info(&info, frame, coded) == BITSNAP_OK && info.bins == cells && info.clusters == clusters);
     if (cells || clusters) REQUIRE(info.certificate.counted <= n && info.certificate.exact <= n);
     if (cells) REQUIRE(info.certificate.max_relative <= info.certificate.bound);
     if (clusters) REQUIRE(info.certificate.bound == 0);

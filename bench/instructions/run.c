@@ -71,12 +71,12 @@ int main(int argc, char **argv)
         job.b.base.count = N;
         job.b.base.dtype = BITSNAP_BF16;
     }
-    if (way == 4) job.b.quantizer.cells = 96;
+    if (way == 4) job.b.quantizer.bins = 96;
     job.b.workspace = malloc(ROOM);
     job.b.workspace_size = ROOM;
     if (!job.b.workspace) return 2;
     if (way % 2) {
-        job.b.quantizer.cells = way == 5 ? 96 : 0;
+        job.b.quantizer.bins = way == 5 ? 96 : 0;
         if (bitsnap_encode(&job.b, job.frame, sizeof job.frame, &job.size, job.elements, N, job.dtype)) return 1;
         job.decodes = 1;
     }

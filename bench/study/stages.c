@@ -56,7 +56,7 @@ static uint64_t frame_size(const void *elements, size_t count, bitsnap_dtype dty
     b.workspace = study.workspace;
     b.workspace_size = study.workspace_size;
     b.level = level;
-    b.quantizer.cells = cells;
+    b.quantizer.bins = cells;
     if (base)
         b.base.data = base, b.base.count = count, b.base.dtype = dtype;
     else if (cells || level == BITSNAP_BEST)

@@ -70,7 +70,7 @@ static struct {
 
 static bitsnap_done run(const bitsnap_work *work, int encode)
 {
-    const cl_kernel kernel = device.kernel[encode ? work->cells ? 3 : 2 : offload_has_words(work) ? 1 : 0];
+    const cl_kernel kernel = device.kernel[encode ? work->bins ? 3 : 2 : offload_has_words(work) ? 1 : 0];
     const cl_uint count = 1, scratch = SCRATCH, arena = LARGE_ARENA;
     const size_t items = 32;
     bitsnap_work there = *work;
@@ -130,7 +130,7 @@ static u32 *scratch, scratch_size = SCRATCH, memory_size = MEMORY;
 static void run_group(void *argument)
 {
     Call *call = (Call *)argument;
-    (call->encode ? call->works->cells ? offload_encode_cells : offload_encode : offload_has_words(call->works) ? offload_decode_deltas : offload_decode)(
+    (call->encode ? call->works->bins ? offload_encode_cells : offload_encode : offload_has_words(call->works) ? offload_decode_deltas : offload_decode)(
         call->works, call->done, call->count, scratch, scratch_size, memory_size);
 }
 static bitsnap_done run(const bitsnap_work *work, int encode)
@@ -200,7 +200,7 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
     work.head = x->form | (x->form == 1 ? (u32)((n + ((size_t)1 << info->block_log2) - 1) >> info->block_log2)
                                         : (u32)x->size - 4 - (info->checks ? 8 : 0) - (info->has_base ? 16 : 0)) << 8;
     work.dtype = (u8)info->dtype;
-    work.cells = info->cells;
+    work.bins = info->bins;
     work.columns = (u32)(info->columns < 0xFFFFFFFF ? info->columns : 0xFFFFFFFF);
     work.flags |= (u8)((info->checks ? BITSNAP_WORK_CHECKS : 0) | (b->flags & BITSNAP_IGNORE_CHECKS ? BITSNAP_WORK_IGNORE : 0));
     done = run(&work, 0);
@@ -289,7 +289,7 @@ static size_t make(bitsnap *b, bitsnap_info *info, unsigned dtype, int shape, si
         b->base.count = n;
         b->base.dtype = (bitsnap_dtype)dtype;
     }
-    if (with == A_QUANTIZER) b->quantizer.cells = 1 + (unsigned)test_below(test_below(2) ? 300 : 2048);
+    if (with == A_QUANTIZER) b->quantizer.bins = 1 + (unsigned)test_below(test_below(2) ? 300 : 2048);
     if (with == COLUMNS) b->level = BITSNAP_BEST;
     if (with >= A_QUANTIZER && test_below(4)) b->columns = 1 + test_below(test_below(2) ? 300 : n);
     b->block_log2 = with == A_BASE ? 16 + (unsigned)test_below(5) : 6 + (unsigned)test_below(11);
@@ -398,14 +398,14 @@ static int encode_both(bitsnap *b, unsigned dtype, u64 first, size_t n, const ch
     work.count = (u32)n;
     work.dtype = (u8)dtype;
     work.level = (u8)b->level;
-    work.cells = info.cells;
+    work.bins = info.bins;
     work.columns = (u32)info.columns;
     work.flags = info.checks ? BITSNAP_WORK_CHECKS : 0;
     done = run(&work, 1);
     CHECK(done.status == 0 || done.status == ST_DECLINED, "status %u", done.status);
     if (!done.status)
         CHECK(done.size == size && !memcmp((const void *)(uintptr_t)work.target, frame, size), "%s, %lu elements of %s, level %d, %u cells, %u columns: other bytes",
-              what, (unsigned long)n, bitsnap_dtype_name((bitsnap_dtype)dtype), b->level, info.cells, (unsigned)info.columns);
+              what, (unsigned long)n, bitsnap_dtype_name((bitsnap_dtype)dtype), b->level, info.bins, (unsigned)info.columns);
     memory_free(kept[0]);
     memory_free(kept[1]);
     return !done.status;
@@ -461,7 +461,7 @@ static void encodes_moments(void)
     static const char *const names[] = { "adam_m", "adam_v" };
     bitsnap two = options();
     two.level = BITSNAP_DEFAULT;
-    two.quantizer.cells = 35;
+    two.quantizer.bins = 35;
     for (size_t i = 0; i < 3000; i++) {
         const float x = ldexpf(1 + (float)test_below(100) / 100, i % 1500 ? 0 : 100);
         memcpy(elements + 4 * i, &x, 4);
@@ -487,7 +487,7 @@ static void encodes_moments(void)
         CHECK(fread(&head, 8, 1, f) == 1 && !fseek(f, (long)head + (5 << 20), SEEK_SET) && fread(elements, 4, 20000, f) == 20000, "%s", path);
         fclose(f);
         b.level = 1 + i;
-        b.quantizer.cells = 35;
+        b.quantizer.bins = 35;
         b.columns = i ? 192 : 0;
         CHECK(encode_both(&b, BITSNAP_F32, 0, 20000, names[i]), "%s is left to the host", names[i]);
     }
@@ -507,7 +507,7 @@ static void encodes_cells(void)
         char what[40];
         bitsnap b = options();
         b.level = 1 + (int)test_below(2);
-        b.quantizer.cells = 1 + (unsigned)test_below(test_below(3) ? 128 : 2048);
+        b.quantizer.bins = 1 + (unsigned)test_below(test_below(3) ? 128 : 2048);
         b.columns = columns;
         b.block_log2 = 16;
         if (test_below(4) == 0) b.flags = BITSNAP_NO_CHECKS;
@@ -538,7 +538,7 @@ static void without_room(void)
             scratch = (u32 *)memory_new(scratch_size);
             memory_size = room.memory;
             b.level = BITSNAP_DEFAULT;
-            b.quantizer.cells = cells;
+            b.quantizer.bins = cells;
             data_fill(elements, 65536, BITSNAP_F32, DATA_WEIGHTS);
             CHECK(encode_both(&b, BITSNAP_F32, 0, 65536, "room") == room.enough, "%u bytes, and %u", memory_size, scratch_size);
             do size = make(&one, &info, cells ? BITSNAP_F32 : BITSNAP_I32, DATA_WEIGHTS, 65536, cells ? A_QUANTIZER : NOTHING);

@@ -69,7 +69,7 @@ static Frame encode(const Tensors &t, bitsnap_dtype dtype, int level, unsigned l
 {
     Frame f;
     bitsnap b = options(level, log2);
-    b.quantizer.cells = cells;
+    b.quantizer.bins = cells;
     b.columns = columns;
     if (base) {
         b.base.data = base->data();
@@ -111,7 +111,7 @@ static bitsnap_work work_of(const Frame &f, const bitsnap_extent &x, u64 source,
     w.dtype = (u8)f.dtype;
     w.flags = flags;
     w.role = f.info.has_base;
-    w.cells = f.info.cells;
+    w.bins = f.info.bins;
     w.columns = (uint32_t)(f.info.columns < 0xFFFFFFFF ? f.info.columns : 0xFFFFFFFF);
     if (base) w.base = base + x.first * bitsnap_width(f.dtype);
     return w;
@@ -144,7 +144,7 @@ static void launch(const bitsnap_work *works, bitsnap_done *done, u32 count, boo
     MUST(cudaGetLastError());
 }
 
-static const char *quantized(const Frame &f) { return !f.info.cells ? "" : f.info.columns ? ", quantized in columns" : ", quantized"; }
+static const char *quantized(const Frame &f) { return !f.info.bins ? "" : f.info.columns ? ", quantized in columns" : ", quantized"; }
 
 static void compare(const Frame &f, const char *name, int level, u8 flags)
 {
@@ -455,7 +455,7 @@ static unsigned encode_groups(offload_cuda_kernel kernel = offload_encode)
 /* The blocks of a frame encoded by the device, `times` of them all: compared, and timed where there are many. */
 static void encodes(const Frame &f, const std::vector<u8> &elements_of, const char *name, int level, int times)
 {
-    const offload_cuda_kernel kernel = f.info.cells ? offload_encode_cells : offload_encode;
+    const offload_cuda_kernel kernel = f.info.bins ? offload_encode_cells : offload_encode;
     const unsigned width = bitsnap_width(f.dtype), most = encode_groups(kernel);
     u8 *source = device<u8>(f.elements.size() * times);
     const size_t slot = (f.blocks[0].count * width + 28 + 15) / 16 * 16;
@@ -477,7 +477,7 @@ static void encodes(const Frame &f, const std::vector<u8> &elements_of, const ch
             w.dtype = (u8)f.dtype;
             w.level = (u8)level;
             w.flags = BITSNAP_WORK_CHECKS;
-            w.cells = f.info.cells;
+            w.bins = f.info.bins;
             w.columns = (uint32_t)f.info.columns;
             works.push_back(w);
             elements += (u64)w.count * width;

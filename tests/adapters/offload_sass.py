@@ -700,7 +700,7 @@ int main(int argc, char **argv)
     size_t size = fread(in, 1, sizeof in, stdin), n = size / bitsnap_width(dtype);
     if (argc != 5) return 1;
     b.level = atoi(argv[2]);
-    b.quantizer.cells = (unsigned)atoi(argv[3]);
+    b.quantizer.bins = (unsigned)atoi(argv[3]);
     b.columns = (unsigned)atoi(argv[4]);
     b.block_log2 = 16;
     b.workspace = work;

@@ -36,7 +36,7 @@ static void options(int kind)
         b.base.count = N;
         b.base.dtype = BITSNAP_BF16;
     }
-    if (kind == QUANTIZED) b.quantizer.cells = 35;
+    if (kind == QUANTIZED) b.quantizer.bins = 35;
     b.level = kind == SCALED ? BITSNAP_BEST : 0;
     b.columns = kind == SCALED ? 100 : 0;
 }
@@ -115,7 +115,7 @@ static int use(const char *folder)
         if (!left_out(kind, "")) {
             CHECK(bitsnap_decode(&b, to, N, dtype, frame, size) == BITSNAP_E_UNSUPPORTED && named());
             CHECK(bitsnap_decode_range(&b, to, 0, 1, dtype, frame, size) == BITSNAP_E_UNSUPPORTED && named());
-            CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && (info.has_base || info.cells));
+            CHECK(bitsnap_read_info(&info, frame, size) == BITSNAP_OK && (info.has_base || info.bins));
 #ifndef BITSNAP_NO_ENCODE
             CHECK(make(kind, &size) == BITSNAP_E_UNSUPPORTED && named());
 #endif

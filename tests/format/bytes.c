@@ -57,7 +57,7 @@ static void quantized(bitsnap b)
                     memcpy(one, decoded + j, width);
                     for (k = 0; k < width; k++) decoded[j + k] = one[width - 1 - k];
                 }
-                printf("%s %u cells, %u clusters, shape %u, %lu elements, %lu columns: %lu bytes %08lx%08lx, decoded %08lx\n", bitsnap_dtype_name(dtype), b.quantizer.cells, b.quantizer.clusters, shape,
+                printf("%s %u cells, %u clusters, shape %u, %lu elements, %lu columns: %lu bytes %08lx%08lx, decoded %08lx\n", bitsnap_dtype_name(dtype), b.quantizer.bins, b.quantizer.clusters, shape,
                        (unsigned long)n, (unsigned long)sizes[i].columns, (unsigned long)size, (unsigned long)(bitsnap_hash(frame, size) >> 32),
                        (unsigned long)(bitsnap_hash(frame, size) & 0xFFFFFFFFu), (unsigned long)(bitsnap_hash(decoded, n * width) & 0xFFFFFFFFu));
                 free(elements);

@@ -288,10 +288,10 @@ static void write_quantized(const char *directory, unsigned number)
         bitsnap b = codec();
         size_t size, j;
         char name[64];
-        b.quantizer.cells = cells[round / 4 % 16];
+        b.quantizer.bins = cells[round / 4 % 16];
         b.quantizer.clusters = clusters[round / 4 % 16];
         b.columns = round % 3 == 0 ? 0 : round % 9 == 1 ? 1 + test_below(n + 20) : 16 + test_below(n / 10 + 4);
-        b.level = b.quantizer.cells || b.quantizer.clusters ? (int)(round % 4) : BITSNAP_BEST;
+        b.level = b.quantizer.bins || b.quantizer.clusters ? (int)(round % 4) : BITSNAP_BEST;
         b.block_log2 = round % 4 == 0 ? 0 : 6 + (unsigned)test_below(8);
         b.flags = round % 5 == 1 ? BITSNAP_NO_CHECKS : 0;
         data_fill(given, n, dtype, round % 7 < 4 ? (round % 7 == 3 ? DATA_POSITIVE : DATA_WEIGHTS) : (int)test_below(DATA_SHAPES));
@@ -309,7 +309,7 @@ static void write_quantized(const char *directory, unsigned number)
         snprintf(name, sizeof name, "v%05u.elements", number);
         spill(directory, name, elements, n * width);
         snprintf(name, sizeof name, "v%05u.given", number);
-        if (b.quantizer.cells || b.quantizer.clusters) spill(directory, name, given, n * width);
+        if (b.quantizer.bins || b.quantizer.clusters) spill(directory, name, given, n * width);
         damage(directory, number, frame, size, &b.base, copy, out);
         free(given);
         free(elements);

@@ -244,9 +244,9 @@ static void callers_mistakes(const frame_case *c)
         else if (n == 3) info.block_log2 = 21;
         else if (n == 4) info.count = (UINT64_C(1) << 48) + 1;
         else if (n == 5) info.count = 0;
-        else if (n == 6) info.cells = BSN_CELLS_MOST + 1;
+        else if (n == 6) info.bins = BSN_CELLS_MOST + 1;
         else if (n == 7) info.clusters = BSN_CLUSTERS_MOST + 1;
-        else if (n == 8) info.dtype = BITSNAP_I8, info.cells = 1;
+        else if (n == 8) info.dtype = BITSNAP_I8, info.bins = 1;
         else if (n == 9) info.dtype = BITSNAP_I8, info.clusters = 2;
         else if (n == 10) info.dtype = BITSNAP_I8, info.columns = 2;
         else if (n == 11) info.has_base = 1, info.base_dtype = BITSNAP_I8, info.dtype = BITSNAP_F16;
@@ -356,7 +356,7 @@ static void valid(const frame_case *c)
         const size_t place = i ? i == 1 ? size - 1 : size / 2 : 0;
         to[place] ^= 1;
         CHECK(bitsnap_verify(&b, to, c->info.count, c->info.dtype, frame, c->size) ==
-              (c->info.cells && bitsnap_hash(to, size) == c->elements ? BITSNAP_OK : BITSNAP_E_DIFFERENT) && b.error.element == place / c->info.width,
+              (c->info.bins && bitsnap_hash(to, size) == c->elements ? BITSNAP_OK : BITSNAP_E_DIFFERENT) && b.error.element == place / c->info.width,
               "%s: %s", c->name, bitsnap_message(&b));
         to[place] ^= 1;
     }
@@ -479,14 +479,14 @@ static void bodies_too_large(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_SCALED, scaled, 14, 16);
     b.columns = 0;
     b.level = 0;
-    b.quantizer.cells = 8;
+    b.quantizer.bins = 8;
     memset(quantized, 0, sizeof quantized);
     quantized[52] = 1; /* words that are all the same: 0 */
     c = header_of(b, zeros, 1, BITSNAP_F32);
     refuse(&c, BSN_FORM_QUANTIZED, quantized, 54, 16);
     c = header_of(b, zeros, 20, BITSNAP_F32);
     refuse(&c, BSN_FORM_QUANTIZED, quantized, 54, 0);
-    b.quantizer.cells = 0;
+    b.quantizer.bins = 0;
     b.base.data = zeros;
     b.base.dtype = BITSNAP_I8;
     b.base.count = 1;
@@ -510,7 +510,7 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
     unsigned clusters, k;
     memset(&b, 0, sizeof b);
     b.kernels = kernels;
-    b.quantizer.cells = 8;
+    b.quantizer.bins = 8;
     c = header_of(b, zeros, 4096, BITSNAP_F32);
     memset(body, 0, sizeof body);
     body[BSN_CERTIFICATE_SIZE + 8] = 1; /* constant */
@@ -522,7 +522,7 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
         bsn_store32(body + BSN_CERTIFICATE_SIZE + 1, k < 2 ? 8 * bsn_octaves_of(BITSNAP_F32).count - 1 + k : 0xFFFFFFFFu);
         refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, k ? 50 : 0);
     }
-    b.quantizer.cells = 0;
+    b.quantizer.bins = 0;
     b.quantizer.clusters = 2;
     c = header_of(b, zeros, 4096, BITSNAP_F32);
     for (k = 0; k < 2; k++) { /* an end that is infinite */

@@ -177,7 +177,7 @@ static void quantized(void)
     for (k = 0; k < 3; k++) {
         bitsnap b = codec();
         data_fill(elements, 200000, BITSNAP_F32, DATA_WEIGHTS);
-        if (k < 2) b.quantizer.cells = 16;
+        if (k < 2) b.quantizer.bins = 16;
         else b.quantizer.clusters = 16;
         b.columns = k ? 0 : 1000;
         b.block_log2 = k == 1 ? 12 : 0;

@@ -37,7 +37,7 @@ static size_t make(unsigned kind, bitsnap_dtype *dtype)
     b.block_log2 = kind == 4 || kind == 5 ? 16 : 9;
     b.flags = kind & 1 ? BITSNAP_CONTENT_ID : 0;
     data_fill(elements, n, *dtype, kind == 6 ? DATA_STEPS : kind == 1 ? DATA_NOISE : DATA_WEIGHTS);
-    if (kind == 3) b.quantizer.cells = 16, b.flags = 0;
+    if (kind == 3) b.quantizer.bins = 16, b.flags = 0;
     if (kind == 4 || kind == 5) {
         memcpy(base, elements, 2 * n);
         for (i = 7; i < n; i += kind == 4 ? 3 : 100) elements[2 * i] ^= 1;
@@ -181,7 +181,7 @@ static void streams(void)
         b = fresh();
         b.block_log2 = 6;
         b.flags = kind == 1 ? 0 : BITSNAP_CONTENT_ID;
-        b.quantizer.cells = kind == 1 ? 16 : 0;
+        b.quantizer.bins = kind == 1 ? 16 : 0;
         CHECK(!bitsnap_encode(&b, frame, 4096, &size, elements, 128, BITSNAP_F32));
         CHECK(!bitsnap_encoder_begin(&b, &begun[0], to.p, 4096, &made, 128, BITSNAP_F32));
         begun[0].index = index, begun[0].index_capacity = sizeof index;
@@ -290,7 +290,7 @@ static void tables(void)
     unsigned round;
     data_fill(elements, n, BITSNAP_F32, DATA_WEIGHTS);
     b.block_log2 = 6;
-    b.quantizer.cells = 300;
+    b.quantizer.bins = 300;
     CHECK(!bitsnap_encode(&b, frame, 8 * MOST, &size, elements, n, BITSNAP_F32) && !bitsnap_decode(&b, elements, n, BITSNAP_F32, frame, size));
     for (round = 0; round < 4; round++) {
         bitsnap_encoder s;

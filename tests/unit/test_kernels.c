@@ -1523,7 +1523,7 @@ static void quantized_frames(void)
                     const uint32_t v = float_of(&cells_log, i % 50 ? 1 : (unsigned)test_below(6));
                     memcpy(elements + 4 * i, &v, 4);
                 }
-                b.quantizer.cells = cell_counts[c];
+                b.quantizer.bins = cell_counts[c];
                 b.columns = columns;
                 b.kernels = scalar;
                 CHECK(!bitsnap_encode(&b, frame, AREA, &size, elements, n, (bitsnap_dtype)dtype), "scalar: %s", bitsnap_message(&b));

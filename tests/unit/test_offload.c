@@ -113,7 +113,7 @@ static uint32_t block_of(const bitsnap_work *w)
     b.workspace = memory;
     b.workspace_size = sizeof memory;
     b.level = w->level;
-    b.quantizer.cells = w->cells;
+    b.quantizer.bins = w->bins;
     b.columns = w->columns;
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
     info.dtype = (bitsnap_dtype)w->dtype;
@@ -121,7 +121,7 @@ static uint32_t block_of(const bitsnap_work *w)
     info.block_log2 = dev.log2;
     info.checks = w->flags & BITSNAP_WORK_CHECKS;
     info.header_check = w->header_check;
-    info.cells = w->cells;
+    info.bins = w->bins;
     info.columns = w->columns;
     CHECK(!bitsnap_block_encode(&b, block, sizeof block, &size, &info, at_address(w->source), w->first, w->count) && size <= w->size,
           "the device: %s", bitsnap_message(&b));
@@ -168,7 +168,7 @@ static uint32_t status_of(const bitsnap_work *w)
     info.block_log2 = dev.log2;
     info.checks = w->flags & BITSNAP_WORK_CHECKS;
     info.header_check = w->header_check;
-    info.cells = w->cells;
+    info.bins = w->bins;
     info.columns = w->columns;
     if (w->role) {
         info.has_base = 1;
@@ -297,13 +297,13 @@ static void make(int deltas, unsigned log2)
             b.base.dtype = (bitsnap_dtype)f[i].base_dtype;
         }
         if (!deltas && i < 2 && log2 == 16) {
-            b.quantizer.cells = 1 + (unsigned)test_below(200);
+            b.quantizer.bins = 1 + (unsigned)test_below(200);
             b.columns = 1 + test_below(300);
         }
         f[i].size = bitsnap_bound(&b, n, (bitsnap_dtype)dtype);
         f[i].frame = (uint8_t *)realloc(f[i].frame, f[i].size);
         CHECK(!bitsnap_encode(&b, f[i].frame, f[i].size, &f[i].size, f[i].elements, n, (bitsnap_dtype)dtype), "%s", bitsnap_message(&b));
-        if (b.quantizer.cells)
+        if (b.quantizer.bins)
             CHECK(!bitsnap_decode(&b, f[i].elements, n, (bitsnap_dtype)dtype, f[i].frame, f[i].size), "%s", bitsnap_message(&b));
         f[i].at = at;
         at += (n * width + 15) & ~(size_t)15;
@@ -572,7 +572,7 @@ static void quantizes(void)
             b.block_log2 = 12;
             b.level = 1 + (int)test_below(3);
             b.columns = test_below(2) ? 0 : 16 + test_below(600);
-            if (round < 9) b.quantizer.cells = 1 + (unsigned)test_below(300);
+            if (round < 9) b.quantizer.bins = 1 + (unsigned)test_below(300);
             else b.quantizer.clusters = 2 + (unsigned)test_below(200);
             o.trusted = kind == GOOD && round % 2;
             r.destination = out;
@@ -636,7 +636,7 @@ static void cuts(void)
     o.size = SIZE;
     dev.cut = 1;
     dev.log2 = b.block_log2 = 6;
-    b.quantizer.cells = 8;
+    b.quantizer.bins = 8;
     CHECK(!bitsnap_offload_encode(&b, &o, &r, 1) && dev.decoded == 3, "%u blocks: %s", dev.decoded, bitsnap_message(&b));
     CHECK(!bitsnap_decode(&b, back, N, BITSNAP_F16, out, r.size), "%s", bitsnap_message(&b));
     guarded_free(g);
@@ -886,9 +886,9 @@ static void arguments(void)
     b.base.data = workspace;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "base"), "%s", bitsnap_message(&b));
     b.base.data = NULL;
-    b.quantizer.cells = 2049;
+    b.quantizer.bins = 2049;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "quantizer"), "%s", bitsnap_message(&b));
-    b.quantizer.cells = 0;
+    b.quantizer.bins = 0;
     o.host = NULL;
     CHECK(bitsnap_offload_encode(&b, &o, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));
     CHECK(bitsnap_offload_encode(&b, NULL, &r, 1) == BITSNAP_E_ARGUMENT && !strcmp(b.error.argument, "offload"), "%s", bitsnap_message(&b));

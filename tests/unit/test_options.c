@@ -44,7 +44,7 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     b.workspace_size = decoding;
     b.workspace = workspace.p + (size - decoding);
     CHECK(!bitsnap_decode(&b, back, count, dtype, frame.p, made), "%s", bitsnap_message(&b));
-    CHECK(b.quantizer.cells || b.quantizer.clusters || !memcmp(back, elements, (size_t)count * bitsnap_width(dtype)));
+    CHECK(b.quantizer.bins || b.quantizer.clusters || !memcmp(back, elements, (size_t)count * bitsnap_width(dtype)));
     guarded_free(workspace);
     guarded_free(frame);
     free(back);
@@ -70,7 +70,7 @@ static void all_options(void)
                 if (k == 2) b.run = run, b.run_context = &workers, b.workers = workers;
                 if (k == 3) b.columns = 100; /* at level best */
                 if (k == 4) b.flags = BITSNAP_NO_CHECKS;
-                if (k == 6 && dtype >= BITSNAP_F16) b.quantizer.cells = 35, b.columns = 100;
+                if (k == 6 && dtype >= BITSNAP_F16) b.quantizer.bins = 35, b.columns = 100;
                 if (k == 7 && dtype >= BITSNAP_F16) b.quantizer.clusters = 16;
                 if (k == 5) {
                     b.base.data = base;
@@ -205,8 +205,8 @@ static void capacities(void)
                     if (option == 2) b.flags = BITSNAP_NO_CHECKS;
                     if (option == 3) b.columns = 16; /* at level best */
                     if (option >= 4 && !floats) break;
-                    if (option == 4) b.quantizer.cells = 1 + (unsigned)test_below(80);
-                    if (option == 5) b.quantizer.cells = 200, b.columns = 16;
+                    if (option == 4) b.quantizer.bins = 1 + (unsigned)test_below(80);
+                    if (option == 5) b.quantizer.bins = 200, b.columns = 16;
                     if (option == 6) b.quantizer.clusters = 16;
                     snprintf(what, sizeof what, "%s of shape %d, %lu elements in blocks of 2^%u, option %u", bitsnap_dtype_name(dtype), shapes[k],
                              (unsigned long)n, log2, option);
@@ -256,7 +256,7 @@ static void invalid(void)
     CHECK(bitsnap_bound(&b, 10, BITSNAP_I8) && bitsnap_workspace_size(&b, 10, BITSNAP_I8));
     CHECK(!bitsnap_workspace_size(&b, 10, BITSNAP_I16)); /* another dtype than the base's */
     b.base.data = NULL;
-    b.quantizer.cells = 4000;
+    b.quantizer.bins = 4000;
     CHECK(!bitsnap_bound(&b, 10, BITSNAP_F32) && !bitsnap_workspace_size(&b, 10, BITSNAP_F32));
 }
 

@@ -173,7 +173,7 @@ static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype,
     }
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype), "%s: %s", what, bitsnap_message(&b));
     CHECK(!bitsnap_decode(&b, whole, count, dtype, frame, size), "%s: %s", what, bitsnap_message(&b));
-    CHECK(b.quantizer.cells || b.quantizer.clusters || !memcmp(whole, elements, count * width), "%s", what);
+    CHECK(b.quantizer.bins || b.quantizer.clusters || !memcmp(whole, elements, count * width), "%s", what);
     for (i = 0; i < sizeof capacities / sizeof *capacities; i++) {
         const size_t steps[] = { size < 3000 ? 1 : size / 700 | 1, size / 3 | 1, size / (count / block + 1) + 1, size };
         for (k = role && i % 2 ? 3 : 0; k < 4; k++) pull(what, &b.base, size, count, width, capacities[i], steps[k]);
@@ -203,7 +203,7 @@ static void capacities(void)
             bitsnap b;
             memset(&b, 0, sizeof b);
             if (id && !lossy) b.flags = BITSNAP_CONTENT_ID;
-            if (kind == CELLS || frames[i].role >= 10) b.quantizer.cells = 35;
+            if (kind == CELLS || frames[i].role >= 10) b.quantizer.bins = 35;
             if (kind == CLUSTERS) b.quantizer.clusters = 16;
             if (kind == COLUMNS || (id && kind == CELLS)) b.columns = 16, b.level = BITSNAP_BEST;
             snprintf(what, sizeof what, "%s%s%s", frames[i].name, roles[role], id ? ", with an id" : "");

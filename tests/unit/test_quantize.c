@@ -106,11 +106,11 @@ static void least_cells(void)
         unsigned k;
         for (k = 0; k < 3; k++) {
             for (m = 1; m <= 2048 && bound[m] > errors[k]; m++) { }
-            CHECK(bitsnap_log_cells(errors[k]) == (m <= 2048 ? m : 0), "n %u: %u cells for %.9f, not %u", n, bitsnap_log_cells(errors[k]), errors[k], m);
+            CHECK(bitsnap_log_bins(errors[k]) == (m <= 2048 ? m : 0), "n %u: %u cells for %.9f, not %u", n, bitsnap_log_bins(errors[k]), errors[k], m);
         }
     }
-    CHECK(bitsnap_log_cells(0) == 0 && bitsnap_log_cells(-1) == 0 && bitsnap_log_cells(NAN) == 0 && bitsnap_log_cells(1e-30) == 0);
-    CHECK(bitsnap_log_cells(1) == 1 && bitsnap_log_cells(HUGE_VAL) == 1 && bitsnap_log_cells(0.34) == 1 && bitsnap_log_cells(1e300) == 1);
+    CHECK(bitsnap_log_bins(0) == 0 && bitsnap_log_bins(-1) == 0 && bitsnap_log_bins(NAN) == 0 && bitsnap_log_bins(1e-30) == 0);
+    CHECK(bitsnap_log_bins(1) == 1 && bitsnap_log_bins(HUGE_VAL) == 1 && bitsnap_log_bins(0.34) == 1 && bitsnap_log_bins(1e300) == 1);
 }
 
 /* ---- patterns ---- */
@@ -160,7 +160,7 @@ static void patterns_in_frames(const bitsnap_kernels *k, const uint8_t *elements
     bitsnap b = fresh(1);
     size_t size, i, wrong = n;
     b.kernels = k;
-    b.quantizer.cells = cells;
+    b.quantizer.bins = cells;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
     CHECK(bitsnap_decode(&b, out, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
     if (!memcmp(out, back, n * w)) return;
@@ -496,7 +496,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
     }
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
-    CHECK(c->bound == bitsnap_log_bound(info->cells) && (!info->cells || c->max_relative <= c->bound));
+    CHECK(c->bound == bitsnap_log_bound(info->bins) && (!info->bins || c->max_relative <= c->bound));
     if (info->clusters) { /* errors may be larger than the numbers, and are measured in units of the larger */
         few = 6 * UNIT * (1 + (double)most);
         CHECK(c->max_relative >= (most < 256 - UNIT ? most : 256 - UNIT) && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
@@ -560,7 +560,7 @@ static void frame_of(const example *e)
     b.flags = e->flags;
     b.block_log2 = e->log2;
     b.columns = e->columns;
-    b.quantizer.cells = e->cells;
+    b.quantizer.bins = e->cells;
     b.quantizer.clusters = e->clusters;
     b.kernels = bitsnap_kernels_get(0);
     CHECK(bitsnap_encode(&b, first, room, &size, given.p, n, dtype) == BITSNAP_OK, "%s: %s", what, bitsnap_message(&b));
@@ -596,7 +596,7 @@ static void frame_of(const example *e)
         CHECK(bitsnap_verify(&b, decoded, n, dtype, frame.p, size) == BITSNAP_E_DIFFERENT, "%s", what);
         CHECK(bitsnap_decode(&b, decoded, n, dtype, frame.p, size) == BITSNAP_OK, "%s", what);
     }
-    CHECK(bitsnap_read_info(&info, frame.p, size) == BITSNAP_OK && info.cells == e->cells && info.clusters == e->clusters && info.frame_size == size && !info.has_content_id, "%s", what);
+    CHECK(bitsnap_read_info(&info, frame.p, size) == BITSNAP_OK && info.bins == e->cells && info.clusters == e->clusters && info.frame_size == size && !info.has_content_id, "%s", what);
     CHECK(info.columns == (e->cells || e->level == BITSNAP_BEST ? e->columns : 0), "%s", what);
     if (quantized) check_certificate(frame.p, &info, given.p, decoded, e->f);
     else CHECK(info.certificate.bound == 0 && info.certificate.counted == 0);
@@ -682,7 +682,7 @@ static void workers_and_pieces(void)
                 bitsnap_encoder s;
                 uint8_t index[8 * 32];
                 b.columns = 40;
-                b.quantizer.cells = how == 0 ? 70 : 0;
+                b.quantizer.bins = how == 0 ? 70 : 0;
                 b.quantizer.clusters = how == 1 ? 5 : 0;
                 b.level = BITSNAP_BEST;
                 b.block_log2 = log2;
@@ -696,7 +696,7 @@ static void workers_and_pieces(void)
                 CHECK(bitsnap_encode(&b, other, room, &size, given, n, dtype) == BITSNAP_OK && size == whole && !memcmp(one, other, whole), "%u workers", workers);
                 memset(out, 0, n * w);
                 CHECK(bitsnap_decode(&b, out, n, dtype, one, whole) == BITSNAP_OK && !memcmp(out, decoded, n * w), "%u workers", workers);
-                CHECK(bitsnap_encoder_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.cells == b.quantizer.cells && s.clusters == b.quantizer.clusters && s.columns == 40);
+                CHECK(bitsnap_encoder_begin(&b, &s, other, 64, &at, n, dtype) == BITSNAP_OK && s.bins == b.quantizer.bins && s.clusters == b.quantizer.clusters && s.columns == 40);
                 s.index = index;
                 s.index_capacity = sizeof index;
                 for (i = 0; i < n; i += workers * cell) {
@@ -740,7 +740,7 @@ static void damage_and_capacity(void)
             unsigned bit;
             fill(given, n, f, MATRIX, 16);
             b.columns = 16;
-            b.quantizer.cells = how == 0 ? 8 : 0;
+            b.quantizer.bins = how == 0 ? 8 : 0;
             b.quantizer.clusters = how == 1 ? 4 : 0;
             b.level = BITSNAP_BEST;
             b.block_log2 = 8;
@@ -778,9 +778,9 @@ static void callers_mistakes(void)
     bitsnap b = fresh(1);
     size_t size;
     unsigned dtype;
-    b.quantizer.cells = 2049;
+    b.quantizer.bins = 2049;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT && size == 0);
-    b.quantizer.cells = 0;
+    b.quantizer.bins = 0;
     b.quantizer.clusters = 257;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT && size == 0);
     b.quantizer.clusters = 256;
@@ -790,7 +790,7 @@ static void callers_mistakes(void)
     b.flags = 0;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++)
         CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_E_ARGUMENT, "%s", bitsnap_dtype_name((bitsnap_dtype)dtype));
-    b.quantizer.cells = 8; /* not both */
+    b.quantizer.bins = 8; /* not both */
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_ARGUMENT);
     b.quantizer.clusters = 0;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++)
@@ -807,7 +807,7 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_E_WORKSPACE);
     b.workspace_size = test_workspace_delta(16, 1);
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_OK);
-    b.quantizer.cells = 0;
+    b.quantizer.bins = 0;
     b.columns = 10;
     for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++) { /* columns of integers are no mistake, but have no effect */
         bitsnap_info info;
@@ -837,7 +837,7 @@ static void block_sizes(void)
             b.workspace = malloc(b.workspace_size);
             b.level = 1 + (int)(level % 3);
             b.columns = shapes[i].columns;
-            b.quantizer.cells = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
+            b.quantizer.bins = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
             CHECK(bitsnap_encoder_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
             CHECK(s.block_log2 == (b.level == BITSNAP_BEST ? shapes[i].best : level < 3 ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
                   (unsigned)b.columns, b.level, s.block_log2);

@@ -167,7 +167,7 @@ static const bitsnap_kernels *any_kernels(void)
 static size_t example_workspace(const example *e, unsigned workers)
 {
     const bitsnap *o = &e->options;
-    return e->base || o->columns || o->quantizer.cells || o->quantizer.clusters || o->level == BITSNAP_BEST
+    return e->base || o->columns || o->quantizer.bins || o->quantizer.clusters || o->level == BITSNAP_BEST
                ? test_workspace_delta(20, workers) : test_workspace(o->block_log2 > 16 ? o->block_log2 : 16, workers);
 }
 
@@ -205,7 +205,7 @@ static void make_example(example *e, unsigned number)
     if (kind < 3 && test_below(2)) b.flags |= BITSNAP_CONTENT_ID;
     if (kind < 3 && test_below(2)) b.block_log2 = 6 + (unsigned)test_below(11);
     if (kind == 3) {
-        if (test_below(3)) b.quantizer.cells = 1 + (unsigned)test_below(test_below(2) ? 2048 : 100);
+        if (test_below(3)) b.quantizer.bins = 1 + (unsigned)test_below(test_below(2) ? 2048 : 100);
         else b.quantizer.clusters = 2 + (unsigned)test_below(255);
         b.flags = 0;
     }
@@ -307,7 +307,7 @@ static void decode_once(const example *e)
     }
     memset(&info, 0, sizeof info);
     (void)bitsnap_read_info(&info, e->frame, e->size);
-    give(&b, e->base || info.cells || info.clusters || info.columns ? test_workspace_delta(info.block_log2, workers)
+    give(&b, e->base || info.bins || info.clusters || info.columns ? test_workspace_delta(info.block_log2, workers)
                                                                     : test_workspace(info.block_log2, workers));
     switch (test_below(e->base ? 12 : 8)) {
     case 0: what = "info"; (void)bitsnap_read_info(&info, source, e->size); break;
@@ -350,7 +350,7 @@ static void encode_once(const example *e)
     const uint8_t *elements = share(0, e->elements, bytes);
     size_t size;
     bitsnap b = e->options;
-    what = e->base ? "encode a delta" : e->options.quantizer.cells ? "quantize" : e->options.quantizer.clusters ? "cluster" : "encode";
+    what = e->base ? "encode a delta" : e->options.quantizer.bins ? "quantize" : e->options.quantizer.clusters ? "cluster" : "encode";
     b.kernels = any_kernels();
     if (!test_below(8)) b.flags |= BITSNAP_VERIFY;
     b.run = workers > 1 ? run_backwards : NULL;

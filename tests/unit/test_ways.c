@@ -669,7 +669,7 @@ static void options_of_blocks(void)
         static const char *const wrong[] = { "flags", "flags", "block_log2", "quantizer", "quantizer", "columns", "base", "columns" };
         of_head = fresh(&c);
         of_head.block_log2 = 9;
-        if (k == 1) of_head.quantizer.cells = 16, of_head.columns = 16;
+        if (k == 1) of_head.quantizer.bins = 16, of_head.columns = 16;
         if (k == 2) of_head.flags = BITSNAP_CONTENT_ID;
         CHECK(!bitsnap_encoder_begin(&of_head, &s, head, sizeof head, &at, 300, BITSNAP_F32) && !bitsnap_read_info(&info, head, at));
         CHECK(!bitsnap_block_encode(&of_head, to, sizeof to, &n, &info, e, 0, 300), "%s", bitsnap_message(&of_head));
@@ -679,8 +679,8 @@ static void options_of_blocks(void)
             if (i == 0) b.flags ^= BITSNAP_NO_CHECKS;
             if (i == 1) b.flags ^= BITSNAP_CONTENT_ID;
             if (i == 2) b.block_log2 = 8;
-            if (i == 3) b.quantizer.cells = 17, b.flags &= ~(unsigned)BITSNAP_CONTENT_ID;
-            if (i == 4) b.quantizer.clusters = 16, b.quantizer.cells = 0, b.flags &= ~(unsigned)BITSNAP_CONTENT_ID;
+            if (i == 3) b.quantizer.bins = 17, b.flags &= ~(unsigned)BITSNAP_CONTENT_ID;
+            if (i == 4) b.quantizer.clusters = 16, b.quantizer.bins = 0, b.flags &= ~(unsigned)BITSNAP_CONTENT_ID;
             if (i == 5) b.columns = 32, b.level = BITSNAP_BEST;
             if (i == 6) b.base.data = e, b.base.dtype = BITSNAP_F32, b.base.count = 300, b.block_log2 = 0;
             if (i == 7) b.columns = 0;

@@ -1358,7 +1358,7 @@ static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, si
     const int delta = w->b.base.data != NULL;
     size_t low = 0;
     int failed = 0;
-    if (t->columns && count % t->columns == 0 && (w->b.quantizer.cells || o->level_most == BITSNAP_BEST)) w->b.columns = t->columns;
+    if (t->columns && count % t->columns == 0 && (w->b.quantizer.bins || o->level_most == BITSNAP_BEST)) w->b.columns = t->columns;
     w->b.level = o->level;
     if (o->level_most > o->level && (c->frames[delta] & (c->frames[delta] + 1)) == 0) {
         failed = encode(w, capacity, &low, elements, count, t->dtype);
@@ -1532,13 +1532,13 @@ static void make_piece(making *m, uint64_t i, unsigned number)
             w->b.base.dtype = BITSNAP_F32;
         }
         if (!cells && !t->master) take_sample(c->sample, &c->has_sample, elements, p->count, width);
-        w->b.quantizer.cells = cells;
+        w->b.quantizer.bins = cells;
         if (encode_leveled(m, w, c, capacity, &size, elements, p->count, t)) {
             making_fail(m, ENGINE_E_ARGUMENT, bitsnap_message(&w->b), p->tensor);
             return;
         }
         memset(&w->b.base, 0, sizeof w->b.base);
-        w->b.quantizer.cells = 0;
+        w->b.quantizer.bins = 0;
         c->cycle = 1, c->cycle_size = size;
         p->frame.check = bitsnap_hash(w->frame, size);
         p->frame.size = written = size;

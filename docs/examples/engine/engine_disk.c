@@ -880,7 +880,7 @@ int disk_is_quantized(engine_reader *r, const engine_tensor *tensors, size_t cou
     size_t i;
     for (i = 0; i < count; i++)
         if (tensors[i].kind != ENGINE_EXACT && !engine_reader_piece(r, i, 0, 0, &p, &error) && p.frame &&
-            !bitsnap_read_info(&info, p.frame, p.frame_size) && info.cells)
+            !bitsnap_read_info(&info, p.frame, p.frame_size) && info.bins)
             return 1;
     return 0;
 }

@@ -2767,7 +2767,7 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     if (info->has_base != placed)
         return bsf_corrupt(f, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
     if (info->elements_size != bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
-    if ((info->cells | info->clusters) && !f->quantized)
+    if ((info->bins | info->clusters) && !f->quantized)
         return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
     if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
                    info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
@@ -3458,15 +3458,15 @@ static double bsf_load_double(const uint8_t *p)
     return x;
 }
 
-static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned cells)
+static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned bins)
 {
     const double unit = 1 / 16777216.0; /* 2^-24 */
     bitsnap_certificate c;
 #ifdef BITSNAP_NO_QUANTIZE
     c.bound = 0;
-    (void)cells;
+    (void)bins;
 #else
-    c.bound = cells ? bitsnap_log_bound(cells) : 0;
+    c.bound = bins ? bitsnap_log_bound(bins) : 0;
 #endif
     c.counted = bsf_load(p, 8);
     c.exact = bsf_load(p + 8, 8);
@@ -3481,7 +3481,7 @@ static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned cells)
 static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t left)
 {
     bitsnap_info *info = &s->frame.info;
-    if (s->quantized && left >= BSF_CERTIFICATE) info->certificate = bsf_certificate(p, info->cells);
+    if (s->quantized && left >= BSF_CERTIFICATE) info->certificate = bsf_certificate(p, info->bins);
     if (info->has_content_id && left >= 8) info->content_id = bsf_load(p, 8);
 }
 
@@ -3867,8 +3867,8 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
     bitsnap_encoder *s = &w->stream;
-    const unsigned cells = s->cells;
-    const int quantized = (s->cells | s->clusters) != 0;
+    const unsigned bins = s->bins;
+    const int quantized = (s->bins | s->clusters) != 0;
     const size_t index = (size_t)bsf_index_size(s->index_size / 4);
     size_t size;
     bitsnap_status status = bsf_grow(x->memory, &x->packed, &x->packed_room, 128 + s->index_size + s->index_size / 32, &w->error);
@@ -3876,7 +3876,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
         status = bitsnap_encoder_end(w->b, s, x->packed, x->packed_room, &size);
         status = bsf_put_packed(w, status, size);
     }
-    if (!status && quantized) w->certificate = bsf_certificate(x->packed + index, cells);
+    if (!status && quantized) w->certificate = bsf_certificate(x->packed + index, bins);
     bsf_end_base(w);
     bsf_end_frame(w);
     bsf_release(x->memory, s->index);

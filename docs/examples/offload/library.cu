@@ -70,13 +70,13 @@ static bitsnap library_options(int level, unsigned cells, uint64_t columns)
     memset(&b, 0, sizeof b);
     b.level = level;
     b.block_log2 = 16; /* which devices take */
-    b.quantizer.cells = cells;
+    b.quantizer.bins = cells;
     b.columns = columns;
     return b;
 }
 
 /* For this relative error; 0: that takes too many. */
-unsigned library_cells(double max_relative_error) { return bitsnap_log_cells(max_relative_error); }
+unsigned library_cells(double max_relative_error) { return bitsnap_log_bins(max_relative_error); }
 
 /* base_dtype: of a delta, else 0. Returns 0 where there is no such frame. */
 size_t library_bound(uint64_t count, int dtype, int base_dtype, int level, unsigned cells, uint64_t columns)

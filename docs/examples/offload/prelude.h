@@ -67,7 +67,7 @@ typedef struct bitsnap_work {
     u64 source, target, base, first, header_check;
     u32 size, count, head;
     u8 dtype, level, flags, role;
-    u32 cells, columns;
+    u32 bins, columns;
 } bitsnap_work;
 typedef struct bitsnap_done { u32 status, size; } bitsnap_done;
 typedef char work_is_as_hosts_have_it[sizeof(bitsnap_work) == 64 ? 1 : -1];

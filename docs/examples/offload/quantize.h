@@ -724,7 +724,7 @@ FN u32 cells_encode(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scra
         x->mantissa = mantissa_of(work->dtype);
         g->special = (1u << (8 * g->width - 1 - x->mantissa)) - 1;
         x->octaves = x->mantissa + g->special - 1;
-        x->cells = work->cells;
+        x->cells = work->bins;
         x->columns = x->signs = g->all = g->scaled = 0;
         for (i = 0; i < 65; i++) ((LOCAL u32 *)g->coder.length)[i] = 0;
     }
@@ -786,7 +786,7 @@ FN u32 cells_block(LANES LOCAL Quantizer *g, ARENA u32 *arena, u32 arena_size, G
     LOCAL Group *y = &g->coder.layout;
     u32 status;
     if (work->dtype < BITSNAP_F16 || work->dtype > BITSNAP_F32 || n < 2 || n > MAX_ELEMENTS || work->role || (work->source & 3) ||
-        !work->cells || work->cells > CELLS_MOST || (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) ||
+        !work->bins || work->bins > CELLS_MOST || (work->level != BITSNAP_FAST && work->level != BITSNAP_DEFAULT) ||
         work->size < body + n * width_of[work->dtype] || arena_size < LEAST_ARENA / 4 || scratch_size < 11 * MAX_ELEMENTS)
         return ST_DECLINED;
     if (THREAD == 0) g->stop = body + n * width_of[work->dtype] - 1; /* must gain a byte */

@@ -64,7 +64,7 @@ FN u32 numbers_begin(LOCAL Numbers *x, LOCAL Lists *p, const Source s, GLOBAL co
     if (p->end - p->at < (quantized ? CERTIFICATE : 0) + 5 || read8(s, at) > 1) return quantized ? ST_CORRUPT(50) : ST_CORRUPT(49);
     x->signs = read8(s, at);
     x->base = read32(s, at + 1);
-    x->cells = work->cells;
+    x->cells = work->bins;
     x->mantissa = mantissa_of(work->dtype);
     x->octaves = x->mantissa + (1u << (8 * width - 1 - x->mantissa)) - 2;
     x->exact = 0;

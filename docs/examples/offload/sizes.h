@@ -34,7 +34,7 @@ static inline uint32_t offload_scratch_of(const bitsnap_work *works, size_t coun
 /* The same to encode: lists, or with cells also words, tables and scales. */
 static inline uint32_t offload_scratch_to_encode(const bitsnap_work *works, size_t count)
 {
-    while (count && !works[count - 1].cells) count--;
+    while (count && !works[count - 1].bins) count--;
     return (count ? 11 : 6) * MAX_ELEMENTS;
 }
 #endif

@@ -326,7 +326,7 @@ static PyObject *compress(PyObject *self, PyObject *args, PyObject *named)
     if (count_of(&c.from, "data", dtype, &count)) goto end;
     c.b.level = level;
     c.b.flags = flags;
-    c.b.quantizer.cells = cells;
+    c.b.quantizer.bins = cells;
     c.b.quantizer.clusters = clusters;
     c.b.columns = columns;
     call_progress(&c, progress);
@@ -499,14 +499,14 @@ static PyObject *info_of(const bitsnap_info *x)
     const bitsnap_certificate *e = &x->certificate;
     PyObject *d = Py_BuildValue("{s:s,s:K,s:K,s:I,s:K,s:O,s:I,s:I,s:K}", "dtype", bitsnap_dtype_name(x->dtype), "count", (unsigned long long)x->count,
                                 "frame_size", (unsigned long long)x->frame_size, "block_log2", x->block_log2, "blocks",
-                                (unsigned long long)x->blocks, "checks", x->checks ? Py_True : Py_False, "cells", x->cells, "clusters", x->clusters,
+                                (unsigned long long)x->blocks, "checks", x->checks ? Py_True : Py_False, "cells", x->bins, "clusters", x->clusters,
                                 "columns", (unsigned long long)x->columns);
     int failed = !d;
     if (!failed && x->has_content_id) failed = put(d, "content_id", PyLong_FromUnsignedLongLong(x->content_id));
     if (!failed && x->has_base)
         failed = put(d, "base_id", PyLong_FromUnsignedLongLong(x->base_id)) ||
                  put(d, "base_dtype", PyUnicode_FromString(bitsnap_dtype_name(x->base_dtype)));
-    if (!failed && (x->cells || x->clusters))
+    if (!failed && (x->bins || x->clusters))
         failed = put(d, "certificate", Py_BuildValue("{s:d,s:d,s:d,s:d,s:d,s:K}", "bound", e->bound, "max_relative", e->max_relative, "mean_relative",
                                                      e->mean_relative, "max_absolute", e->max_absolute, "mean_square", e->mean_square, "counted",
                                                      (unsigned long long)e->counted));
@@ -573,7 +573,7 @@ static PyObject *log_cells(PyObject *self, PyObject *bound)
     unsigned cells;
     (void)self;
     if (PyErr_Occurred()) return NULL;
-    cells = bitsnap_log_cells(x);
+    cells = bitsnap_log_bins(x);
     if (cells) return PyLong_FromUnsignedLong(cells);
     PyErr_Format(PyExc_ValueError, "no quantizer has a relative error of at most %R", bound);
     return NULL;

@@ -331,7 +331,7 @@ static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound
     const int bounded = lossy_bound(&s->lossy, begin, end, bound);
     double more;
     if (!s->packed || !r->s.in_frame || !r->s.quantized) return bounded;
-    more = r->s.frame.info.cells ? bitsnap_log_bound(r->s.frame.info.cells) : 0;
+    more = r->s.frame.info.bins ? bitsnap_log_bound(r->s.frame.info.bins) : 0;
     if (more > *bound) *bound = more;
     return bounded && more > 0;
 }

@@ -129,7 +129,7 @@ int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *en
 /* The codec as a frame wants it, and as all frames want it that are not quantized and have no base. */
 static void set_form(codec *c, const file_form *form, const file_range *range)
 {
-    c->b.quantizer.cells = form->cells;
+    c->b.quantizer.bins = form->cells;
     c->b.quantizer.clusters = form->clusters;
     c->b.columns = form->columns;
     if (form->cells | form->clusters) c->b.flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */

@@ -112,7 +112,7 @@ void file_write_close(file_writer *w);
 /* A frame, of which all is known that its header and footer say; info counts its cells. */
 typedef bitsnap_file_frame file_frame;
 
-static inline int frame_is_quantized(const file_frame *x) { return (x->info.cells | x->info.clusters) != 0; }
+static inline int frame_is_quantized(const file_frame *x) { return (x->info.bins | x->info.clusters) != 0; }
 
 /* 0: it has no base, 1: one of the same dtype, 2: one that is cast to it. */
 static inline int frame_role(const file_frame *x) { return !x->info.has_base ? 0 : x->info.base_dtype == x->info.dtype ? 1 : 2; }

@@ -363,7 +363,7 @@ static int parse_loss(const char *text, size_t size, unsigned *cells, fault *f)
         return fault_set(f, "--adam wants a relative error such as 0.5%% or 0.005, LOG-70, or lossless, not '%.*s'", (int)size, text);
     if (end[-1] == '%') x /= 100;
     if (x <= 0 || x >= 1) return fault_set(f, "--adam wants a relative error above 0 and below 1, not '%.*s'", (int)size, text);
-    *cells = bitsnap_log_cells(x);
+    *cells = bitsnap_log_bins(x);
     if (!*cells) return fault_set(f, "--adam: no relative error below %.3g %% can be kept, but lossless", 100 * bitsnap_log_bound(2048));
     return 0;
 }

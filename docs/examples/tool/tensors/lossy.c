@@ -145,7 +145,7 @@ void lossy_print_table(const lossy *l)
         const bitsnap_certificate *c = &x->info.certificate;
         const label a = label_of(l, x);
         char family[16] = "other";
-        if (x->info.cells) (void)snprintf(family, sizeof family, "LOG-%u", x->info.cells);
+        if (x->info.bins) (void)snprintf(family, sizeof family, "LOG-%u", x->info.bins);
         else if (x->info.clusters) (void)snprintf(family, sizeof family, "C-%u", x->info.clusters);
         (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
                      (unsigned long long)x->info.columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
@@ -181,7 +181,7 @@ void lossy_json(const lossy *l, json *j)
         if (a.tensor) json_text(j, a.tensor->name.at, a.tensor->name.size);
         else json_null(j);
         json_member_string(j, "role", role_names[a.role]);
-        json_member_whole(j, "cells", x->info.cells);
+        json_member_whole(j, "cells", x->info.bins);
         if (x->info.clusters) json_member_whole(j, "clusters", x->info.clusters);
         json_member_whole(j, "columns", x->info.columns);
         json_member_real(j, "bound", c->bound);
