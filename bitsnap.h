@@ -270,9 +270,9 @@ typedef struct bitsnap_base {
 } bitsnap_base;
 
 /* Lossy coding: each element is replaced by a nearby value.
- * LOG-n: each octave, 2^k to 2^(k+1), is divided into n bins of equal ratio. All numbers of a bin become one of them, at a relative
- * distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are preserved, and no other
- * number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes nothing.
+ * LOG-n: each octave, 2^k to 2^(k+1), is divided into n bins of equal ratio. All numbers of a bin become one of them, at a
+ * relative distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are preserved, and no
+ * other number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes nothing.
  * CLUSTER: as bitsnap_cluster_encode, for each block; infinities and NaNs are preserved. */
 typedef struct bitsnap_quantizer {
     unsigned bins;     /* LOG-n: bins per octave, 1 .. 2048; see bitsnap_log_bins() */
@@ -447,10 +447,10 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* ================================================================================= HUFFMAN */
 
-/* Canonical Huffman coding of a list of n bytes, n <= 2^20 (with the workspace for a block of n elements), as in frames: raw,
- * constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask, whichever the level estimates to be
- * smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A list is
- * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
+/* Canonical Huffman coding of a list of n bytes, n <= 2^20 (with the workspace for a block of n elements), as in frames:
+ * raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask, whichever the level estimates to
+ * be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A
+ * list is self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
@@ -14081,7 +14081,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     for (i = 0; i < n && (old || values_count); i += m) {
         m = bsn_mask_part(kernels, part, mask, i, n, &some);
         if (values_count < some) return BITSNAP_E_CORRUPT;
-        if (old || some) BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, old ? old + i * width : NULL, from, m, part));
+        if (old || some)
+            BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, old ? old + i * width : NULL, from, m, part));
         from += some * width;
         values_count -= some;
     }
