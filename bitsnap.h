@@ -1133,8 +1133,9 @@ BSN_INLINE void *bsn_align(void *p)
     return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63);
 }
 
-/* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions from an arena in order. With a
- * null `at` it gets null pointers and only `left` shrinks; so the function that lays out scratch also says how much it takes. */
+/* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions from an arena
+ * in order. With a null `at` it gets null pointers and only `left` shrinks; so the function that lays out scratch also
+ * says how much it takes. */
 typedef struct bsn_arena {
     uint8_t *at;
     size_t left;
@@ -5418,9 +5419,9 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* Counts n words of `width` bytes, without their low `shift` bits: in x->tables those below BSN_FINE, in tally.beyond the others, these also in
- * tally.length. Words of one byte are in x->count already. Most words are below 255, so they are counted as bytes first; `room` has
- * n + 64 bytes for these and, after them, a mask of a chunk. */
+/* Counts n words of `width` bytes, without their low `shift` bits: in x->tables those below BSN_FINE, in tally.beyond
+ * the others, these also in tally.length. Words of one byte are in x->count already. Most words are below 255, so they
+ * are counted as bytes first; `room` has n + 64 bytes for these and, after them, a mask of a chunk. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_planner *x, const uint8_t *words, size_t n, unsigned shift,
                             unsigned width, uint8_t *room)
 {
@@ -5519,8 +5520,8 @@ typedef struct bsn_planning {
     int fast;         /* 1 if time counts, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say */
 } bsn_planning;
 
-/* Counts words by their lengths, and finds their middle and their largest length. The counts in x->tables are of words without their lowest
- * bits; returns how many of these. */
+/* Counts words by their lengths, and finds their middle and their largest length. The counts in x->tables are of words
+ * without their lowest bits; returns how many of these. */
 static unsigned bsn_plan_lengths(bsn_planning *p, const bitsnap_kernels *kernels, const uint8_t *words, size_t n, unsigned size,
                                  uint8_t *room)
 {
@@ -5529,7 +5530,7 @@ static unsigned bsn_plan_lengths(bsn_planning *p, const bitsnap_kernels *kernels
     unsigned i, middle = 0, cut = 0;
     if (size > 1) {
         BSN_WIDTHS(size, middle = bsn_words_middle, (words, n));
-        cut = middle > 6 ? middle - 6 : 0; /* most likely so many bits are stored apart in any case */
+        cut = middle > 6 ? middle - 6 : 0; /* most likely at least these bits are stored apart */
     }
     for (;; cut = 0) {
         memset(length, 0, sizeof x->tally.length);
@@ -5555,8 +5556,8 @@ typedef struct bsn_below {
     unsigned kinds;
 } bsn_below;
 
-/* Counts words as symbols, and those beyond symbols by the lengths of their remainders, if `shift` low bits are stored apart, j more than
- * p->least. Fills below[i] for each of the limits; returns how many words are beyond symbols. */
+/* Counts words as symbols, and those beyond symbols by the lengths of their remainders, if `shift` low bits are stored
+ * apart, j more than p->least. Fills below[i] for each of the limits; returns how many words are beyond symbols. */
 static uint32_t bsn_plan_symbols(const bsn_planning *p, unsigned j, const uint8_t limits[6], bsn_below below[6])
 {
     bsn_tally *tally = &p->x->tally;
@@ -5599,7 +5600,8 @@ static void bsn_plan_shift(const bsn_planning *p, bsn_words_plan *plan, unsigned
             }
             if (!outside || outside > p->n / 8) continue; /* the same as without, or too deep a way for too many */
             bits += ((below[i].cost + bsn_symbol_cost(outside, p->log2_n)) >> BSN_LOG2_ONE) + p->kind * (below[i].kinds + 1);
-            bits += bsn_escape_bits(tally->escape, outside) + outside / 2 + (p->fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0) + 40;
+            bits += bsn_escape_bits(tally->escape, outside) + outside / 2 + 40;
+            bits += p->fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0;
         } else {
             if (outside) continue;
             bits += (below[i].cost >> BSN_LOG2_ONE) + p->kind * below[i].kinds;
@@ -5612,10 +5614,10 @@ static void bsn_plan_shift(const bsn_planning *p, bsn_words_plan *plan, unsigned
     }
 }
 
-/* Chooses the number of low bits that are stored apart, and the symbol from which words escape, for the fewest bits: by order-0 entropies,
- * tables and, at level fast, tolls for time. A word has `size` bytes in memory and `width` in the frame; lists around this one have
- * taken `used` of its bits. `times`: what each word counts, above 1 for samples. If size is 1, planner->count must hold the counts.
- * `room`: scratch, as for bsn_words_tally. */
+/* Chooses the number of low bits that are stored apart, and the limit of symbols, for the fewest estimated bits: order-0
+ * entropies, tables and, at level fast, tolls for time. A word has `size` bytes in memory and `width` in the frame;
+ * lists around this one have taken `used` of its bits. `times`: what each word counts, above 1 for samples. If size is
+ * 1, planner->count must hold the counts. `room`: scratch, as for bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used,
                                      unsigned times, uint8_t *room)
 {
@@ -5652,8 +5654,8 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
 }
 
-/* The same by a sample: an eighth or, at level fast, 2^12 to 2^13 of many words. `room` has n / 8 words, then as many bytes and 64, and a
- * mask of a chunk. */
+/* Plans by a sample of the words: an eighth or, at level fast, 2^12 to 2^13 of them. `room` has n / 8 words, then n / 8 + 64
+ * bytes and a mask of a chunk. */
 static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *room)
 {
     unsigned log2 = 3;
@@ -7440,8 +7442,8 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 }
 
 /* ---- scratch of a block ----
- * Each use of scratch has a function that lays it out from the worker's arena. One use follows the other in the same memory. Run dry,
- * they say how much scratch a worker needs. */
+ * Each use of scratch has a function that lays it out from the worker's arena. One use follows the other in the same memory.
+ * Run dry, the functions say how much scratch a worker needs. */
 
 /* What a call needs its workspace for. */
 #define BSN_DECODES 1u
@@ -7452,6 +7454,10 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 
 /* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
 #define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
+
+/* What the scratch for elements has at least: a sample of 256 elements for bsn_zigzags, or 64 bytes of each plane for
+ * bsn_write_planes. */
+#define BSN_ELEMENTS_LEAST (8 * 256u)
 
 /* Regions of scratch. Each has 64 bytes after it that kernels may read or overwrite, in itself or as the next region. */
 typedef struct bsn_rooms {
@@ -7494,8 +7500,8 @@ static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     x->planes = (uint8_t *)bsn_arena_take(a, c->width * bsn_plane_room(n));
 }
 
-/* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end; positions, lists and what
- * must be readable after these are as much. */
+/* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end;
+ * positions, lists and what must be readable after these are as much. */
 static void bsn_lay_words(bsn_arena *a, bsn_rooms *x, size_t n, unsigned width, int scales)
 {
     x->words = (uint8_t *)bsn_arena_take(a, n * width + 128);
@@ -7534,8 +7540,8 @@ static void bsn_lay_changes(bsn_arena *a, bsn_rooms *x, size_t n)
     x->changes->place = place;
 }
 
-/* The planes of a block that are in scratch at a time while they are encoded: the symbols of floats, or byte planes. (F64 may take the
- * way of integers.) */
+/* The planes of a block that are in scratch at a time while they are encoded: the symbols of floats, or byte planes.
+ * (F64 may take the way of integers.) */
 static unsigned bsn_planes_coded(const bsn_context *c)
 {
     return bsn_symbol_bits(c->dtype) && c->dtype != BITSNAP_F64 ? 1 : c->width < 4 ? c->width : 4;
@@ -7548,7 +7554,8 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
 }
 
-/* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the sorted numbers of clusters. */
+/* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the sorted
+ * numbers of clusters. */
 static void bsn_lay_symbols(bsn_arena *a, bsn_rooms *x, size_t n)
 {
     x->symbols = (uint8_t *)bsn_arena_take(a, n + 64 + BSN_WRITE_SIZE(n));
@@ -7737,18 +7744,6 @@ typedef struct bsn_coding {
     bsn_piece piece;      /* SPARSE: how changes are coded */
 } bsn_coding;
 
-static void bsn_coding_begin(bsn_coding *e, bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t first,
-                             bsn_ids *ids)
-{
-    e->work = w;
-    e->context = c;
-    e->elements = elements;
-    e->n = n;
-    e->first = first;
-    e->ids = ids;
-    e->arena = w->arena;
-}
-
 static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, uint8_t *at, uint8_t *end, uint8_t *scratch)
 {
     memset(wr, 0, sizeof *wr);
@@ -7779,8 +7774,8 @@ static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t 
     bsn_writer_begin(wr, e->work, e->context, e->body + at, e->end, scratch);
 }
 
-/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in planner->count if *counted is 1.
- * `symbols` is scratch of n bytes. */
+/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in planner->count if
+ * *counted is 1. `symbols` is scratch of n bytes. */
 static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
 {
     const bsn_context *c = e->context;
@@ -7898,7 +7893,8 @@ typedef struct bsn_splitting {
 
 BSN_INLINE int bsn_splits_whole(const bsn_splitting *s, unsigned k) { return s->layout->varying[k] == 0xFF; }
 
-/* Chooses where the planes of elements i .. i + m - 1 of n go. `lines`: whether whole planes are stored by lines from now on. */
+/* Chooses where the planes of elements i .. i + m - 1 of n go. `lines`: whether whole planes are stored by lines from
+ * now on. */
 static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int lines)
 {
     const bsn_layout *y = s->layout;
@@ -7917,7 +7913,8 @@ static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int 
     if (y->planes == s->context->width - 1) s->plane[s->context->width - 1] = s->symbols + i;
 }
 
-/* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what the kernel does. */
+/* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what the kernel
+ * does. */
 static int bsn_split_start(bsn_splitting *s, const uint8_t *elements, size_t i, size_t m, int hashing)
 {
     const bsn_context *c = s->context;
@@ -8000,9 +7997,9 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
     return 1;
 }
 
-/* Splits a block into symbols and raw planes, writes the planes to the body and hashes them. Prefetches part of the next block. Returns 0
- * if a bit varies that the layout calls constant; the caller then begins again. Not inlined: its locals would add to the stack of
- * deltas, the deepest path. */
+/* Splits a block into symbols and raw planes, writes the planes to the body and hashes them. Prefetches part of the next
+ * block. Returns 0 if a bit varies that the layout calls constant; the caller then begins again. Not inlined: its locals
+ * would add to the stack of deltas, the deepest path. */
 BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *symbols, bsn_ahead *ahead)
 {
     const bsn_context *c = e->context;
@@ -8304,7 +8301,8 @@ BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint
     }
 }
 
-/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if a block without scales may be smaller. */
+/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if a block without scales may be
+ * smaller. */
 static int bsn_produce_scaled(bsn_coding *e)
 {
     bsn_work *w = e->work;
@@ -8376,7 +8374,8 @@ static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n,
     }
 }
 
-/* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements are stored exactly. */
+/* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements are stored
+ * exactly. */
 static int bsn_quantized_end(bsn_writer *wr, bsn_coding *e, const bsn_rooms *room, const bsn_octaves *o,
                              const bsn_scales *s, size_t exact)
 {
@@ -8414,7 +8413,8 @@ static void bsn_codes_take(bsn_coding *e, uint32_t *codes, int few)
     uint32_t span;
     size_t i;
     for (span = 0; few && (i = 64 * bsn_sample_group(span, 3)) < n; span++) {
-        bsn_prefetch(e->elements + 64 * width * bsn_sample_group(span + 8, 3), 64 * width); /* no processor sees a stride in them */
+        /* no processor sees a stride in these groups */
+        bsn_prefetch(e->elements + 64 * width * bsn_sample_group(span + 8, 3), 64 * width);
         bsn_log_codes_by(c->kernels, c->log, codes + i, e->elements + i * width, bsn_min(64, n - i));
     }
     for (i = 0; !few && i < n; i += BSN_CHUNK)
@@ -8578,7 +8578,8 @@ BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 #define BSN_WAITING (7 * BSN_CHUNK)
 BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
-/* Counts a chunk of m elements for the choice of classes. Symbols wait in scratch until there are many; returns how many wait. */
+/* Counts a chunk of m elements for the choice of classes. Symbols wait in scratch until there are many; returns how many
+ * wait. */
 static size_t bsn_census_chunk(bsn_coding *e, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
 {
     const bitsnap_kernels *kernels = e->context->kernels;
@@ -8642,8 +8643,8 @@ static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t 
     return found != 0;
 }
 
-/* Where class k of a cell begins when words are dealt to classes during the pass over the cell: level fast, at most two classes. Class 0
- * is also where words are that are not dealt. */
+/* Where class k of a cell begins if words are dealt to classes during the pass over the cell: level fast, at most two classes.
+ * Words that are not dealt begin where class 0 does. */
 BSN_INLINE uint8_t *bsn_list_of(bsn_coding *e, unsigned k) { return k ? e->delta.dealt : e->delta.words; }
 
 /* Chooses classes by a sample of the cell. */
@@ -8759,7 +8760,8 @@ static void bsn_sweep_words(bsn_coding *e, bsn_sweep *p, size_t i)
     p->waiting = bsn_census_chunk(e, words, prediction, m, p->waiting);
 }
 
-/* Elements i .. i + m - 1: their changes, as long as there are few; else their words, and first those of all chunks before. */
+/* Elements i .. i + m - 1: their changes, as long as there are few; else their words, and first those of all chunks
+ * before. */
 static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t i, size_t m)
 {
     size_t j = p->collecting ? 0 : i;
@@ -8778,10 +8780,10 @@ static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t 
     p->collecting = 0;
 }
 
-/* Compares a cell with its prediction in one pass. Returns 1 if they are equal. e->any is then the OR of all words, or of all words
- * less 1 if changes have been collected.
- *   collect  1: collects changes in e->delta.changes while they are few enough for a SPARSE block. If they are not, the count is 0 and
- *            words are made after all. 0: makes words, for a CLASSED block, and counts them or deals them to classes
+/* Compares a cell with its prediction in one pass. Returns 1 if they are equal. Sets e->any to the OR of all words, or of all
+ * words less 1 if changes have been collected.
+ *   collect  1: collects changes in e->delta.changes while they are few enough for a SPARSE block. If they are not, their count
+ *            becomes 0 and words are made after all. 0: makes words, for a CLASSED block, and counts them or deals them to classes
  *   hashing  1: also computes the hashes of leaves, of base and result */
 static int bsn_take_words(bsn_coding *e, int collect, int hashing)
 {
@@ -8859,8 +8861,8 @@ typedef struct bsn_dealt {
     size_t counts[BSN_CLASSES];
 } bsn_dealt;
 
-/* What a pass that dealt words out has left. A class whose words the sample took for bytes may have larger ones after all; then the
- * words are dealt out again. */
+/* What a pass that dealt words out has left. A class whose words the sample took for bytes may have larger ones after
+ * all; then the words are dealt out again. */
 static void bsn_classes_dealt(bsn_coding *e, bsn_classes *t, bsn_dealt *x)
 {
     const bsn_context *c = e->context;
@@ -8919,7 +8921,8 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
             bsn_prefetch(e->elements + (e->n + i) * width, m * width);
             bsn_prefetch(e->ids->cell + (e->n + i) * base_width, m * base_width);
         }
-        bsn_classes_deal(c->kernels, t, words + i * width, bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), m);
+        bsn_classes_deal(c->kernels, t, words + i * width,
+                         bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), m);
     }
 }
 
@@ -8986,9 +8989,9 @@ static int bsn_produce_elements(bsn_coding *e, size_t count)
 static int bsn_produce_const(bsn_coding *e) { return bsn_produce_elements(e, 1); }
 static int bsn_produce_stored(bsn_coding *e) { return bsn_produce_elements(e, e->n); }
 
-/* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds to e->record
- * what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for these elements; what it has
- * written is then without meaning. Null: left out of this build. */
+/* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds
+ * to e->record what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for
+ * these elements; what it has written is then without meaning. Null: left out of this build. */
 typedef struct bsn_producer {
     int (*produce)(bsn_coding *e);
 } bsn_producer;
@@ -9043,8 +9046,8 @@ static int bsn_choose_alone(bsn_coding *e, size_t most)
     return bsn_try(e, bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES, most);
 }
 
-/* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one, and of two of
- * the same size the other. */
+/* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one,
+ * and of two of the same size the other. */
 static int bsn_choose_other(bsn_coding *e, size_t most)
 {
     const bsn_record record = e->record;
@@ -9107,30 +9110,40 @@ static int bsn_choose_quantized(bsn_coding *e, size_t most)
     if (bsn_all_equal(e->elements, e->n, e->context->width)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
     if (!bsn_try(e, BSN_FORM_QUANTIZED, most)) return bsn_choose_alone(e, most);
     if (bsn_load64(e->body + 8) <= e->n / 64) return 1;
-    return bsn_choose_other(e, most); /* so many are stored exactly that all may be */
+    return bsn_choose_other(e, most); /* more would be exact at no cost */
 }
 
-/* Encodes a block to at most `capacity` bytes. Returns its size, or 0 if it does not fit: bsn_block_most bytes are always enough. */
-static size_t bsn_encode_block(bsn_coding *e, uint8_t *to, size_t capacity)
+/* Encodes n elements, beginning with number `first` of the frame, to at most `capacity` bytes. Returns the size of the block, or
+ * 0 if it does not fit: bsn_block_most bytes are always enough. Not inlined: the state would add to the stack of what callers
+ * call next. */
+BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity, const uint8_t *elements,
+                                     size_t n, uint64_t first, bsn_ids *ids)
 {
-    const bsn_context *c = e->context;
-    const size_t prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE), stored = e->n * c->width;
+    const size_t prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
+    bsn_coding e;
     int found;
     if (capacity < prefix) return 0;
-    e->body = to + prefix;
-    e->room = capacity - prefix;
-    bsn_record_begin(&e->begun, c, e->first, e->n, 0);
-    if (BSN_WITH_DELTA && c->role) found = bsn_choose_with_base(e, stored - 1);
-    else if (BSN_WITH_QUANTIZE && (c->log || c->clusters)) found = bsn_choose_quantized(e, stored - 1);
-    else found = bsn_choose_alone(e, stored - 1);
-    if (!found && !bsn_try(e, BSN_FORM_STORED, stored)) return 0;
-    bsn_store32(to, (uint32_t)(e->form | (e->form == BSN_FORM_CONST ? 1 : e->size) << 8));
+    e.work = w;
+    e.context = c;
+    e.elements = elements;
+    e.n = n;
+    e.first = first;
+    e.ids = ids;
+    e.arena = w->arena;
+    e.body = to + prefix;
+    e.room = capacity - prefix;
+    bsn_record_begin(&e.begun, c, first, n, 0);
+    if (BSN_WITH_DELTA && c->role) found = bsn_choose_with_base(&e, stored - 1);
+    else if (BSN_WITH_QUANTIZE && (c->log || c->clusters)) found = bsn_choose_quantized(&e, stored - 1);
+    else found = bsn_choose_alone(&e, stored - 1);
+    if (!found && !bsn_try(&e, BSN_FORM_STORED, stored)) return 0;
+    bsn_store32(to, (uint32_t)(e.form | (e.form == BSN_FORM_CONST ? 1 : e.size) << 8));
     if (c->checks) {
-        memcpy(e->record.bytes + 24, to, 4);
-        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e->record.bytes, e->record.size));
+        memcpy(e.record.bytes + 24, to, 4);
+        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e.record.bytes, e.record.size));
     }
     if (c->stream) bsn_streamed();
-    return prefix + e->size;
+    return prefix + e.size;
 }
 
 /* ---- decoding: where elements go ---- */
@@ -11256,7 +11269,7 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
-/* The jobs of a batch where there are several workers; a single worker has one. Each further worker brings memory for all of them, so
+/* The jobs of a batch with several workers; a single worker has one job. Each further worker brings memory for all of them, so
  * that the workspace grows by the same size for each. */
 #define BSN_JOBS 76       /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
@@ -11273,27 +11286,30 @@ static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
 
 static int bsn_is_large(const bsn_context *c) { return c->role || c->cells || c->clusters || c->columns; }
 
-/* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by turns. Returns its
- * size. */
+/* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by
+ * turns. Returns its size. Without base, quantizer and columns a chunk has no more planes than elements have bytes, and
+ * one for symbols, plane[7]. */
 static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
 {
     const size_t n = (size_t)1 << c->room_log2, chunk = BSN_CHUNK_OF(n, bsn_is_large(c));
+    const unsigned width = bsn_is_large(c) ? 8 : c->width, last = width < 7 ? width : 7;
     bsn_arena a = { memory, BSN_DRY };
     bsn_work *w = (bsn_work *)bsn_arena_take(&a, sizeof *w);
-    uint8_t *elements = (uint8_t *)bsn_arena_take(&a, 8 * chunk), *planes = (uint8_t *)bsn_arena_take(&a, 8 * (chunk + 64));
+    uint8_t *elements = (uint8_t *)bsn_arena_take(&a, bsn_larger(width * chunk, BSN_ELEMENTS_LEAST));
+    uint8_t *planes = (uint8_t *)bsn_arena_take(&a, (last + 1) * (chunk + 64));
     bsn_planner *planner = (bsn_planner *)bsn_arena_take(&a, use & BSN_ENCODES ? sizeof *planner : 0);
     unsigned k;
     if (w) {
         w->elements = elements;
         w->planner = planner;
-        for (k = 0; k < 8; k++) w->plane[k] = planes + k * (chunk + 64);
+        for (k = 0; k < 8; k++) w->plane[k] = planes + bsn_min(k, last) * (chunk + 64);
         w->arena = a;
     }
     return BSN_DRY - a.left + bsn_rooms_size(c, n, use);
 }
 
-/* Staging memory for each worker, where coded blocks wait for their places. Several workers: two batches, one of them being coded
- * while the other is moved. One worker: a block, if forms are tried one after the other; see bsn_encode_job. */
+/* Staging memory for each worker, where coded blocks wait for their places. Several workers: two batches, one of them
+ * being coded while the other is moved. One worker: a block, if forms are tried one after the other; see bsn_encode_job. */
 static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned use)
 {
     const size_t n = (size_t)1 << c->room_log2;
@@ -11309,17 +11325,19 @@ typedef struct bsn_workspace {
     size_t work_size, staging_size; /* the former of one worker */
 } bsn_workspace;
 
-/* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t. base, more: bytes that each
- * worker has for a cell of a base and for other things. */
-static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_context *c, unsigned workers, unsigned use, size_t base,
-                                size_t more)
+/* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t. base, more:
+ * bytes that each worker has for a cell of a base and for other things. */
+static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_context *c, unsigned workers, unsigned use,
+                                size_t base, size_t more)
 {
     bsn_arena a = { memory, BSN_DRY };
     const size_t staging = bsn_staging_size(c, workers, use);
     memset(x, 0, sizeof *x);
     if (c->room_log2 > BSN_LOG2_MAX) return 0;
     x->work_size = bsn_work_lay(NULL, c, use);
-    if (base > SIZE_MAX / 4 || more > SIZE_MAX / 4 || workers > SIZE_MAX / 4 / (x->work_size + BSN_JOBS_SIZE + staging + base + more)) return 0;
+    if (base > SIZE_MAX / 4 || more > SIZE_MAX / 4 ||
+        workers > SIZE_MAX / 4 / (x->work_size + BSN_JOBS_SIZE + staging + base + more))
+        return 0;
     x->jobs = bsn_arena_take(&a, BSN_LINES(sizeof(bsn_job)) + (workers - 1) * BSN_LINES(BSN_JOBS * sizeof(bsn_job)));
     x->ids = bsn_arena_take(&a, BSN_LINES(sizeof(bsn_ids)) + (workers - 1) * BSN_LINES(BSN_DELTA_JOBS * sizeof(bsn_ids)));
     x->work = (uint8_t *)bsn_arena_take(&a, workers * x->work_size);
@@ -11331,13 +11349,24 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
     return BSN_DRY - a.left + 63;
 }
 
+/* BITSNAP_WORKSPACE holds the regions of one worker for blocks of 2^16 elements of 8 bytes: what is the same both ways,
+ * with at most 63 bytes lost at each region, and scratch to encode four planes or to decode eight. */
+#define BSN_WORKER_ALONE                                                                              \
+    (sizeof(bsn_job) + sizeof(bsn_ids) + sizeof(bsn_work) + sizeof(bsn_planner) + 16 * (BSN_CHUNK + 64) + 16 * 64)
+BSN_ASSERT(workspace_encodes, BSN_WORKER_ALONE + 4 * (65536 + 64) + BSN_WRITE_SIZE(65536) <= BITSNAP_WORKSPACE);
+BSN_ASSERT(workspace_decodes,
+           BSN_WORKER_ALONE + BSN_LISTS_SIZE(65536) + BSN_KEPT_SIZE(65536) + 8 * (65536 + 64) <= BITSNAP_WORKSPACE);
+
 /* What merging and inverting take beside a call's workspace: their state, two cells and a block. */
 #define BSN_ALGEBRA_SIZE 8192u
+/* Elements and what kernels write past them, or a block. */
+#define BSN_ALGEBRA_CELL(c) (((size_t)(c)->width << (c)->room_log2) + 128)
 
-/* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is where the rest begins. */
+/* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is where the
+ * rest begins. */
 static size_t bsn_algebra_lay(size_t *rooms, const bsn_context *c, unsigned workers, size_t base)
 {
-    const size_t cell = ((size_t)c->width << c->room_log2) + 128;
+    const size_t cell = BSN_ALGEBRA_CELL(c);
     bsn_workspace x;
     const size_t one = bsn_workspace_lay(&x, NULL, c, 1, BSN_DECODES | BSN_ENCODES, base, 0);
     const size_t all = bsn_workspace_lay(&x, NULL, c, workers, BSN_DECODES, base, 0);
@@ -11521,7 +11550,8 @@ static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_coder 
     c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
 }
 
-/* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a size_t. */
+/* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a
+ * size_t. */
 static size_t bsn_call_room(bsn_workspace *x, uint8_t *memory, const bitsnap *b, const bsn_context *c, unsigned use, size_t more)
 {
     return bsn_workspace_lay(x, memory, c, use & BSN_ONE_WORKER ? 1 : bsn_workers(b), use,
@@ -11922,7 +11952,6 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     const size_t room = job->size, most = bsn_block_most(c, job->n);
     uint8_t *aside = call->workers <= 1 && call->staging_size && room < most ? call->staging : NULL;
     bsn_work *w = bsn_work_of(call, worker);
-    bsn_coding e;
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
     if (job->ids) {
@@ -11930,8 +11959,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         if (!job->ids->cell) return;
     }
     if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
-    bsn_coding_begin(&e, w, c, job->source, job->n, job->first, job->ids);
-    job->size = bsn_encode_block(&e, aside ? aside : job->target, aside ? most : room);
+    job->size = bsn_encode_block(w, c, aside ? aside : job->target, aside ? most : room, job->source, job->n, job->first, job->ids);
     if (job->size > room) job->size = 0;
     if (aside && job->size) memcpy(job->target, aside, job->size);
     if (!job->size) job->error.status = BITSNAP_E_CAPACITY;
@@ -13124,13 +13152,11 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
 {
     bsn_ids made;
     const bsn_context *c = &m->call.context;
-    bsn_coding e;
     size_t size;
     memset(&made, 0, sizeof made);
     made.cell = base;
     /* to m->block, so that its form does not depend on the room; see bsn_encode_job */
-    bsn_coding_begin(&e, bsn_work_of(&m->call, 0), c, elements, n, position, &made);
-    size = bsn_encode_block(&e, m->block, bsn_block_most(c, n));
+    size = bsn_encode_block(bsn_work_of(&m->call, 0), c, m->block, bsn_block_most(c, n), elements, n, position, &made);
     if (size > (size_t)(m->end - m->to)) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
     memcpy(m->to, m->block, size);
     return bsn_make_block(m, position, n, ids);
@@ -13219,30 +13245,37 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
     return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
 }
 
+/* The workspace to make a frame like that of this header: `usual` is what calls take of it, `cell` what elements or a
+ * block take. Not inlined: the coder would stay on the stack. */
+BSN_FUNCTION size_t bsn_algebra_needs(const bitsnap *b, const bsn_header *h, size_t *usual, size_t *cell)
+{
+    bsn_coder s;
+    bsn_context c;
+    bsn_stream_of(&s, h);
+    bsn_context_begin(&c, b, &s);
+    *cell = BSN_ALGEBRA_CELL(&c);
+    return bsn_algebra_lay(usual, &c, bsn_workers(b), bsn_base_size(b, h->block_log2, h->role, h->base_dtype));
+}
+
 /* Makes a frame from one delta (its inverse) or two (their merge). */
 static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, size_t *size, const uint8_t *first,
                                      size_t first_size, const uint8_t *second, size_t second_size)
 {
     const int merging = second != NULL;
-    bsn_context c;
     bsn_arena arena;
-    bsn_coder plan;
     bsn_algebra *x;
     bsn_making *m;
     bsn_header h, next;
     bitsnap_status status;
     uint64_t position, cell;
-    size_t usual, needed, footer, bound;
+    size_t usual, needed, room, footer, bound;
     if (!first_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     status = bsn_read_header(b, &h, first, first_size);
     if (status) return status;
     if (!h.role) return bsn_wrong(b, merging ? "first" : "source"); /* no delta */
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
-    bsn_stream_of(&plan, &h);
-    bsn_context_begin(&c, b, &plan);
-    needed = bsn_algebra_lay(&usual, &c, bsn_workers(b), bsn_base_size(b, h.block_log2, h.role, h.base_dtype));
+    needed = bsn_algebra_needs(b, &h, &usual, &room);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    cell = (uint64_t)c.width << c.room_log2;
     arena.at = (uint8_t *)bsn_align(b->workspace) + ((usual - 63) & ~(size_t)63); /* 63 bytes are for the alignment */
     arena.left = BSN_DRY;
     x = (bsn_algebra *)bsn_arena_take(&arena, sizeof *x);
@@ -13270,9 +13303,9 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->call.context.ignore = 0;
     m->to = to + bsn_header_size(&m->s);
     m->end = to + capacity;
-    m->cell[0] = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
-    m->cell[1] = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
-    m->block = (uint8_t *)bsn_arena_take(&arena, (size_t)cell + 64);
+    m->cell[0] = (uint8_t *)bsn_arena_take(&arena, room);
+    m->cell[1] = (uint8_t *)bsn_arena_take(&arena, room);
+    m->block = (uint8_t *)bsn_arena_take(&arena, room);
     cell = UINT64_C(1) << h.block_log2;
     for (position = 0; position < h.count && !status; position += cell) {
         status = bsn_make_cell(b, x, merging, position, (size_t)(h.count - position < cell ? h.count - position : cell));

@@ -50,6 +50,29 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     free(back);
 }
 
+/* What documents say of workspaces: they depend on the dtype and the direction. */
+static void sizes_of_workspaces(void)
+{
+    static const struct { bitsnap_dtype dtype; size_t encode, decode; } most[] = {
+        { BITSNAP_I8, 576, 344 }, { BITSNAP_BF16, 576, 416 }, { BITSNAP_F32, 600, 560 }, { BITSNAP_I64, 864, 840 }, { BITSNAP_F64, 864, 840 }
+    };
+    uint8_t frame[64];
+    bitsnap_info info;
+    size_t i, size;
+    for (i = 0; i < sizeof most / sizeof *most; i++) { /* KiB, for blocks of 65,536 */
+        static uint8_t memory[BITSNAP_WORKSPACE];
+        bitsnap_encoder encoder;
+        bitsnap b;
+        memset(&b, 0, sizeof b);
+        b.workspace = memory;
+        b.workspace_size = sizeof memory;
+        CHECK(bitsnap_workspace_size(&b, 1 << 20, most[i].dtype) <= most[i].encode << 10, "%s", bitsnap_dtype_name(most[i].dtype));
+        CHECK(!bitsnap_encoder_begin(&b, &encoder, frame, sizeof frame, &size, 1 << 20, most[i].dtype));
+        (void)bitsnap_read_info(&info, frame, size);
+        CHECK(info.workspace_size && info.workspace_size <= most[i].decode << 10, "%s", bitsnap_dtype_name(most[i].dtype));
+    }
+}
+
 static void all_options(void)
 {
     static const uint64_t counts[] = { 0, 1, 64, 1000, 65537, MOST };
@@ -263,6 +286,7 @@ static void invalid(void)
 int main(void)
 {
     test_program = "options";
+    RUN(sizes_of_workspaces);
     RUN(all_options);
     RUN(noise);
     RUN(capacities);
