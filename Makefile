@@ -118,7 +118,7 @@ crash-demo: $(if $(TORCH),$(B)/libbitsnap_engine.so,$(B)/train_mpi) $(B)/engine
 	    --kills $(KILLS),python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS))
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
-test: $(B)/bitsnap $(TESTS)
+test: $(B)/bitsnap $(B)/tests/engine_codec.o $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS)
 
 # one object has the codec for all test programs but those that need all of its inside, and have it in them
@@ -127,6 +127,10 @@ $(addprefix $(B)/tests/,$(notdir $(LINKED:.c=))): $(B)/tests/codec.o
 $(B)/tests/%: %.c tests/unit/test.h tests/unit/data.h tests/format/corpus.h tests/unit/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
+# the engine's own, for scripts
+$(B)/tests/engine_codec.o: docs/examples/engine/codec.c docs/examples/file/bitsnap_file.h $(HEADERS)
+	@mkdir -p $(B)/tests
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
 $(B)/tests/codec.o: tests/unit/codec.c tests/unit/inside.h $(HEADERS)
 	@mkdir -p $(B)/tests
 	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
@@ -144,23 +148,25 @@ $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
-CHECKS = tests/check/check_sanitize.sh tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_docs.py \
+CHECKS = tests/check/check_sanitize.sh tests/engine/check_crash.sh tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_docs.py \
          tests/check/check_embed.sh tests/format/check_decoder.sh tests/check/check_switches.py tests/check/check_mutants.sh tests/platforms/check_avx512.sh tests/platforms/check_m32.sh \
          tests/adapters/check_python.sh tests/check/check_race.sh tests/adapters/check_offload.sh tests/platforms/check_windows.sh tests/check/check_layers.py tests/platforms/check_pext.sh \
          tests/tool/check_safety.py tests/tool/check_kill.py tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh tests/platforms/check_languages.sh \
          tests/check/check_shell_docs.py tests/tool/check_terminal.py tests/check/check_lines.py
-check: $(B)/bitsnap $(TESTS)
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
+check: $(B)/bitsnap $(B)/tests/engine_codec.o $(TESTS)
+	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
-#: make checks      the same without what make test does
-checks: $(B)/bitsnap
-	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS)
+#: make checks      the same without what make test has done
+# the programs that do more with LONG=1
+LONGER = $(addprefix $(B)/tests/,parts test_file test_interrupt test_quantize)
+checks: $(B)/bitsnap $(B)/tests/engine_codec.o $(LONGER)
+	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS) $(LONGER)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
 NIGHTLY = tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_replay.sh tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
           tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
 nightly: $(B)/bitsnap
-	@mkdir -p $(B); { NIGHTLY=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
+	@mkdir -p $(B); { NIGHTLY=1 LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
 	    exit $$status; } >$(B)/nightly.log 2>&1; status=$$?; cat $(B)/nightly.log; exit $$status
 

@@ -35,6 +35,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, "build", "mutants")
+SHORT = {name: value for name, value in os.environ.items() if name != "LONG"}
 # The programs tests/*/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"bsf_(window|fail_piece|get_streams|get_number|unpack|new_text|decode_piece)|bitsnap_(shape|slice|tensor|tree)", "file safetensors"),
@@ -324,7 +325,7 @@ class Program:
     def run(self, number, limit):
         """Whether it fails, and its processor time. More than `limit` of that is a failure, too."""
         command = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$1"', str(limit), os.path.join(BUILD, self.name)]
-        process = subprocess.Popen(command, cwd=ROOT, env=dict(os.environ, MUTANT=str(number), NOT=NOT, FEW="1", TMPDIR=BUILD),
+        process = subprocess.Popen(command, cwd=ROOT, env=dict(SHORT, MUTANT=str(number), NOT=NOT, TMPDIR=BUILD),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         end = time.monotonic() + 60 * limit  # one that waits for ever takes no processor time
         while True:

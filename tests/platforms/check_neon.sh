@@ -6,7 +6,7 @@ t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 cross=aarch64-linux-gnu-gcc emulator=qemu-aarch64-static
 if ! command -v $cross >/dev/null; then echo "skip - neon: needs gcc-aarch64-linux-gnu libc6-dev-arm64-cross"; exit; fi
 if ! command -v $emulator >/dev/null; then echo "skip - neon: needs qemu-user-static"; exit; fi
-QUICK=1; export QUICK # fewer of all complete codes
+unset LONG # programs that are slow on purpose run the short lengths
 warnings='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-align -Wpointer-arith -Wwrite-strings -Wvla -Werror'
 headers=$(for d in /usr/aarch64-linux-gnu/include "$($cross -print-sysroot)/usr/include"; do [ -f "$d/stdint.h" ] && echo "$d" && break; done)
 clang="clang --target=aarch64-linux-gnu -isystem $headers"

@@ -1,7 +1,7 @@
 /* test_file.c - .bsnap files read at random: the files of the corpus; files of a tool's making with each of their tensors, whole and
  * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
  *
- *   FEW=1   a tenth of the work (tests/check/mutants.py), as QUICK=1 under sanitizers */
+ *   LONG=1   ten times as many damaged files, more chains and levels (tests/README.md) */
 #include "tests/unit/test.h"
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
@@ -1216,7 +1216,7 @@ int main(void)
 {
     char remove[500];
     test_program = "file:";
-    few = getenv("FEW") || getenv("QUICK");
+    few = !test_long();
     tool = getenv("BITSNAP");
     if (!tool) tool = realpath("build/bitsnap", NULL);
     RUN(vectors);

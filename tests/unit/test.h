@@ -38,6 +38,9 @@ static const char *test_program = "";
         }                                                                                             \
     } while (0)
 
+/* 1 in `make check` and `make nightly`, which set LONG=1. tests/README.md lists what is shorter without it. */
+static inline int test_long(void) { return getenv("LONG") != NULL; }
+
 /* Whether one of these names, with blanks between them, is this one. */
 static inline int test_lists(const char *names, const char *name)
 {

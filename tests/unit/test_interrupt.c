@@ -121,7 +121,7 @@ static void stages(void)
                 const size_t saved = (n < cell ? n : cell) * width;
                 guarded journal = guarded_alloc(2 * saved, 0);
                 if (make(kind, n, (bitsnap_dtype)dtype, i == 5 ? 17 : 16))
-                    for (t = 0; t < 6; t++) {
+                    for (t = 0; t < (n < 5000 || test_long() ? 6 : 2); t++) {
                         const size_t at = a_cell(cells) * cell, m = n - at < cell ? n - at : cell;
                         bitsnap_info info;
                         bitsnap b = fresh();
@@ -292,7 +292,7 @@ static void killed(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F8_E4M3 };
     const char *given = getenv("KILLS");
-    const unsigned kills = given ? (unsigned)atoi(given) : 24;
+    const unsigned kills = given ? (unsigned)atoi(given) : test_long() ? 24 : 8;
     unsigned kind, k, within = 0, stuck[2][2] = { { 0, 0 }, { 0, 0 } };
     for (kind = 0; kind < KINDS; kind++)
         for (k = 0; k < kills; k++) {

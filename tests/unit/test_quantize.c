@@ -247,7 +247,7 @@ static void f32_patterns(void)
     unsigned part;
     int status = 0;
     if (!all || *all != '1') {
-        some_patterns(2, 8192);
+        some_patterns(2, test_long() ? 8192 : 1024);
         return;
     }
     fflush(stdout);
@@ -615,7 +615,7 @@ static void frames(void)
     static const size_t counts[] = { 0, 1, 2, 3, 63, 64, 65, 500, 1001, 4097, 8191 };
     static const unsigned logs[] = { 0, 6, 8, 10, 12 };
     unsigned round;
-    for (round = 0; round < 800; round++) {
+    for (round = 0; round < (test_long() ? 800u : 200u); round++) {
         example e;
         memset(&e, 0, sizeof e);
         e.f = round % 4;
