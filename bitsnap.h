@@ -563,6 +563,10 @@ typedef struct bitsnap_encoder {
     unsigned bins, clusters;
     uint64_t columns;
     uint64_t count;            /* elements of the frame */
+    uint64_t base_id;          /* with a role: the content id of the base, 0 if it is not known; and the base's dtype below */
+    uint64_t header_check;     /* the header's hash, which identifies the frame */
+    size_t header_size;
+    unsigned base_dtype;
     uint64_t position, stored; /* elements and bytes of the frame done so far */
     void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
@@ -7333,22 +7337,38 @@ BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && 
 #define BSN_LOG2_LEAF 16
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
-/* What is the same for all blocks of a frame. */
+/* Bits of a header's flags. */
+enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
+
+/* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an encoder's arguments,
+ * bsn_stream_of_info of a bitsnap_info; everything else copies it whole. The first members of a bitsnap_encoder are these. */
+typedef struct bsn_shape {
+    bitsnap_dtype dtype;
+    unsigned width, block_log2;
+    unsigned flags;           /* BSN_FLAG_... */
+    unsigned role;            /* of the base: BSN_ROLE_... */
+    unsigned cells, clusters; /* of the quantizer; 0: not quantized so */
+    uint64_t columns;         /* of the matrix that the elements are; 0: not known */
+    uint64_t count;           /* elements */
+    uint64_t base_id;         /* with a role; 0: not known */
+    uint64_t header_check;    /* goes into every block's check, so that a block belongs to its frame */
+    size_t header_size;
+    unsigned base_dtype;      /* with a role */
+} bsn_shape;
+
+BSN_INLINE int bsn_has_checks(const bsn_shape *s) { return (s->flags & BSN_FLAG_CHECKS) != 0; }
+
+/* What is the same for all blocks of a call. */
 typedef struct bsn_context {
+    bsn_shape shape;
     const bitsnap_kernels *kernels;
-    unsigned dtype, width, block_log2, room_log2;
+    unsigned room_log2;    /* of the blocks that the scratch is for */
     int level;
-    int checks;            /* are there checks in the blocks? */
     int ignore;            /* decoding: do not compute them */
-    unsigned role;         /* of the base: BSN_ROLE_... */
-    unsigned base_dtype;
     unsigned classes;      /* encoding: the most allowed */
-    uint64_t columns;      /* of the matrix that the elements are; 0: not known */
     const bsn_log *log;    /* null: not quantized by cells */
-    unsigned cells, clusters; /* 0: not quantized so */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
-    uint64_t header_check; /* goes into every block's check, so that a block belongs to its frame */
 } bsn_context;
 
 /* Scratch of one worker. */
@@ -7372,7 +7392,7 @@ typedef struct bsn_record {
 
 static void bsn_record_begin(bsn_record *r, const bsn_context *c, uint64_t first, uint64_t n, uint32_t head)
 {
-    bsn_store64(r->bytes, c->header_check);
+    bsn_store64(r->bytes, c->shape.header_check);
     bsn_store64(r->bytes + 8, first);
     bsn_store64(r->bytes + 16, n);
     bsn_store32(r->bytes + 24, head);
@@ -7497,7 +7517,7 @@ static void bsn_lay_lists(bsn_arena *a, bsn_rooms *x, size_t n)
 static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     bsn_lay_lists(a, x, n);
-    x->planes = (uint8_t *)bsn_arena_take(a, c->width * bsn_plane_room(n));
+    x->planes = (uint8_t *)bsn_arena_take(a, c->shape.width * bsn_plane_room(n));
 }
 
 /* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end;
@@ -7516,15 +7536,15 @@ BSN_ASSERT(classes_read_inside, BSN_WORDS_BEHIND(64) >= 8 * 64 + 64 && BSN_WORDS
 /* Decoding CLASSED and applying it: beside the words a cell, for one that an interrupted call left half done. */
 static void bsn_lay_classed(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    bsn_lay_words(a, x, n, c->width, 0);
-    x->made = (uint8_t *)bsn_arena_take(a, n * c->width + 64);
+    bsn_lay_words(a, x, n, c->shape.width, 0);
+    x->made = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
 }
 
 /* Decoding blocks with scales or codes. */
 static void bsn_lay_numbers(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    x->clusters = c->clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
-    bsn_lay_words(a, x, n, c->width > 4 ? c->width : 4, 1);
+    x->clusters = c->shape.clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
+    bsn_lay_words(a, x, n, c->shape.width > 4 ? c->shape.width : 4, 1);
 }
 
 /* Changes of a cell, both ways. */
@@ -7544,7 +7564,7 @@ static void bsn_lay_changes(bsn_arena *a, bsn_rooms *x, size_t n)
  * (F64 may take the way of integers.) */
 static unsigned bsn_planes_coded(const bsn_context *c)
 {
-    return bsn_symbol_bits(c->dtype) && c->dtype != BITSNAP_F64 ? 1 : c->width < 4 ? c->width : 4;
+    return bsn_symbol_bits(c->shape.dtype) && c->shape.dtype != BITSNAP_F64 ? 1 : c->shape.width < 4 ? c->shape.width : 4;
 }
 
 /* Encoding SPLIT, BYTES and ZIGZAG. */
@@ -7565,8 +7585,8 @@ BSN_ASSERT(sorted_numbers_fit, 64 + BSN_WRITE_SIZE(64) >= 7 * 64 && 64 + BSN_WRI
 /* Encoding with a base. */
 static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    x->words = (uint8_t *)bsn_arena_take(a, n * c->width + 64);
-    x->dealt = (uint8_t *)bsn_arena_take(a, n * c->width + (BSN_CLASSES + 1) * 64);
+    x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
+    x->dealt = (uint8_t *)bsn_arena_take(a, n * c->shape.width + (BSN_CLASSES + 1) * 64);
     bsn_lay_symbols(a, x, n);
     x->census = (bsn_census *)bsn_arena_take(a, sizeof(bsn_census));
     bsn_lay_changes(a, x, n);
@@ -7575,19 +7595,19 @@ static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
 /* Encoding blocks with scales or codes. */
 static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    const size_t scales = c->columns ? BSN_SCALES_MOST(n) : 0;
+    const size_t scales = c->shape.columns ? BSN_SCALES_MOST(n) : 0;
     x->codes = (uint32_t *)bsn_arena_take(a, n * sizeof *x->codes);
-    x->words = (uint8_t *)bsn_arena_take(a, n * (c->width > 4 ? c->width : 4));
+    x->words = (uint8_t *)bsn_arena_take(a, n * (c->shape.width > 4 ? c->shape.width : 4));
     x->scales = (uint8_t *)bsn_arena_take(a, scales);
     x->means = (bsn_mean *)bsn_arena_take(a, scales * sizeof *x->means);
     bsn_lay_symbols(a, x, n);
     x->errors = (bsn_errors *)bsn_arena_take(a, sizeof(bsn_errors));
     x->bins = (bsn_bins *)bsn_arena_take(a, sizeof(bsn_bins));
-    x->clusters = c->clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
+    x->clusters = c->shape.clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
 }
 
 /* Encoding may set a candidate aside while others are made. */
-BSN_INLINE int bsn_sets_aside(const bsn_context *c) { return c->role || c->cells || c->clusters; }
+BSN_INLINE int bsn_sets_aside(const bsn_context *c) { return c->shape.role || c->shape.cells || c->shape.clusters; }
 
 /* Scratch that this layout takes. */
 static size_t bsn_lay_size(void (*lay)(bsn_arena *, bsn_rooms *, const bsn_context *, size_t), const bsn_context *c, size_t n)
@@ -7603,17 +7623,17 @@ BSN_INLINE size_t bsn_larger(size_t a, size_t b) { return a > b ? a : b; }
 /* Scratch for blocks of n elements, whatever their forms. */
 static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
 {
-    const size_t aside = bsn_sets_aside(c) ? BSN_LINES(n * c->width) : 0;
-    const int numbers = c->cells || c->clusters || c->columns;
+    const size_t aside = bsn_sets_aside(c) ? BSN_LINES(n * c->shape.width) : 0;
+    const int numbers = c->shape.cells || c->shape.clusters || c->shape.columns;
     size_t most = 0;
     if (use & BSN_DECODES) {
         most = bsn_lay_size(bsn_lay_planes, c, n);
-        if (c->role) most = bsn_larger(most, bsn_lay_size(bsn_lay_classed, c, n));
+        if (c->shape.role) most = bsn_larger(most, bsn_lay_size(bsn_lay_classed, c, n));
         if (numbers) most = bsn_larger(most, bsn_lay_size(bsn_lay_numbers, c, n));
     }
     if (use & BSN_ENCODES) {
         most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_alone, c, n));
-        if (c->role) most = bsn_larger(most, bsn_lay_size(bsn_lay_delta, c, n));
+        if (c->shape.role) most = bsn_larger(most, bsn_lay_size(bsn_lay_delta, c, n));
         if (numbers) most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_codes, c, n));
     }
     return most;
@@ -7708,10 +7728,10 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
  * F8, half of that of F16, which takes up to twice the time. */
 static unsigned bsn_most_symbol_bits(const bsn_context *c)
 {
-    const unsigned usual = bsn_symbol_bits(c->dtype);
+    const unsigned usual = bsn_symbol_bits(c->shape.dtype);
     if (!usual || usual == 8 || c->level == BITSNAP_FAST) return usual;
-    if (c->level == BITSNAP_DEFAULT) return c->width == 1 ? usual + 1 : usual;
-    return c->width == 1 ? 7 : 8;
+    if (c->level == BITSNAP_DEFAULT) return c->shape.width == 1 ? usual + 1 : usual;
+    return c->shape.width == 1 ? 7 : 8;
 }
 
 
@@ -7761,7 +7781,7 @@ static int bsn_produced(bsn_coding *e, const uint8_t *end)
 {
     const bsn_context *c = e->context;
     e->size = (size_t)(end - e->body);
-    if (c->checks) bsn_record_hash(&e->record, bsn_hash_of(c->kernels, e->body, e->size));
+    if (bsn_has_checks(&c->shape)) bsn_record_hash(&e->record, bsn_hash_of(c->kernels, e->body, e->size));
     return 1;
 }
 
@@ -7780,23 +7800,23 @@ static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *cou
 {
     const bsn_context *c = e->context;
     const size_t n = e->n;
-    const unsigned usual = bsn_symbol_bits(c->dtype), most = bsn_most_symbol_bits(c);
+    const unsigned usual = bsn_symbol_bits(c->shape.dtype), most = bsn_most_symbol_bits(c);
     bsn_planner *x = e->work->planner;
     uint8_t *plane[8];
     uint32_t *count = x->count, folded[256];
     uint64_t best = BSN_NEVER;
-    unsigned bits, chosen = usual, s, k, top = c->width - 1;
+    unsigned bits, chosen = usual, s, k, top = c->shape.width - 1;
     bsn_field field;
     size_t i;
     *counted = c->level == BITSNAP_BEST && usual < most;
     if (!*counted) return most;
     memset(count, 0, 256 * sizeof *count);
-    bsn_field_set(&field, c->dtype, most, 0);
+    bsn_field_set(&field, c->shape.dtype, most, 0);
     for (k = 0; k < 8; k++) plane[k] = e->work->plane[k];
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         plane[top] = symbols + i;
-        bsn_split(c->kernels, &field, plane, e->elements + i * c->width, m);
+        bsn_split(c->kernels, &field, plane, e->elements + i * c->shape.width, m);
     }
     c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
@@ -7910,7 +7930,7 @@ static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int 
         if (!bsn_splits_whole(s, k))
             bsn_prefetch_near(s->body + y->at[k] + from, bsn_bits_size(y->varying[k], bsn_min(i + m + BSN_CHUNK, n)) - from);
     }
-    if (y->planes == s->context->width - 1) s->plane[s->context->width - 1] = s->symbols + i;
+    if (y->planes == s->context->shape.width - 1) s->plane[s->context->shape.width - 1] = s->symbols + i;
 }
 
 /* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what the kernel
@@ -7919,8 +7939,8 @@ static int bsn_split_start(bsn_splitting *s, const uint8_t *elements, size_t i, 
 {
     const bsn_context *c = s->context;
     const bsn_layout *y = s->layout;
-    const unsigned top = c->width - 1;
-    const size_t part = m / (c->width == 4 ? 32 : 128);
+    const unsigned top = c->shape.width - 1;
+    const size_t part = m / (c->shape.width == 4 ? 32 : 128);
     bsn_start *start = &s->start;
     unsigned k;
     int done;
@@ -7932,13 +7952,13 @@ static int bsn_split_start(bsn_splitting *s, const uint8_t *elements, size_t i, 
     }
     start->plane[top] = s->symbols + i;
     start->bits = NULL;
-    if (s->within < c->width) {
+    if (s->within < c->shape.width) {
         start->varying = y->varying[s->within];
         start->value = y->value[s->within];
         start->bits = s->body + y->at[s->within] + bsn_bits_size(start->varying, i);
     }
     start->ahead_lines = s->ahead->line + part <= s->ahead->lines ? part : 0;
-    done = c->kernels->start(start, elements + i * c->width, m);
+    done = c->kernels->start(start, elements + i * c->shape.width, m);
     if (done && done != BSN_START_DIFFERS) s->ahead->line += start->ahead_lines;
     return done;
 }
@@ -7948,7 +7968,7 @@ static int bsn_split_started(bsn_splitting *s, size_t i, size_t m)
 {
     const bsn_context *c = s->context;
     const bsn_layout *y = s->layout;
-    const unsigned top = c->width - 1;
+    const unsigned top = c->shape.width - 1;
     unsigned k;
     for (k = 0; k < y->planes; k++) {
         uint8_t *to = s->body + y->at[k];
@@ -7961,7 +7981,7 @@ static int bsn_split_started(bsn_splitting *s, size_t i, size_t m)
             if (!bsn_bits_hold(s->plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
             bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), s->plane[k], y->varying[k], m);
         }
-        if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+        if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
     }
     return 1;
 }
@@ -7971,24 +7991,24 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
 {
     const bsn_context *c = s->context;
     const bsn_layout *y = s->layout;
-    const unsigned top = c->width - 1;
-    const size_t part = s->at_once ? 0 : m * c->width / 128 / (y->planes + 1);
+    const unsigned top = c->shape.width - 1;
+    const size_t part = s->at_once ? 0 : m * c->shape.width / 128 / (y->planes + 1);
     size_t j;
     unsigned k;
     bsn_ahead_ask(s->ahead, part);
-    bsn_split(c->kernels, &y->field, s->plane, elements + i * c->width, m);
+    bsn_split(c->kernels, &y->field, s->plane, elements + i * c->shape.width, m);
     for (k = 0; k < y->planes; k++) {
         uint8_t *to = s->body + y->at[k];
         const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
         bsn_ahead_ask(s->ahead, part);
         if (fixed && !bsn_bits_hold(s->plane[k], m, fixed, y->value[k])) return 0;
         if (bsn_splits_whole(s, k)) {
-            if (c->checks && s->lines) bsn_hash_next(c->kernels, &s->work->hasher[k], s->plane[k], m);
-            else if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, i + m);
+            if (bsn_has_checks(&c->shape) && s->lines) bsn_hash_next(c->kernels, &s->work->hasher[k], s->plane[k], m);
+            else if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, i + m);
             if (s->lines) bsn_lines_next(s->tail[k], to + i, s->plane[k], m, i == 0, c->stream);
         } else if (y->varying[k]) {
             bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), s->plane[k], y->varying[k], m);
-            if (c->checks) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
+            if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
         }
     }
     if (y->planes > top) /* a whole word at a time: there is room after both */
@@ -8003,9 +8023,9 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
 BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *symbols, bsn_ahead *ahead)
 {
     const bsn_context *c = e->context;
-    const unsigned top = c->width - 1;
+    const unsigned top = c->shape.width - 1;
     const size_t n = e->n;
-    const int hashing = c->checks && n > 240;
+    const int hashing = bsn_has_checks(&c->shape) && n > 240;
     bsn_splitting s;
     size_t i, m;
     unsigned k;
@@ -8016,7 +8036,7 @@ BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *s
     s.symbols = symbols;
     s.ahead = ahead;
     s.tail = (uint8_t (*)[64])(void *)e->work->elements;
-    s.within = bsn_plane_of_bits(y, top, c->width, 1);
+    s.within = bsn_plane_of_bits(y, top, c->shape.width, 1);
     s.at_once = bsn_has(c->kernels, BSN_STARTS) && (y->planes == top || y->varying[top] == bsn_rest_bits(y, top));
     s.lines = 0;
     s.start.field = &y->field;
@@ -8058,13 +8078,13 @@ static int bsn_produce_split(bsn_coding *e)
     bsn_lay_alone(&arena, &room, c, n);
     symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
-        bsn_layout_write(&y, c->dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->width), n);
+        bsn_layout_write(&y, c->shape.dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->shape.width), n);
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
-        ahead = bsn_ahead_of(elements + n * c->width, c->large && w->next ? n * c->width : 0, 2); /* most likely the next block */
+        ahead = bsn_ahead_of(elements + n * c->shape.width, c->large && w->next ? n * c->shape.width : 0, 2); /* most likely the next block */
         done = bsn_write_planes(e, &y, room.planes, &ahead);
         if (!done) {
-            const uint64_t varying = bsn_varying_bits(elements, n, c->width, constant) & constant;
+            const uint64_t varying = bsn_varying_bits(elements, n, c->shape.width, constant) & constant;
             constant = varying ? constant & ~varying : 0; /* 0: another thread has changed them back */
         }
     } while (!done);
@@ -8076,7 +8096,7 @@ static int bsn_produce_split(bsn_coding *e)
     bsn_list_write(&wr, room.planes, n, symbol_bits);
     bsn_ahead_ask(&ahead, ahead.lines);
     if (wr.full) return 0;
-    if (c->checks) {
+    if (bsn_has_checks(&c->shape)) {
         bsn_record_bytes(&e->record, y.descriptor, y.descriptor_size);
         for (k = 0; k < y.planes; k++)
             bsn_record_hash(&e->record, bsn_hash_end(c->kernels, &w->hasher[k], e->body + y.at[k]));
@@ -8109,13 +8129,13 @@ BSN_INLINE uint64_t bsn_zero_bytes(uint64_t x) { return ~(((x & BSN_ONES * 0x7F)
  * seldomer, the more bits of entropy a plane has. */
 static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
-    const unsigned width = c->width, most = 8 * width - 1;
+    const unsigned width = c->shape.width, most = 8 * width - 1;
     const uint32_t step = (uint32_t)n / 64;
     uint8_t *sample = w->elements;
     uint64_t negative = 0, bits[2] = { 0, 0 };
     uint32_t alike[16], alone = 0, i, j;
     unsigned k;
-    if (width == 1 || bsn_symbol_bits(c->dtype) || n < 256) return 0;
+    if (width == 1 || bsn_symbol_bits(c->shape.dtype) || n < 256) return 0;
     for (i = 0; i < 256; i++) { /* a quarter tells where there is nothing to gain: most often */
         const uint32_t part = i & 63, place = part * step + (uint32_t)((uint64_t)(part * 0x9E3779B1u) * (step - 3) >> 32) + i / 64;
         const uint64_t x = bsn_element_load(elements + (size_t)place * width, width);
@@ -8146,7 +8166,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
 static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *field, uint8_t *const plane[8],
                             const uint8_t *elements, size_t m, int zigzag)
 {
-    if (zigzag) bsn_zigzag(w->elements, elements, m, c->width, 0);
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->shape.width, 0);
     bsn_split(c->kernels, field, plane, zigzag ? w->elements : elements, m);
 }
 
@@ -8154,7 +8174,7 @@ static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *
 static int bsn_produce_planes(bsn_coding *e, int zigzag)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width, some = bsn_planes_coded(c);
+    const unsigned width = c->shape.width, some = bsn_planes_coded(c);
     const size_t n = e->n, stride = bsn_plane_room(n);
     bsn_arena arena = e->arena;
     bsn_rooms room;
@@ -8163,7 +8183,7 @@ static int bsn_produce_planes(bsn_coding *e, int zigzag)
     bsn_writer wr;
     unsigned k, q;
     size_t i;
-    bsn_field_set(&field, c->dtype, 0, 0);
+    bsn_field_set(&field, c->shape.dtype, 0, 0);
     bsn_lay_alone(&arena, &room, c, n);
     bsn_coding_writer(&wr, e, 0, room.lists);
     wr.bytes = 1;
@@ -8183,7 +8203,7 @@ static int bsn_produce_zigzag(bsn_coding *e) { return bsn_produce_planes(e, 1); 
 /* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0 entropies. */
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
-    const unsigned symbol_bits = c->dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->width - 1;
+    const unsigned symbol_bits = c->shape.dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->shape.width - 1;
     const int zigzag = bsn_zigzags(w, c, elements, n);
     uint32_t *h = w->planner->count;
     uint8_t *plane[8];
@@ -8191,17 +8211,17 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
     uint64_t bits = 0;
     size_t i, j;
     unsigned k;
-    bsn_field_set(&field, c->dtype, symbol_bits, 0);
+    bsn_field_set(&field, c->shape.dtype, symbol_bits, 0);
     if (symbol_bits) { /* of the bits below the symbol and the sign those that are not constant */
-        const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * c->width);
-        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->width, all) & all) * n;
+        const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
+        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->shape.width, all) & all) * n;
     }
-    for (k = symbol_bits ? top : 0; k < c->width && bits < enough; k++) {
+    for (k = symbol_bits ? top : 0; k < c->shape.width && bits < enough; k++) {
         memset(h, 0, 256 * sizeof *h);
         for (i = 0; i < n; i += BSN_CHUNK) {
             const size_t m = bsn_min(BSN_CHUNK, n - i);
             for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split_bytes(w, c, &field, plane, elements + i * c->width, m, zigzag);
+            bsn_split_bytes(w, c, &field, plane, elements + i * c->shape.width, m, zigzag);
             if (symbol_bits && symbol_bits < 8)
                 for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
             c->kernels->histogram(h, plane[k], m, w->planner->tables);
@@ -8252,7 +8272,7 @@ static bsn_rooms bsn_codes_rooms(const bsn_coding *e)
 
 BSN_INLINE int bsn_may_scale(const bsn_context *c, size_t n)
 {
-    return c->columns >= BSN_ROW_LEAST && c->columns <= n / BSN_COLUMN_LEAST;
+    return c->shape.columns >= BSN_ROW_LEAST && c->shape.columns <= n / BSN_COLUMN_LEAST;
 }
 
 /* Codes in eighths of an octave, which the upper bits of a mantissa are. Returns whether an element has its sign set. */
@@ -8310,9 +8330,9 @@ static int bsn_produce_scaled(bsn_coding *e)
     const uint8_t *elements = e->elements;
     const size_t n = e->n;
     const bsn_rooms room = bsn_codes_rooms(e);
-    const bsn_octaves o = bsn_octaves_of(c->dtype);
-    const unsigned width = c->width, shift = o.mantissa - 3;
-    bsn_scales s = bsn_scales_shape(c->columns, e->first, n);
+    const bsn_octaves o = bsn_octaves_of(c->shape.dtype);
+    const unsigned width = c->shape.width, shift = o.mantissa - 3;
+    bsn_scales s = bsn_scales_shape(c->shape.columns, e->first, n);
     uint32_t *scale = (uint32_t *)(void *)w->plane[0];
     unsigned signs = 0;
     bsn_words_plan plan;
@@ -8408,7 +8428,7 @@ static unsigned bsn_any_sign(const uint8_t *elements, size_t n, unsigned width)
 static void bsn_codes_take(bsn_coding *e, uint32_t *codes, int few)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width;
+    const unsigned width = c->shape.width;
     const size_t n = e->n;
     uint32_t span;
     size_t i;
@@ -8434,7 +8454,7 @@ static uint32_t bsn_cells_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales 
     base = (uint32_t)bsn_bins_base(room->bins, of);
     if (!bsn_may_scale(c, e->n)) return base;
     bits = bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded);
-    *s = bsn_scales_shape(c->columns, e->first, e->n);
+    *s = bsn_scales_shape(c->shape.columns, e->first, e->n);
     bsn_scales_fit(s, room->scales, room->means, room->codes, e->n, x->cells);
     bsn_bins_count(room->bins, &x->type, x->cells, s, room->codes, e->n, sampled);
     if (bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded) +
@@ -8449,7 +8469,7 @@ static int bsn_produce_cells(bsn_coding *e)
 {
     const bsn_context *c = e->context;
     const uint8_t *elements = e->elements;
-    const unsigned width = c->width;
+    const unsigned width = c->shape.width;
     const size_t n = e->n;
     const bsn_rooms room = bsn_codes_rooms(e);
     const int sampled = n >= 16384; /* a sample is enough to weigh scales, and all that is needed for a usual quantizer without */
@@ -8481,7 +8501,7 @@ static int bsn_produce_cells(bsn_coding *e)
 /* Chooses clusters for the numbers of a block, by their sorted ranks. Returns how many, 0 if there are no numbers. */
 static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_rooms *room, const bsn_octaves *o)
 {
-    const unsigned width = e->context->width;
+    const unsigned width = e->context->shape.width;
     const uint64_t magnitude = bsn_magnitude_bits(width);
     size_t i, numbers = 0;
     for (i = 0; i < e->n; i++) {
@@ -8489,13 +8509,13 @@ static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_roo
         if (!(v & magnitude) || (v & magnitude) >> o->mantissa == o->special) continue;
         bsn_element_store(room->words + width * numbers++, bsn_rank(v, width), width);
     }
-    return bsn_clusters_set(x, o, bsn_sort_words(room->words, room->symbols, numbers, width), numbers, e->context->clusters);
+    return bsn_clusters_set(x, o, bsn_sort_words(room->words, room->symbols, numbers, width), numbers, e->context->shape.clusters);
 }
 
 /* The words of elements by their clusters; returns how many are stored exactly. */
 static size_t bsn_clusters_words(bsn_coding *e, uint32_t *words, const bsn_cluster *x, unsigned clusters, const bsn_octaves *o)
 {
-    const unsigned width = e->context->width;
+    const unsigned width = e->context->shape.width;
     const uint64_t magnitude = bsn_magnitude_bits(width);
     size_t i, exact = 0;
     for (i = 0; i < e->n; i++) {
@@ -8519,8 +8539,8 @@ static int bsn_produce_clusters(bsn_coding *e)
     const bsn_context *c = e->context;
     const uint8_t *elements = e->elements;
     const bsn_rooms room = bsn_codes_rooms(e);
-    const bsn_octaves o = bsn_octaves_of(c->dtype);
-    const unsigned width = c->width;
+    const bsn_octaves o = bsn_octaves_of(c->shape.dtype);
+    const unsigned width = c->shape.width;
     bsn_cluster *x = room.clusters;
     uint32_t *words = (uint32_t *)(void *)room.words;
     uint8_t *head = w->plane[0];
@@ -8564,7 +8584,7 @@ BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
 /* So many classes n elements may have. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
 {
-    return bsn_exponent_of(c->dtype).mask && n >= 256 ? c->classes : 1;
+    return bsn_exponent_of(c->shape.dtype).mask && n >= 256 ? c->classes : 1;
 }
 
 /* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if there are many. */
@@ -8627,8 +8647,8 @@ static void bsn_changes_begin(bsn_changes *x, const bsn_context *c, size_t n)
 static uint64_t bsn_chunk_words(bsn_coding *e, uint8_t *words, size_t i, size_t m, const uint8_t **prediction)
 {
     const bsn_context *c = e->context;
-    *prediction = bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements);
-    return bsn_subtract(c->kernels, words, e->elements + i * c->width, *prediction, m, c->width);
+    *prediction = bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements);
+    return bsn_subtract(c->kernels, words, e->elements + i * c->shape.width, *prediction, m, c->shape.width);
 }
 
 /* Is there a byte 255 among n? `mask` has room for those of a chunk. */
@@ -8653,23 +8673,23 @@ static void bsn_sample_classes(bsn_coding *e, bsn_classes *t)
     const bsn_context *c = e->context;
     bsn_census *x = e->delta.census;
     uint8_t *words = bsn_list_of(e, 0), borders[BSN_CLASSES] = { 0 };
-    const size_t n = e->n, step = bsn_census_step(c, n), base_width = bsn_dtypes[c->base_dtype].width;
+    const size_t n = e->n, step = bsn_census_step(c, n), base_width = bsn_dtypes[c->shape.base_dtype].width;
     const uint8_t *p;
     size_t i, waiting = 0;
     unsigned k;
-    bsn_census_begin(x, c->dtype);
+    bsn_census_begin(x, c->shape.dtype);
     for (i = 0; i < n; i += step) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         (void)bsn_chunk_words(e, words, i, m, &p);
         if (c->large && i + step < n) { /* a processor does not see so long a stride */
             const size_t next = i + step, some = bsn_min(BSN_CHUNK, n - next);
-            bsn_prefetch(e->elements + next * c->width, some * c->width);
+            bsn_prefetch(e->elements + next * c->shape.width, some * c->shape.width);
             bsn_prefetch(e->ids->cell + next * base_width, some * base_width);
         }
         waiting = bsn_census_chunk(e, words, p, m, waiting);
     }
     bsn_census_complete(e, waiting);
-    bsn_classes_begin(t, c->dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
+    bsn_classes_begin(t, c->shape.dtype, borders, bsn_choose_borders(x, borders, bsn_most_classes(c, n)));
     t->narrow = bsn_narrow_classes(x, t);
     for (k = 0; k < t->count; k++) t->list[k] = bsn_list_of(e, k);
 }
@@ -8704,8 +8724,8 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
 static int bsn_take_changes(bsn_coding *e, size_t i, size_t m)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width;
-    const uint8_t *p = bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
+    const unsigned width = c->shape.width;
+    const uint8_t *p = bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
     bsn_changes *x = e->delta.changes;
     uint8_t *mask = e->work->plane[0];
     size_t count;
@@ -8732,7 +8752,7 @@ typedef struct bsn_sweep {
 static void bsn_sweep_hash(bsn_coding *e, const bsn_sweep *p, size_t i, size_t m)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const unsigned width = c->shape.width, base_width = bsn_dtypes[c->shape.base_dtype].width;
     const size_t step = BSN_PAGE / base_width, end = i + m, leaf = i / BSN_LEAF;
     bsn_ids *ids = e->ids;
     for (; i < end; i += step) {
@@ -8747,15 +8767,15 @@ static void bsn_sweep_hash(bsn_coding *e, const bsn_sweep *p, size_t i, size_t m
 static void bsn_sweep_words(bsn_coding *e, bsn_sweep *p, size_t i)
 {
     const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-    uint8_t *words = bsn_list_of(e, 0) + i * e->context->width;
+    uint8_t *words = bsn_list_of(e, 0) + i * e->context->shape.width;
     const uint8_t *prediction;
     if (p->known >> i / BSN_LEAF & 1) {
-        memset(words, 0, m * e->context->width);
+        memset(words, 0, m * e->context->shape.width);
         return;
     }
     e->any |= bsn_chunk_words(e, words, i, m, &prediction);
     if (!p->counting) return;
-    if (!p->begun) bsn_census_begin(e->delta.census, e->context->dtype);
+    if (!p->begun) bsn_census_begin(e->delta.census, e->context->shape.dtype);
     p->begun = 1;
     p->waiting = bsn_census_chunk(e, words, prediction, m, p->waiting);
 }
@@ -8788,7 +8808,7 @@ static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t 
 static int bsn_take_words(bsn_coding *e, int collect, int hashing)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width;
+    const unsigned width = c->shape.width;
     const size_t n = e->n;
     const int several = bsn_most_classes(c, n) > 1;
     bsn_classes *t = &e->delta.census->classes;
@@ -8801,7 +8821,7 @@ static int bsn_take_words(bsn_coding *e, int collect, int hashing)
     t->count = 0;
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i), end = bsn_min(n, i + BSN_LEAF);
-        if (i % BSN_LEAF == 0 && c->role == BSN_ROLE_BASE) {
+        if (i % BSN_LEAF == 0 && c->shape.role == BSN_ROLE_BASE) {
             for (j = i; j < end; j += BSN_CHUNK)
                 if (!bsn_equal(e->elements + j * width, e->ids->cell + j * width, bsn_min(BSN_CHUNK, end - j) * width)) break;
             p.equal = j >= end;
@@ -8889,7 +8909,7 @@ static int bsn_classes_counted(bsn_coding *e, bsn_census *census, bsn_dealt *x)
     uint8_t borders[BSN_CLASSES] = { 0 };
     uint64_t all = 0;
     unsigned k, s;
-    bsn_classes_begin(t, e->context->dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
+    bsn_classes_begin(t, e->context->shape.dtype, borders, most > 1 ? bsn_choose_borders(census, borders, most) : 1);
     memset(x->counts, 0, sizeof x->counts);
     if (t->count > 1) {
         for (s = 0; s < 256; s++) {
@@ -8910,7 +8930,7 @@ static int bsn_classes_counted(bsn_coding *e, bsn_census *census, bsn_dealt *x)
 static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const unsigned width = c->shape.width, base_width = bsn_dtypes[c->shape.base_dtype].width;
     const uint8_t *words = bsn_list_of(e, 0);
     size_t i;
     unsigned k;
@@ -8922,7 +8942,7 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
             bsn_prefetch(e->ids->cell + (e->n + i) * base_width, m * base_width);
         }
         bsn_classes_deal(c->kernels, t, words + i * width,
-                         bsn_predict(c->role, c->dtype, e->ids->cell, i, m, e->work->elements), m);
+                         bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements), m);
     }
 }
 
@@ -8930,7 +8950,7 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
 static int bsn_produce_classed(bsn_coding *e)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->width;
+    const unsigned width = c->shape.width;
     const size_t n = e->n;
     bsn_census *census = e->delta.census;
     bsn_classes *t = &census->classes;
@@ -8970,8 +8990,8 @@ BSN_INLINE size_t bsn_body_of(uint32_t head, unsigned width) { return (head & 25
 /* SPARSE: the positions and words of changes. */
 static int bsn_produce_sparse(bsn_coding *e)
 {
-    if ((size_t)(e->end - e->body) < bsn_piece_bytes(&e->piece, e->n, e->context->width)) return 0;
-    return bsn_produced(e, e->body + bsn_piece_write(e->body, &e->piece, e->delta.changes, e->n, e->context->width));
+    if ((size_t)(e->end - e->body) < bsn_piece_bytes(&e->piece, e->n, e->context->shape.width)) return 0;
+    return bsn_produced(e, e->body + bsn_piece_write(e->body, &e->piece, e->delta.changes, e->n, e->context->shape.width));
 }
 
 /* SAME: nothing. */
@@ -8980,7 +9000,7 @@ static int bsn_produce_same(bsn_coding *e) { return bsn_produced(e, e->body); }
 /* The first `count` elements as they are. */
 static int bsn_produce_elements(bsn_coding *e, size_t count)
 {
-    const unsigned width = e->context->width;
+    const unsigned width = e->context->shape.width;
     if ((size_t)(e->end - e->body) < count * width) return 0;
     bsn_copy_little_endian(e->body, e->elements, count, width);
     return bsn_produced(e, e->body + count * width);
@@ -9023,10 +9043,10 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
 static uint64_t bsn_plane_bits(const bsn_context *c)
 {
     bsn_field field;
-    if (!bsn_symbol_bits(c->dtype)) return 0;
-    if (c->dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
-    bsn_field_set(&field, c->dtype, bsn_symbol_bits(c->dtype), 0);
-    return (field.low | field.sign) & bsn_low_bits(8 * c->width);
+    if (!bsn_symbol_bits(c->shape.dtype)) return 0;
+    if (c->shape.dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
+    bsn_field_set(&field, c->shape.dtype, bsn_symbol_bits(c->shape.dtype), 0);
+    return (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
 }
 
 /* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. */
@@ -9035,13 +9055,13 @@ static int bsn_choose_alone(bsn_coding *e, size_t most)
     const bsn_context *c = e->context;
     const uint64_t interest = bsn_plane_bits(c);
     /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of encoding. */
-    uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->width, interest);
-    if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->width, interest);
+    uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->shape.width, interest);
+    if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->shape.width, interest);
     if (!varying && e->n > 1) return bsn_try(e, BSN_FORM_CONST, most);
     if (c->level == BITSNAP_BEST && bsn_may_scale(c, e->n) && bsn_try(e, BSN_FORM_SCALED, most)) return 1;
     e->constant = interest & ~varying;
     e->exponent = 0;
-    if (interest && (c->dtype != BITSNAP_F64 || bsn_choose_base(e->elements, e->n, &e->exponent)))
+    if (interest && (c->shape.dtype != BITSNAP_F64 || bsn_choose_base(e->elements, e->n, &e->exponent)))
         return bsn_try(e, BSN_FORM_SPLIT, most);
     return bsn_try(e, bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES, most);
 }
@@ -9053,7 +9073,7 @@ static int bsn_choose_other(bsn_coding *e, size_t most)
     const bsn_record record = e->record;
     const unsigned form = e->form;
     const size_t size = e->size;
-    uint8_t *aside = (uint8_t *)bsn_arena_take(&e->arena, e->n * e->context->width);
+    uint8_t *aside = (uint8_t *)bsn_arena_take(&e->arena, e->n * e->context->shape.width);
     memcpy(aside, e->body, size);
     if (bsn_choose_alone(e, most) && e->size <= size) return 1;
     memcpy(e->body, aside, size);
@@ -9086,7 +9106,7 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     if (!ids->cell) return bsn_choose_alone(e, most);
     if (same) return bsn_try(e, BSN_FORM_SAME, most);
     if (e->delta.changes->count) {
-        sparse = bsn_piece_plan(&e->piece, e->delta.changes, e->n, c->width);
+        sparse = bsn_piece_plan(&e->piece, e->delta.changes, e->n, c->shape.width);
         if (c->level == BITSNAP_FAST || (e->any <= BSN_SPARSE_SURE && c->level != BITSNAP_BEST))
             return bsn_try(e, BSN_FORM_SPARSE, most);
         (void)bsn_take_words(e, 0, 0);
@@ -9107,7 +9127,7 @@ static int bsn_all_equal(const uint8_t *elements, size_t n, unsigned width)
 /* Makes a body for a frame with a quantizer, of at most `most` bytes. */
 static int bsn_choose_quantized(bsn_coding *e, size_t most)
 {
-    if (bsn_all_equal(e->elements, e->n, e->context->width)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
+    if (bsn_all_equal(e->elements, e->n, e->context->shape.width)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
     if (!bsn_try(e, BSN_FORM_QUANTIZED, most)) return bsn_choose_alone(e, most);
     if (bsn_load64(e->body + 8) <= e->n / 64) return 1;
     return bsn_choose_other(e, most); /* more would be exact at no cost */
@@ -9119,7 +9139,7 @@ static int bsn_choose_quantized(bsn_coding *e, size_t most)
 BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity, const uint8_t *elements,
                                      size_t n, uint64_t first, bsn_ids *ids)
 {
-    const size_t prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE), stored = n * c->width;
+    const size_t prefix = bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE), stored = n * c->shape.width;
     bsn_coding e;
     int found;
     if (capacity < prefix) return 0;
@@ -9133,12 +9153,12 @@ BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t 
     e.body = to + prefix;
     e.room = capacity - prefix;
     bsn_record_begin(&e.begun, c, first, n, 0);
-    if (BSN_WITH_DELTA && c->role) found = bsn_choose_with_base(&e, stored - 1);
-    else if (BSN_WITH_QUANTIZE && (c->log || c->clusters)) found = bsn_choose_quantized(&e, stored - 1);
+    if (BSN_WITH_DELTA && c->shape.role) found = bsn_choose_with_base(&e, stored - 1);
+    else if (BSN_WITH_QUANTIZE && (c->log || c->shape.clusters)) found = bsn_choose_quantized(&e, stored - 1);
     else found = bsn_choose_alone(&e, stored - 1);
     if (!found && !bsn_try(&e, BSN_FORM_STORED, stored)) return 0;
     bsn_store32(to, (uint32_t)(e.form | (e.form == BSN_FORM_CONST ? 1 : e.size) << 8));
-    if (c->checks) {
+    if (bsn_has_checks(&c->shape)) {
         memcpy(e.record.bytes + 24, to, 4);
         bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e.record.bytes, e.record.size));
     }
@@ -9333,7 +9353,7 @@ typedef struct bsn_asking {
 BSN_INLINE bsn_asking bsn_asking_for(const bsn_decoding *d, bsn_ahead *read, size_t lines, const uint8_t *out, size_t m,
                                      unsigned parts)
 {
-    const size_t portion = d->context->large && out && out != d->work->elements ? m * d->context->width : 0;
+    const size_t portion = d->context->large && out && out != d->work->elements ? m * d->context->shape.width : 0;
     bsn_asking a;
     a.read = read;
     a.write = portion ? out + portion : d->body;
@@ -9428,7 +9448,7 @@ static unsigned bsn_opened_all(bsn_decoding *d, const bsn_reader *r)
 /* Reads the descriptor of a body and places its planes. */
 static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
 {
-    const unsigned dtype = d->context->dtype, width = d->context->width;
+    const unsigned dtype = d->context->shape.dtype, width = d->context->shape.width;
     const uint8_t *p = d->body;
     unsigned bits, flags, k, some = 0, base = 0;
     if (p == d->end) return BITSNAP_R_PLANES;
@@ -9502,7 +9522,7 @@ static void bsn_split_begin(bsn_decoding *d, size_t chunk)
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    const unsigned top = c->width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
+    const unsigned top = c->shape.width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
     bsn_split_body *x = &d->of.split;
     const bsn_layout *y = &x->layout;
     unsigned k;
@@ -9521,14 +9541,14 @@ static void bsn_split_begin(bsn_decoding *d, size_t chunk)
     x->finish.room = w->plane[7]; /* no element that `finish` makes has 8 bytes */
     x->finish.ahead = &x->ahead;
     x->finish.varying = x->finish.value = 0;
-    x->within = bsn_plane_of_bits(y, top, c->width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
+    x->within = bsn_plane_of_bits(y, top, c->shape.width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
 }
 
 /* Stores m elements, a multiple of 1,024, past the caches. Leaves are hashed by 1 KiB: while that is done the KiB before it is
  * on its way. first: 1 if nothing waits in the tail. */
 BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t i, size_t m, int first)
 {
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     const size_t part = d->sink->leaves ? 1024 / width : m, end = i + m;
     for (; i < end; i += part, from += part * width, to += part * width, first = 0) {
         if (d->sink->leaves) bsn_leaves_add(d->context->kernels, &d->work->pieces, d->sink->leaves, from, i, part, d->n, width);
@@ -9545,7 +9565,7 @@ static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
     bsn_split_body *x = &d->of.split;
     const bsn_layout *y = &x->layout;
     bsn_finish *finish = &x->finish;
-    const unsigned width = c->width, top = width - 1, within = x->within;
+    const unsigned width = c->shape.width, top = width - 1, within = x->within;
     uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * width : NULL;
     const int stream = to && !d->sink->leaves && (x->streamed || !((uintptr_t)to & 63));
     unsigned k;
@@ -9578,7 +9598,7 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
 {
     bsn_work *w = d->work;
     const bsn_context *c = d->context;
-    const unsigned top = c->width - 1;
+    const unsigned top = c->shape.width - 1;
     bsn_split_body *x = &d->of.split;
     const bsn_layout *y = &x->layout;
     const uint8_t *symbols;
@@ -9602,7 +9622,7 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
     }
     bsn_ask(asking);
     bsn_join(c->kernels, &y->field, out, x->plane, m);
-    bsn_sink_done(w, d->sink, c->width, i, m, out);
+    bsn_sink_done(w, d->sink, c->shape.width, i, m, out);
 }
 
 /* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes multiples of 1,024 elements, and
@@ -9610,9 +9630,9 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
 static unsigned bsn_make_split(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const unsigned top = c->width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
-    const size_t chunk = c->kernels->chunk, joined = c->large ? bsn_min(chunk, 2048 / c->width) : chunk,
-                 finished = c->large ? bsn_min(chunk, 8192 / c->width) : chunk;
+    const unsigned top = c->shape.width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
+    const size_t chunk = c->kernels->chunk, joined = c->large ? bsn_min(chunk, 2048 / c->shape.width) : chunk,
+                 finished = c->large ? bsn_min(chunk, 8192 / c->shape.width) : chunk;
     bsn_split_body *x = &d->of.split;
     const bsn_layout *y = &x->layout;
     bsn_asking asking;
@@ -9624,7 +9644,7 @@ static unsigned bsn_make_split(bsn_decoding *d)
         int at_once;
         m = bsn_min(x->finishes ? finished : joined, d->n - i);
         if (x->finishes && i + m == d->n && m > 1024) m = (m - 1) & ~(size_t)1023;
-        out = bsn_sink_place(d->work, d->sink, c->width, i, m);
+        out = bsn_sink_place(d->work, d->sink, c->shape.width, i, m);
         at_once = finishes && x->finishes && out && m % 1024 == 0 && i + m < d->n;
         x->finish.ahead_lines = ((size_t)((uint64_t)x->ahead.lines * (i + m) / d->n) & ~(size_t)7) - x->ahead.line;
         asking = bsn_asking_for(d, &x->ahead, at_once ? 0 : x->finish.ahead_lines, finishes ? NULL : out, m,
@@ -9658,14 +9678,14 @@ static unsigned bsn_open_bytes(bsn_decoding *d)
     bsn_reader r;
     r.at = d->body;
     r.rule = 0;
-    for (k = 0; k < d->context->width; k++, memory += bsn_plane_room(d->n)) {
+    for (k = 0; k < d->context->shape.width; k++, memory += bsn_plane_room(d->n)) {
         bsn_reader_begin(&r, d, r.at, &room);
         bsn_open_list(d, &r, d->n, 8);
         if (r.rule) break;
         x->plane[k] = memory;
         bsn_list_take(&r, memory, d->n);
     }
-    bsn_field_set(&x->field, d->context->dtype, 0, 0);
+    bsn_field_set(&x->field, d->context->shape.dtype, 0, 0);
     return bsn_opened_all(d, &r);
 }
 
@@ -9674,7 +9694,7 @@ static unsigned bsn_make_bytes(bsn_decoding *d, uint8_t *out, size_t i, size_t m
     const bsn_bytes_body *x = &d->of.bytes;
     const uint8_t *plane[8];
     unsigned k;
-    for (k = 0; k < d->context->width; k++) plane[k] = x->plane[k] + i;
+    for (k = 0; k < d->context->shape.width; k++) plane[k] = x->plane[k] + i;
     bsn_join(d->context->kernels, &x->field, out, plane, m);
     return 0;
 }
@@ -9682,19 +9702,19 @@ static unsigned bsn_make_bytes(bsn_decoding *d, uint8_t *out, size_t i, size_t m
 static unsigned bsn_make_zigzag(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     (void)bsn_make_bytes(d, out, i, m);
-    bsn_zigzag(out, out, m, d->context->width, 1);
+    bsn_zigzag(out, out, m, d->context->shape.width, 1);
     return 0;
 }
 
 static unsigned bsn_make_stored(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
-    bsn_copy_little_endian(out, d->body + i * d->context->width, m, d->context->width);
+    bsn_copy_little_endian(out, d->body + i * d->context->shape.width, m, d->context->shape.width);
     return 0;
 }
 
 static unsigned bsn_make_const(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     size_t j;
     (void)i;
     for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, d->body, 1, width);
@@ -9717,13 +9737,13 @@ static unsigned bsn_base_check(bsn_decoding *d)
 static unsigned bsn_base_pass(bsn_decoding *d, const bsn_classes *t, size_t above[7])
 {
     const bsn_context *c = d->context;
-    const unsigned width = bsn_dtypes[c->base_dtype].width;
+    const unsigned width = bsn_dtypes[c->shape.base_dtype].width;
     bsn_work *w = d->work;
     size_t i;
     for (i = 0; i < d->n && (d->hash_base || t); i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         if (d->hash_base) bsn_leaves_add(c->kernels, &w->pieces, &d->ids->base, d->base + i * width, i, m, d->n, width);
-        if (t) bsn_classes_above(c->kernels, t, above, bsn_predict(c->role, c->dtype, d->base, i, m, w->elements), m);
+        if (t) bsn_classes_above(c->kernels, t, above, bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, w->elements), m);
     }
     return d->hash_base ? bsn_base_check(d) : 0;
 }
@@ -9733,7 +9753,7 @@ static unsigned bsn_base_any(bsn_decoding *d) { return bsn_base_pass(d, NULL, NU
 /* If base and result have one dtype, hashing the base hashes the result. */
 static unsigned bsn_base_same(bsn_decoding *d)
 {
-    d->same = d->context->role == BSN_ROLE_BASE;
+    d->same = d->context->shape.role == BSN_ROLE_BASE;
     if (d->same) d->sink->leaves = NULL;
     if (bsn_base_pass(d, NULL, NULL)) return BITSNAP_R_BASE_HASH;
     if (d->same && d->hash_base) d->ids->result = d->ids->base;
@@ -9744,7 +9764,7 @@ static unsigned bsn_base_same(bsn_decoding *d)
 static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     (void)out;
-    d->made = bsn_predict(d->context->role, d->context->dtype, d->base, i, m, d->work->plane[0]);
+    d->made = bsn_predict(d->context->shape.role, d->context->shape.dtype, d->base, i, m, d->work->plane[0]);
     return 0;
 }
 
@@ -9764,7 +9784,7 @@ static unsigned bsn_open_sparse(bsn_decoding *d)
     bsn_lay_changes(&arena, &room, d->n);
     x->changes = room.changes;
     x->next = 0;
-    rule = bsn_piece_read(x->changes, d->body, size, d->n, d->context->width);
+    rule = bsn_piece_read(x->changes, d->body, size, d->n, d->context->shape.width);
     d->sink->stream = 0; /* prefetching lines for stores takes less time than copying by way of scratch */
     if (BSN_WITH_REPORT && d->report && !rule) bsn_report_part(d->report, d->n, size)->changed = x->changes->count;
     return rule;
@@ -9774,10 +9794,10 @@ static unsigned bsn_open_sparse(bsn_decoding *d)
 static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     const bsn_context *c = d->context;
-    const unsigned width = c->width, base_width = bsn_dtypes[c->base_dtype].width;
+    const unsigned width = c->shape.width, base_width = bsn_dtypes[c->shape.base_dtype].width;
     const bsn_changes *x = d->of.sparse.changes;
     const int hash = d->hash_base && !d->base_first;
-    const uint8_t *p = out ? bsn_predict(c->role, c->dtype, d->base, i, m, d->work->plane[0]) : NULL;
+    const uint8_t *p = out ? bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, d->work->plane[0]) : NULL;
     bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
     size_t j = d->of.sparse.next;
     bsn_ask(&asking);
@@ -9798,7 +9818,7 @@ static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t 
 /* Reads the number of classes and the borders between them. *stated: the number, which classes that no element can have raise. */
 static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *stated)
 {
-    const unsigned most = bsn_exponent_of(d->context->dtype).mask ? BSN_CLASSES : 1;
+    const unsigned most = bsn_exponent_of(d->context->shape.dtype).mask ? BSN_CLASSES : 1;
     const uint8_t *p = d->body;
     uint8_t borders[BSN_CLASSES];
     unsigned k;
@@ -9809,7 +9829,7 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
         borders[k] = (uint8_t)bsn_once8(p + k);
         if (borders[k] == 0 || (k && borders[k] <= borders[k - 1])) return BITSNAP_R_CLASSES;
     }
-    bsn_classes_begin(t, d->context->dtype, borders, *stated);
+    bsn_classes_begin(t, d->context->shape.dtype, borders, *stated);
     return 0;
 }
 
@@ -9832,7 +9852,7 @@ static unsigned bsn_base_classed(bsn_decoding *d)
 static unsigned bsn_open_classed(bsn_decoding *d)
 {
     bsn_work *w = d->work;
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     bsn_classed_body *y = &d->of.classed;
     bsn_classes *t = &y->classes;
     bsn_reader *r = &y->reader;
@@ -9866,7 +9886,7 @@ static unsigned bsn_make_classed(bsn_decoding *d, uint8_t *out, size_t i, size_t
 {
     const bsn_context *c = d->context;
     bsn_classes *t = &d->of.classed.classes;
-    const uint8_t *p = bsn_predict(c->role, c->dtype, d->base, i, m, d->work->elements + 4 * BSN_CHUNK);
+    const uint8_t *p = bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, d->work->elements + 4 * BSN_CHUNK);
     bsn_asking asking;
     if (!out) {
         bsn_classes_skip(c->kernels, t, p, m);
@@ -9891,8 +9911,8 @@ static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, 
     there = bsn_once8(r->at++);
     if (there > 1) return;
     if (there) {
-        if (!c->columns || c->columns > n) return;
-        *s = bsn_scales_shape(c->columns, first, n);
+        if (!c->shape.columns || c->shape.columns > n) return;
+        *s = bsn_scales_shape(c->shape.columns, first, n);
         s->rows = memory;
         s->columns = memory + s->row_count;
         for (k = 0; k < 2; k++) {
@@ -9940,7 +9960,7 @@ static unsigned bsn_open_scaled(bsn_decoding *d)
     if (x->row.signs > 1) return BITSNAP_R_SCALES;
     x->offset = bsn_load32(d->body + 1);
     x->offset -= (x->offset >> 31) << 32; /* extends its sign */
-    room = bsn_numbers_begin(d, d->body + 5, c->width);
+    room = bsn_numbers_begin(d, d->body + 5, c->shape.width);
     bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, room.scales);
     if (!x->reader.rule && !x->scales.rows) x->reader.rule = BITSNAP_R_SCALES;
     return bsn_numbers_words(d);
@@ -9948,7 +9968,7 @@ static unsigned bsn_open_scaled(bsn_decoding *d)
 
 static unsigned bsn_make_scaled(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
-    const unsigned width = d->context->width, shift = bsn_octaves_of(d->context->dtype).mantissa - 3;
+    const unsigned width = d->context->shape.width, shift = bsn_octaves_of(d->context->shape.dtype).mantissa - 3;
     const bsn_numbers_body *x = &d->of.numbers;
     uint32_t *scale = (uint32_t *)(void *)d->work->plane[0];
     bsn_scales_get(&x->scales, scale, i, m);
@@ -10002,11 +10022,11 @@ static unsigned bsn_open_codes(bsn_decoding *d)
     bsn_rooms room;
     bsn_certificate certificate;
     unsigned rule;
-    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - x->exact.next) / c->width)
+    if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - x->exact.next) / c->shape.width)
         return BITSNAP_R_NUMBER;
     if (BSN_WITH_REPORT && d->report) bsn_tell(&d->report->certificate, d->body, c->log ? c->log->cells : 0);
     x->exact.left = (size_t)certificate.exact;
-    room = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->width, 4);
+    room = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->shape.width, 4);
     x->scales.rows = x->scales.columns = NULL;
     x->reader.rule = 0;
     if (c->log) bsn_read_scales(&x->reader, &x->scales, c, d->first, d->n, room.scales);
@@ -10032,8 +10052,8 @@ static unsigned bsn_open_bins(bsn_decoding *d)
 static unsigned bsn_open_clusters(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const bsn_octaves o = bsn_octaves_of(c->dtype);
-    const unsigned width = c->width;
+    const bsn_octaves o = bsn_octaves_of(c->shape.dtype);
+    const unsigned width = c->shape.width;
     const uint8_t *p = d->body + BSN_CERTIFICATE_SIZE;
     bsn_numbers_body *x = &d->of.numbers;
     bsn_arena arena = d->work->arena;
@@ -10043,7 +10063,7 @@ static unsigned bsn_open_clusters(bsn_decoding *d)
     x->cluster = room.clusters;
     if ((size_t)(d->end - d->body) < BSN_CERTIFICATE_SIZE + 1) return BITSNAP_R_NUMBER;
     x->clusters = bsn_once8(p++) + 1u;
-    if (x->clusters > c->clusters || (size_t)(d->end - p) < 2 * width * x->clusters) return BITSNAP_R_NUMBER;
+    if (x->clusters > c->shape.clusters || (size_t)(d->end - p) < 2 * width * x->clusters) return BITSNAP_R_NUMBER;
     for (k = 0; k < x->clusters; k++, p += 2 * width) {
         uint8_t ends[16];
         bsn_copy_little_endian(ends, p, 2, width);
@@ -10118,7 +10138,7 @@ static int bsn_bins_table(bsn_decoding *d)
 static unsigned bsn_make_bins(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
     const bsn_context *c = d->context;
-    const unsigned width = c->width;
+    const unsigned width = c->shape.width;
     bsn_numbers_body *x = &d->of.numbers;
     const uint8_t *words = x->words.words + 4 * i;
     size_t j, some, apart = 0;
@@ -10134,8 +10154,8 @@ static unsigned bsn_make_bins(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 /* Makes numbers of words that name a cluster and a number in it. */
 static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
-    const bsn_octaves o = bsn_octaves_of(d->context->dtype);
-    const unsigned width = d->context->width;
+    const bsn_octaves o = bsn_octaves_of(d->context->shape.dtype);
+    const unsigned width = d->context->shape.width;
     bsn_numbers_body *x = &d->of.numbers;
     const bsn_cluster *cluster = x->cluster;
     const uint8_t *words = x->words.words + 4 * i;
@@ -10225,9 +10245,9 @@ BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FOR
 /* Returns the BSN_NEEDS_... that a frame meets. */
 static unsigned bsn_frame_has(const bsn_context *c)
 {
-    return (c->role ? (unsigned)BSN_NEEDS_BASE : 0u) | (c->columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
-           (c->cells || c->clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
-           (c->width > 1 && !bsn_symbol_bits(c->dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
+    return (c->shape.role ? (unsigned)BSN_NEEDS_BASE : 0u) | (c->shape.columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
+           (c->shape.cells || c->shape.clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
+           (c->shape.width > 1 && !bsn_symbol_bits(c->shape.dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
 }
 
 /* What a head says of its block. */
@@ -10242,18 +10262,18 @@ typedef struct bsn_look {
 /* Reads a head that has `left` elements of the frame from its first one on. Returns the rule that is broken, or 0. */
 static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t head, uint64_t left)
 {
-    const uint64_t cell = UINT64_C(1) << c->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * c->width;
+    const uint64_t cell = UINT64_C(1) << c->shape.block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * c->shape.width;
     const unsigned number = head & 255;
     const bsn_form *form = &bsn_forms[number <= BSN_FORM_ZIGZAG ? number : 0];
     uint64_t least, most;
     look->head = head;
     look->form = number;
     look->elements = n;
-    look->prefix = bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
-    look->whole = look->need = look->prefix + bsn_body_of(head, c->width);
+    look->prefix = bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
+    look->whole = look->need = look->prefix + bsn_body_of(head, c->shape.width);
     if (number > BSN_FORM_ZIGZAG || (form->traits & BSN_NEEDS & ~bsn_frame_has(c))) return BITSNAP_R_FORM;
     if (form->body == BSN_BODY_RUN) {
-        if (size == 0 || size > (left - 1) / cell + 1 || (c->role && size != 1)) return BITSNAP_R_RUN;
+        if (size == 0 || size > (left - 1) / cell + 1 || (c->shape.role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
         return 0;
     }
@@ -10313,17 +10333,17 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->form = &bsn_forms[at->head & 255];
     d->work = w;
     d->context = c;
-    d->body = d->place = at->source + bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
-    d->end = d->body + bsn_body_of(at->head, c->width);
+    d->body = d->place = at->source + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
+    d->end = d->body + bsn_body_of(at->head, c->shape.width);
     d->input_end = at->input_end;
     d->base = at->base;
-    d->expected = c->role ? d->body - BSN_IDS_SIZE : NULL;
+    d->expected = c->shape.role ? d->body - BSN_IDS_SIZE : NULL;
     d->ids = at->ids;
     d->first = at->first;
     d->n = at->n;
     d->sink = s;
     d->record = record;
-    d->checking = c->checks && !c->ignore;
+    d->checking = bsn_has_checks(&c->shape) && !c->ignore;
     d->hash_base = at->base && !c->ignore;
     d->base_first = d->same = 0;
     d->report = NULL;
@@ -10332,9 +10352,9 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     s->kernels = c->kernels;
     s->n = at->n;
     s->stream = c->stream && s->to;
-    if (c->role) s->leaves = !c->ignore && (at->base || !(d->form->traits & BSN_NEEDS_BASE)) ? &at->ids->result : NULL;
+    if (c->shape.role) s->leaves = !c->ignore && (at->base || !(d->form->traits & BSN_NEEDS_BASE)) ? &at->ids->result : NULL;
     bsn_record_begin(record, c, at->first, at->total, at->head);
-    if (c->role) bsn_record_bytes(record, d->expected, BSN_IDS_SIZE);
+    if (c->shape.role) bsn_record_bytes(record, d->expected, BSN_IDS_SIZE);
 }
 
 static unsigned bsn_decode_base(bsn_decoding *d)
@@ -10348,7 +10368,7 @@ static unsigned bsn_decode_base(bsn_decoding *d)
 static unsigned bsn_make_chunks(bsn_decoding *d)
 {
     const bsn_form *form = d->form;
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     const size_t step = form->traits & BSN_PAGES ? BSN_PAGE / width : bsn_min(BSN_CHUNK, (size_t)1 << d->context->room_log2);
     bsn_sink *s = d->sink;
     const int all = s->leaves || (form->traits & BSN_SEQUENTIAL);
@@ -10369,7 +10389,7 @@ static unsigned bsn_make_chunks(bsn_decoding *d)
 static unsigned bsn_check_made(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const uint8_t *block = d->body - bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
+    const uint8_t *block = d->body - bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
     uint64_t hash;
     d->place = block;
     if (d->checking && bsn_hash_of(c->kernels, d->record->bytes, d->record->size) != bsn_load64(block + BSN_HEAD_SIZE))
@@ -10455,11 +10475,11 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     bsn_hasher before, h;
     size_t i, at, some, k;
     unsigned j;
-    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->width); /* not tried itself: it is right only if `a` is the base */
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->shape.width); /* not tried itself: it is right only if `a` is the base */
     for (i = 0; i < n; i += BSN_LEAF) {
-        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->width, blocks = size > 240 ? (size - 1) / 1024 : 0;
-        const uint8_t *old = a + i * c->width;
-        uint8_t *p = b + i * c->width;
+        const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->shape.width, blocks = size > 240 ? (size - 1) / 1024 : 0;
+        const uint8_t *old = a + i * c->shape.width;
+        uint8_t *p = b + i * c->shape.width;
         bsn_hash_begin(&before, size);
         memset(sums, 0, 64 * blocks);
         for (k = 0; k < blocks; k++) { /* 16 stripes each, after which the accumulators are scrambled */
@@ -10467,7 +10487,7 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
             bsn_hash_stripe(sums + 8 * k, p + 1024 * k + 15 * 64, bsn_secret + 15 * 8);
         }
         for (at = 0; at < size; at += some) {
-            some = size - at < step ? c->width : step;
+            some = size - at < step ? c->shape.width : step;
             if (bsn_equal(p + at, old + at, some)) continue;
             memcpy(p + at, old + at, some);
             bsn_hash_feed(kernels, &before, p, 1024 * (at / 1024));
@@ -10480,7 +10500,7 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
                 }
                 h.stripes = 16 * blocks;
             }
-            if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->width);
+            if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->shape.width);
             else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
             if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
         }
@@ -10499,7 +10519,7 @@ static int bsn_is_single(const bsn_decoding *d, unsigned form)
 static int bsn_cell_state(const bsn_decoding *d, unsigned form, const bsn_journal *journal, uint64_t mark, unsigned marked)
 {
     const bitsnap_kernels *kernels = d->context->kernels;
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     uint8_t *live = (uint8_t *)d->base;
     const uint8_t *saved = journal->cells;
     size_t i;
@@ -10530,7 +10550,7 @@ static bitsnap_status bsn_apply_result(bsn_decoding *d, bsn_job *at)
 /* The cell may hold a part of the result. Decodes the block to scratch, completes it there, and stores it in order. */
 static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form)
 {
-    const unsigned width = d->context->width;
+    const unsigned width = d->context->shape.width;
     const size_t size = d->n * width, step = form == BSN_FORM_SPARSE || width > sizeof size ? width : sizeof size;
     uint8_t *live = d->sink->to, *made;
     bsn_arena arena = d->work->arena;
@@ -10553,10 +10573,10 @@ static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form
  * that hold the result are left alone. worker: whose cell of the journal may be overwritten. */
 static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const bsn_journal *journal, unsigned worker, bsn_job *at)
 {
-    const size_t size = at->n * c->width;
+    const size_t size = at->n * c->shape.width;
     const unsigned form = at->head & 255, marked = bsn_mark_size(size);
     bsn_sink *s = &at->sink;
-    const uint64_t mark = bsn_chain(c->header_check, at->first) & bsn_low_bits(8 * marked);
+    const uint64_t mark = bsn_chain(c->shape.header_check, at->first) & bsn_low_bits(8 * marked);
     int state = BSN_CELL_BASE;
     bsn_record record;
     bsn_decoding d;
@@ -10596,7 +10616,6 @@ static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const b
 #define BSN_HEADER_SIZE 24 /* without extensions */
 #define BSN_TAIL_SIZE 28   /* the end of a footer: number of blocks, frame size, check, magic */
 
-enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
 enum { BSN_EXTENSION_BASE = 0x81, BSN_EXTENSION_QUANTIZED = 0x82, BSN_EXTENSION_COLUMNS = 0x83, BSN_EXTENSION_CRITICAL = 0x80 };
 
 static const uint8_t bsn_magic[4] = { 0xB5, 'S', 'N', 'P' };
@@ -10682,20 +10701,13 @@ static bitsnap_status bsn_begin(bitsnap *b, const char *wrong)
 
 static const bitsnap_kernels *bsn_kernels_of(const bitsnap *b) { return b->kernels ? b->kernels : bsn_kernels_best(); }
 
-/* What a header says. */
-typedef struct bsn_header {
-    uint64_t count, blocks, check, base_id;
-    size_t size;
-    unsigned dtype, width, block_log2, flags;
-    unsigned role, base_dtype; /* role BSN_ROLE_NONE: no base */
-    unsigned cells, clusters;  /* 0: not quantized so */
-    uint64_t columns;          /* 0: not known */
-} bsn_header;
-
 static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
 {
     return (count >> block_log2) + ((count & ((UINT64_C(1) << block_log2) - 1)) != 0);
 }
+
+/* Returns the number of cells, which is the most blocks that the frame can have. */
+static uint64_t bsn_blocks(const bsn_shape *s) { return bsn_cells(s->count, s->block_log2); }
 
 static int bsn_has_footer(uint64_t blocks, unsigned flags) { return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
 
@@ -10713,7 +10725,7 @@ static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
 
 /* Extensions: type, length, value, one behind the other. A critical type that is not known makes the frame
  * unreadable, others are passed over. */
-static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8_t *p, size_t size)
+static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
     const uint8_t *end = p + size;
     uint64_t offset = 18;
@@ -10755,7 +10767,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_header *h, const uint8
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *p, size_t size)
+static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
     size_t extensions = 0;
     bitsnap_status status;
@@ -10764,16 +10776,16 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if (size < 5) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
     if (p[4] != BSN_VERSION) return bsn_reject(b, BITSNAP_R_VERSION, 4, 0);
     if (size < BSN_HEADER_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
-    h->dtype = bsn_once8(p + 5);
+    h->dtype = (bitsnap_dtype)bsn_once8(p + 5);
     h->block_log2 = bsn_once8(p + 6);
     h->flags = bsn_once8(p + 7);
     h->count = bsn_once64(p + 8);
     if (h->flags & BSN_FLAG_EXTENSIONS) extensions = 2 + bsn_once8(p + 16) + 256 * bsn_once8(p + 17);
-    h->size = BSN_HEADER_SIZE + extensions;
-    if (size < h->size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
-    h->check = bsn_load64(p + h->size - 8);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->size - 8) != h->check)
-        return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->size - 8, 0);
+    h->header_size = BSN_HEADER_SIZE + extensions;
+    if (size < h->header_size) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, 0);
+    h->header_check = bsn_load64(p + h->header_size - 8);
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->header_size - 8) != h->header_check)
+        return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->header_size - 8, 0);
     if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
     if (h->flags & 0x78) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
@@ -10782,7 +10794,6 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_header *h, const uint8_t *
     if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
         return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
-    h->blocks = bsn_cells(h->count, h->block_log2);
     return BITSNAP_OK;
 }
 
@@ -10828,19 +10839,14 @@ BSN_INLINE unsigned bsn_index_node(const bsn_index *t, unsigned level, uint64_t 
 
 /* What is known of a frame that is coded piece by piece: a bitsnap_encoder from within. */
 typedef struct bsn_coder {
-    bitsnap_dtype dtype;
-    unsigned width, block_log2;
-    unsigned flags, role, cells, clusters;
-    uint64_t columns, count, position, stored;
+    bsn_shape shape;
+    uint64_t position, stored;
     void *index;
     size_t index_capacity, index_size;
     struct {
-        uint64_t header_check, run, index_hash;
-        size_t header_size;
+        uint64_t run, index_hash;
         bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
         bsn_pieces chain;       /* of the checks of all blocks */
-        uint64_t base_id;
-        unsigned base_dtype;
         uint64_t result_id; /* where it is known, though the elements are not */
         uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
         const void *log;
@@ -10850,13 +10856,15 @@ typedef struct bsn_coder {
     size_t need;          /* decoder: bytes that the next call wants at least */
 } bsn_coder;
 BSN_ASSERT(encoder,
-           sizeof(bsn_coder) <= sizeof(bitsnap_encoder) && offsetof(bsn_coder, state) == offsetof(bitsnap_encoder, opaque));
+           sizeof(bsn_coder) <= sizeof(bitsnap_encoder) && offsetof(bsn_coder, state) == offsetof(bitsnap_encoder, opaque) &&
+           offsetof(bsn_coder, shape.base_dtype) == offsetof(bitsnap_encoder, base_dtype) &&
+           offsetof(bsn_coder, position) == offsetof(bitsnap_encoder, position));
 
-/* What a footer says, and of the header what it takes to read one. */
+/* What a footer says, and what it takes to read one. */
 typedef struct bsn_footer {
-    uint64_t cells, header_check;
-    size_t header_size, prefix; /* prefix: of a block */
-    unsigned flags, width;
+    bsn_shape shape;
+    uint64_t cells;
+    size_t prefix;   /* bytes of a block before its body */
     bsn_index index;
     uint64_t start;  /* where it begins in the frame; */
     uint64_t end;    /* and where blocks end */
@@ -10920,7 +10928,7 @@ static size_t bsn_fixed_size(unsigned flags)
 static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
-    uint64_t cell = 0, offset = f->header_size, i, first;
+    uint64_t cell = 0, offset = f->shape.header_size, i, first;
     uint8_t entry[BSN_ENTRY_SIZE];
     unsigned level, j, n;
     for (level = 1; level <= t->top; level++) {
@@ -10932,11 +10940,11 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
             bsn_store64(entry, level > 1 ? bsn_load64(child) : cell);
             bsn_store64(entry + 8, level > 1 ? bsn_load64(child + 8) : offset);
             bsn_store64(entry + 16, ignore ? bsn_load64(index + place + 16)
-                                           : bsn_bound_hash(kernels, f->header_check, child, n * bsn_entry_size(level - 1)));
+                                           : bsn_bound_hash(kernels, f->shape.header_check, child, n * bsn_entry_size(level - 1)));
             for (j = 0; level == 1 && j < n; j++) {
                 const uint32_t head = bsn_once32(child + j * BSN_HEAD_SIZE);
                 cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
-                offset += f->prefix + bsn_body_of(head, f->width);
+                offset += f->prefix + bsn_body_of(head, f->shape.width);
             }
             if (to) memcpy(to + place, entry, BSN_ENTRY_SIZE);
             else if (!bsn_equal(index + place + 16, entry + 16, 8)) return BITSNAP_R_FOOTER_CHECK;
@@ -10946,23 +10954,19 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
     return 0;
 }
 
-static void bsn_footer_of(bsn_footer *f, uint64_t cells, uint64_t header_check, size_t header_size, unsigned flags, unsigned width,
-                          unsigned role)
+static void bsn_footer_begin(bsn_footer *f, const bsn_shape *s)
 {
     memset(f, 0, sizeof *f);
-    f->cells = cells;
-    f->header_check = header_check;
-    f->header_size = header_size;
-    f->flags = flags;
-    f->width = width;
-    f->prefix = bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != BSN_ROLE_NONE);
+    f->shape = *s;
+    f->cells = bsn_blocks(s);
+    f->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
 }
 
 /* The footer that ends where the source does. Without `nodes` it is in memory. */
 static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
 {
-    const size_t fixed = bsn_fixed_size(f->flags);
-    const uint64_t least = f->header_size > x->offset ? f->header_size : x->offset;
+    const size_t fixed = bsn_fixed_size(f->shape.flags);
+    const uint64_t least = f->shape.header_size > x->offset ? f->shape.header_size : x->offset;
     uint8_t *to = nodes ? nodes->root : NULL;
     uint64_t blocks, root;
     size_t size;
@@ -10982,36 +10986,29 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
     tail = p + size - BSN_TAIL_SIZE;
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) &&
-        bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, size - 12) != bsn_load64(tail + 16))
+        bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, size - 12) != bsn_load64(tail + 16))
         return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
     if (bsn_load64(tail) != blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
     p += size - fixed;
-    f->content_id = f->flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
-    if (f->flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
-    f->chain = f->flags & BSN_FLAG_CHECKS ? bsn_load64(tail - 8) : 0;
+    f->content_id = f->shape.flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
+    if (f->shape.flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
+    f->chain = f->shape.flags & BSN_FLAG_CHECKS ? bsn_load64(tail - 8) : 0;
     if (nodes) nodes->held[f->index.top] = 1;
     return BITSNAP_OK;
 }
 
 /* What it takes to read heads. */
-static void bsn_grammar_of(bsn_context *c, const bsn_header *h)
+static void bsn_grammar_of(bsn_context *c, const bsn_shape *s)
 {
     memset(c, 0, sizeof *c);
-    c->dtype = h->dtype;
-    c->width = h->width;
-    c->block_log2 = h->block_log2;
-    c->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
-    c->role = h->role;
-    c->columns = h->columns;
-    c->cells = h->cells;
-    c->clusters = h->clusters;
+    c->shape = *s;
 }
 
 /* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
-static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t size)
+static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t size)
 {
-    uint64_t at = h->size, left = h->count, blocks = 0;
+    uint64_t at = h->header_size, left = h->count, blocks = 0;
     bsn_context c;
     bsn_look look;
     bsn_index index;
@@ -11019,14 +11016,14 @@ static uint64_t bsn_walked_size(const bsn_header *h, const uint8_t *p, size_t si
     for (; left; left -= look.elements, at += look.whole, blocks++)
         if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks);
-    if (bsn_has_footer(h->blocks, h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    if (bsn_has_footer(bsn_blocks(h), h->flags)) at += index.size + bsn_fixed_size(h->flags);
     return at <= size ? at : 0;
 }
 
 /* What a frame says at its two ends. */
 typedef struct bsn_opened {
     bsn_input input;
-    bsn_header header;
+    bsn_shape header;
     bsn_footer footer; /* of a frame without one: its only block's head is the index */
 } bsn_opened;
 
@@ -11034,7 +11031,7 @@ typedef struct bsn_opened {
 static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
 {
     bsn_input *x = &o->input;
-    bsn_header *h = &o->header;
+    bsn_shape *h = &o->header;
     bsn_footer *f = &o->footer;
     size_t some = x->data ? (size_t)x->end : x->end < 64 ? (size_t)x->end : 64;
     if (!some) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
@@ -11044,25 +11041,25 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
         if (!x->data && (!b->workspace || b->workspace_size < some)) return bsn_need(b, BITSNAP_E_WORKSPACE, some);
         p = bsn_input_get(x, 0, some, x->data ? NULL : (uint8_t *)b->workspace);
         if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, 0, 0);
-        h->size = 0;
+        h->header_size = 0;
         status = bsn_read_header(b, h, p, some);
         if (!status) break;
-        if (status != BITSNAP_E_TRUNCATED || h->size <= some || some == x->end) return status;
-        some = h->size < x->end ? h->size : (size_t)x->end;
+        if (status != BITSNAP_E_TRUNCATED || h->header_size <= some || some == x->end) return status;
+        some = h->header_size < x->end ? h->header_size : (size_t)x->end;
     }
-    bsn_footer_of(f, h->blocks, h->check, h->size, h->flags, h->width, h->role);
+    bsn_footer_begin(f, h);
     if (nodes) memset(nodes->held, 0, sizeof nodes->held);
-    if (bsn_has_footer(h->blocks, h->flags)) {
+    if (bsn_has_footer(bsn_blocks(h), h->flags)) {
         bitsnap_status status = bsn_read_footer(b, f, x, nodes);
         if (!status || !(b->flags & BITSNAP_ALLOW_TRAILING) || !x->data) return status;
         x->end = bsn_walked_size(h, x->data, (size_t)x->end);
         memset(&b->error, 0, sizeof b->error);
         return x->end ? bsn_read_footer(b, f, x, nodes) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
     }
-    bsn_index_shape(&f->index, h->blocks);
-    f->start = h->size;
+    bsn_index_shape(&f->index, bsn_blocks(h));
+    f->start = h->header_size;
     f->end = x->end;
-    if (!h->blocks) return BITSNAP_OK;
+    if (!bsn_blocks(h)) return BITSNAP_OK;
     if (f->end - f->start < BSN_HEAD_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
     if (nodes && !bsn_input_get(x, f->start, BSN_HEAD_SIZE, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
     if (nodes) nodes->held[0] = 1;
@@ -11090,7 +11087,7 @@ static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_footer *f, const bsn
     p = bsn_input_get(x, *place, size, to);
     if (!p) {
         (void)bsn_reject(b, BITSNAP_R_SOURCE, *place, 0);
-    } else if (level < f->index.top && !ignore && bsn_bound_hash(bsn_kernels_of(b), f->header_check, p, size) != hash) {
+    } else if (level < f->index.top && !ignore && bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, size) != hash) {
         (void)bsn_reject(b, BITSNAP_R_FOOTER_CHECK, *place, 0);
         p = NULL;
     } else if (nodes && !ignore) {
@@ -11106,7 +11103,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
     uint64_t i = 0, first, hash = 0;
     unsigned level, j, n;
     at->cell = 0;
-    at->offset = f->header_size;
+    at->offset = f->shape.header_size;
     at->page_end = f->cells;
     at->offset_end = f->end;
     for (level = f->index.top;; level--) {
@@ -11144,7 +11141,7 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
                                       bsn_look *look)
 {
     const bsn_footer *f = &o->footer;
-    const uint64_t position = at->cell << c->block_log2;
+    const uint64_t position = at->cell << c->shape.block_log2;
     unsigned rule;
     if (!at->left) {
         const uint64_t cell = at->cell, offset = at->offset;
@@ -11159,11 +11156,11 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
     if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
     rule = bsn_read_head(c, look, bsn_once32(at->page), o->header.count - position);
     if (!rule && look->whole > at->offset_end - at->offset) rule = f->end == f->start ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_TRUNCATED;
-    if (!rule && look->elements > (at->page_end << c->block_log2) - position) rule = BITSNAP_R_INDEX_END;
+    if (!rule && look->elements > (at->page_end << c->shape.block_log2) - position) rule = BITSNAP_R_INDEX_END;
     if (rule) return bsn_reject(b, rule, rule == BITSNAP_R_TRUNCATED ? f->end : at->offset, position);
     at->page += BSN_HEAD_SIZE;
     at->left--;
-    at->cell += ((look->elements - 1) >> c->block_log2) + 1;
+    at->cell += ((look->elements - 1) >> c->shape.block_log2) + 1;
     at->offset += look->whole;
     if (at->cell >= f->cells && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
         return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
@@ -11284,7 +11281,7 @@ static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
     return block_log2;
 }
 
-static int bsn_is_large(const bsn_context *c) { return c->role || c->cells || c->clusters || c->columns; }
+static int bsn_is_large(const bsn_context *c) { return c->shape.role || c->shape.cells || c->shape.clusters || c->shape.columns; }
 
 /* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by
  * turns. Returns its size. Without base, quantizer and columns a chunk has no more planes than elements have bytes, and
@@ -11292,7 +11289,7 @@ static int bsn_is_large(const bsn_context *c) { return c->role || c->cells || c-
 static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
 {
     const size_t n = (size_t)1 << c->room_log2, chunk = BSN_CHUNK_OF(n, bsn_is_large(c));
-    const unsigned width = bsn_is_large(c) ? 8 : c->width, last = width < 7 ? width : 7;
+    const unsigned width = bsn_is_large(c) ? 8 : c->shape.width, last = width < 7 ? width : 7;
     bsn_arena a = { memory, BSN_DRY };
     bsn_work *w = (bsn_work *)bsn_arena_take(&a, sizeof *w);
     uint8_t *elements = (uint8_t *)bsn_arena_take(&a, bsn_larger(width * chunk, BSN_ELEMENTS_LEAST));
@@ -11315,7 +11312,7 @@ static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned 
     const size_t n = (size_t)1 << c->room_log2;
     if (!(use & BSN_STAGES)) return 0;
     if (workers > 1) return (bsn_is_large(c) ? 16 : 32) * n + 512;
-    return bsn_is_large(c) ? n * c->width + bsn_prefix_of(1, 1) : 0;
+    return bsn_is_large(c) ? n * c->shape.width + bsn_prefix_of(1, 1) : 0;
 }
 
 /* The regions of a call's workspace. */
@@ -11345,7 +11342,7 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
     x->staging = (uint8_t *)bsn_arena_take(&a, x->staging_size);
     x->bases = (uint8_t *)bsn_arena_take(&a, workers * base);
     x->more = (uint8_t *)bsn_arena_take(&a, workers * more);
-    x->log = bsn_arena_take(&a, c->cells ? sizeof(bsn_log) : 0);
+    x->log = bsn_arena_take(&a, c->shape.cells ? sizeof(bsn_log) : 0);
     return BSN_DRY - a.left + 63;
 }
 
@@ -11360,7 +11357,7 @@ BSN_ASSERT(workspace_decodes,
 /* What merging and inverting take beside a call's workspace: their state, two cells and a block. */
 #define BSN_ALGEBRA_SIZE 8192u
 /* Elements and what kernels write past them, or a block. */
-#define BSN_ALGEBRA_CELL(c) (((size_t)(c)->width << (c)->room_log2) + 128)
+#define BSN_ALGEBRA_CELL(c) (((size_t)(c)->shape.width << (c)->room_log2) + 128)
 
 /* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is where the
  * rest begins. */
@@ -11374,7 +11371,7 @@ static size_t bsn_algebra_lay(size_t *rooms, const bsn_context *c, unsigned work
     return all && *rooms <= SIZE_MAX - BSN_ALGEBRA_SIZE - 3 * cell ? *rooms + BSN_ALGEBRA_SIZE + 3 * cell : 0;
 }
 
-static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
+static void bsn_info_of(bitsnap_info *info, const bsn_shape *h)
 {
     bsn_workspace room;
     bsn_context c;
@@ -11384,13 +11381,13 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->width = h->width;
     info->count = h->count;
     info->elements_size = h->count * h->width;
-    info->blocks = h->blocks;
+    info->blocks = bsn_blocks(h);
     info->block_log2 = h->block_log2;
     info->version = BSN_VERSION;
     info->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
     info->has_content_id = (h->flags & BSN_FLAG_CONTENT) != 0;
-    info->header_size = h->size;
-    info->header_check = h->check;
+    info->header_size = h->header_size;
+    info->header_check = h->header_check;
     info->has_base = h->role != BSN_ROLE_NONE;
     info->base_dtype = (bitsnap_dtype)h->base_dtype;
     info->base_id = h->base_id;
@@ -11398,31 +11395,26 @@ static void bsn_info_of(bitsnap_info *info, const bsn_header *h)
     info->bins = h->cells;
     info->clusters = h->clusters;
     memset(&c, 0, sizeof c);
-    c.dtype = h->dtype;
-    c.width = h->width;
-    c.role = h->role;
-    c.cells = h->cells;
-    c.clusters = h->clusters;
-    c.columns = h->columns;
+    c.shape = *h;
     c.room_log2 = bsn_room_log2(h->block_log2, h->count, bsn_is_large(&c));
     info->workspace_size = bsn_workspace_lay(&room, NULL, &c, 1, BSN_DECODES, 0, 0);
     info->worker_size = room.work_size + BSN_JOBS_SIZE;
     info->merge_size = info->has_base ? bsn_algebra_lay(&rest, &c, 2, 0) : 0;
-    info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->size);
+    info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->header_size);
 }
 
 static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
 {
     info->frame_size = size;
     info->content_id = f->content_id;
-    if (f->flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->bins);
+    if (f->shape.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->bins);
 }
 
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size)
 {
     const uint8_t *p = (const uint8_t *)source;
     bitsnap dummy;
-    bsn_header h;
+    bsn_shape h;
     bsn_footer f;
     bsn_input x;
     bitsnap_status status;
@@ -11434,12 +11426,12 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     status = bsn_read_header(&dummy, &h, p, size);
     if (status) return status;
     bsn_info_of(info, &h);
-    bsn_footer_of(&f, h.blocks, h.check, h.size, h.flags, h.width, h.role);
+    bsn_footer_begin(&f, &h);
     bsn_input_of(&x, p, size);
-    if (!bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
+    if (!bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
         info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
         x.end = info->frame_size;
-        if (!x.end || !bsn_has_footer(h.blocks, h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) return BITSNAP_OK;
+        if (!x.end || !bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) return BITSNAP_OK;
     }
     bsn_info_end(info, &f, x.end);
     for (i = 0; info->has_base && i < f.index.blocks; i++) {
@@ -11533,21 +11525,13 @@ static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 
 static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_coder *s)
 {
     memset(c, 0, sizeof *c);
+    c->shape = s->shape;
+    c->shape.width = bsn_dtypes[s->shape.dtype].width;
     c->kernels = bsn_kernels_of(b);
-    c->dtype = (unsigned)s->dtype;
-    c->width = bsn_dtypes[s->dtype].width;
-    c->block_log2 = s->block_log2;
     c->level = b->level ? b->level : BITSNAP_DEFAULT;
-    c->checks = (s->flags & BSN_FLAG_CHECKS) != 0;
     c->ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
-    c->role = s->role;
-    c->base_dtype = s->state.base_dtype;
     c->classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
-    c->columns = s->columns;
-    c->cells = s->cells;
-    c->clusters = s->clusters;
-    c->header_check = s->state.header_check;
-    c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
+    c->room_log2 = bsn_room_log2(s->shape.block_log2, s->shape.count, bsn_is_large(c));
 }
 
 /* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a
@@ -11555,7 +11539,7 @@ static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_coder 
 static size_t bsn_call_room(bsn_workspace *x, uint8_t *memory, const bitsnap *b, const bsn_context *c, unsigned use, size_t more)
 {
     return bsn_workspace_lay(x, memory, c, use & BSN_ONE_WORKER ? 1 : bsn_workers(b), use,
-                             bsn_base_size(b, c->block_log2, c->role, c->base_dtype), more);
+                             bsn_base_size(b, c->shape.block_log2, c->shape.role, c->shape.base_dtype), more);
 }
 
 static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned use)
@@ -11574,10 +11558,10 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     size_t needed;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
-    if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
-    if (!BSN_WITH_QUANTIZE && (s->cells || s->clusters))
+    if (!BSN_WITH_DELTA && s->shape.role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->shape.cells || s->shape.clusters))
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
-    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    if (s->shape.count != (size_t)s->shape.count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     bsn_context_begin(&c, b, s);
     needed = bsn_call_room(&room, NULL, b, &c, use, more);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
@@ -11586,8 +11570,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     call->b = b;
     call->workers = use & BSN_ONE_WORKER ? 1 : bsn_workers(b);
     call->jobs = (bsn_job *)room.jobs;
-    if (c.role) call->ids = (bsn_ids *)room.ids;
-    else if (!c.ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room.ids;
+    if (c.shape.role) call->ids = (bsn_ids *)room.ids;
+    else if (!c.ignore && (s->shape.flags & BSN_FLAG_CONTENT) && s->shape.block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room.ids;
     call->work = room.work;
     call->work_size = room.work_size;
     for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room.work + i * room.work_size, &c, use);
@@ -11596,9 +11580,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     call->bases = room.bases;
     call->more = room.more;
     call->more_size = more;
-    if (c.cells) {
+    if (c.shape.cells) {
         call->log = (bsn_log *)room.log;
-        call->log->cells = c.cells;
+        call->log->cells = c.shape.cells;
         c.log = call->log;
     }
     call->context = c;
@@ -11611,10 +11595,10 @@ static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 {
     bsn_log *log = call->log;
     if (!BSN_WITH_QUANTIZE || !log) return;
-    bsn_log_shape(log, (unsigned)s->dtype, s->cells);
+    bsn_log_shape(log, (unsigned)s->shape.dtype, s->shape.cells);
     if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
     memset(log, 0, sizeof *log);
-    bsn_log_set(log, (unsigned)s->dtype, s->cells);
+    bsn_log_set(log, (unsigned)s->shape.dtype, s->shape.cells);
     if (!keep) return;
     s->state.log = log;
     s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
@@ -11623,13 +11607,13 @@ static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 /* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
 static int bsn_stream_fits(const bsn_coder *s)
 {
-    const unsigned dtype = (unsigned)s->dtype, octaves = s->cells || s->clusters || s->columns;
-    return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
-           s->block_log2 <= BSN_LOG2_MAX && s->count <= BSN_COUNT_MAX && s->position <= s->count && s->state.run <= s->position &&
-           (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->role, dtype, s->state.base_dtype))) &&
-           s->cells <= BSN_CELLS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype))) &&
+    const unsigned dtype = (unsigned)s->shape.dtype, octaves = s->shape.cells || s->shape.clusters || s->shape.columns;
+    return bsn_is_dtype(dtype) && s->shape.width == bsn_dtypes[dtype].width && s->shape.block_log2 >= BSN_LOG2_MIN &&
+           s->shape.block_log2 <= BSN_LOG2_MAX && s->shape.count <= BSN_COUNT_MAX && s->position <= s->shape.count && s->state.run <= s->position &&
+           (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->shape.role, dtype, s->shape.base_dtype))) &&
+           s->shape.cells <= BSN_CELLS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
-           s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->count, s->block_log2);
+           s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->shape.count, s->shape.block_log2);
 }
 
 /* A copy of what the caller has; 0 where that is none that was begun. */
@@ -11643,8 +11627,8 @@ static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
 static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
 {
     const bitsnap_base *base = &b->base;
-    if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->state.base_dtype ||
-                                (base->id && base->id != s->state.base_id)))
+    if (s->shape.role && s->shape.count && (!bsn_has_base(b) || base->count != s->shape.count || (unsigned)base->dtype != s->shape.base_dtype ||
+                                (base->id && base->id != s->shape.base_id)))
         return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
     return BITSNAP_OK;
 }
@@ -11653,8 +11637,8 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
 static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
 {
     const bitsnap_base *base = &call->b->base;
-    const unsigned width = bsn_dtypes[call->context.base_dtype].width;
-    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.block_log2);
+    const unsigned width = bsn_dtypes[call->context.shape.base_dtype].width;
+    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.shape.block_log2);
     if (base->source.read) {
         if (!base->source.read(base->source.context, first * width, cell, n * width)) return cell;
     } else if (!base->held) {
@@ -11676,14 +11660,14 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_call call;
     bitsnap_status status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
     if (status) return status;
-    bsn_content_begin(&root, s->count);
-    for (i = 0; i < s->count; i += BSN_LEAF) {
-        const size_t n = s->count - i < BSN_LEAF ? (size_t)(s->count - i) : BSN_LEAF;
+    bsn_content_begin(&root, s->shape.count);
+    for (i = 0; i < s->shape.count; i += BSN_LEAF) {
+        const size_t n = s->shape.count - i < BSN_LEAF ? (size_t)(s->shape.count - i) : BSN_LEAF;
         const uint8_t *p = bsn_base_cell(&call, 0, i, n, &b->error);
         if (!p) return b->error.status;
-        bsn_content_add(call.context.kernels, &leaf, &root, p, i, n, s->count, width);
+        bsn_content_add(call.context.kernels, &leaf, &root, p, i, n, s->shape.count, width);
     }
-    s->state.base_id = bsn_content_end(call.context.kernels, &root, s->state.base_dtype, s->count);
+    s->shape.base_id = bsn_content_end(call.context.kernels, &root, s->shape.base_dtype, s->shape.count);
     return BITSNAP_OK;
 }
 
@@ -11694,9 +11678,9 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
 static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 {
     const bsn_context *c = &call->context;
-    call->context.large = count >= BSN_LARGE / c->width;
+    call->context.large = count >= BSN_LARGE / c->shape.width;
     /* leaves that are not hashed with their blocks are read again */
-    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->role || call->leaves);
+    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->shape.role || call->leaves);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
@@ -11758,23 +11742,17 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 /* The header has been written or read. */
 static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
 {
-    s->stored = s->state.header_size = header_size;
-    bsn_content_begin(&s->state.root, s->count);
+    s->stored = s->shape.header_size = header_size;
+    bsn_content_begin(&s->state.root, s->shape.count);
     bsn_pieces_begin(&s->state.chain, 0);
-    bsn_series_add(bsn_kernels_of(b), &s->state.chain, s->state.header_check);
-}
-
-/* What it takes to write or read the footer. */
-static void bsn_stream_footer(bsn_footer *f, const bsn_coder *s)
-{
-    bsn_footer_of(f, bsn_cells(s->count, s->block_log2), s->state.header_check, s->state.header_size, s->flags, s->width, s->role);
+    bsn_series_add(bsn_kernels_of(b), &s->state.chain, s->shape.header_check);
 }
 
 /* Bytes of the header of what the stream says. */
 static size_t bsn_header_size(const bsn_coder *s)
 {
-    return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? 2u + BSN_BASE_SIZE : 0u) +
-           (s->flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->columns ? 2u + BSN_COLUMNS_SIZE : 0u);
+    return BSN_HEADER_SIZE + (s->shape.flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->shape.role ? 2u + BSN_BASE_SIZE : 0u) +
+           (s->shape.flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->shape.columns ? 2u + BSN_COLUMNS_SIZE : 0u);
 }
 
 static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
@@ -11783,37 +11761,37 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
     uint8_t *at = p + 18;
     memcpy(p, bsn_magic, 4);
     p[4] = BSN_VERSION;
-    p[5] = (uint8_t)s->dtype;
-    p[6] = (uint8_t)s->block_log2;
-    p[7] = (uint8_t)s->flags;
-    bsn_store64(p + 8, s->count);
-    if (s->flags & BSN_FLAG_EXTENSIONS) {
+    p[5] = (uint8_t)s->shape.dtype;
+    p[6] = (uint8_t)s->shape.block_log2;
+    p[7] = (uint8_t)s->shape.flags;
+    bsn_store64(p + 8, s->shape.count);
+    if (s->shape.flags & BSN_FLAG_EXTENSIONS) {
         p[16] = (uint8_t)(size - BSN_HEADER_SIZE - 2);
         p[17] = 0;
     }
-    if (s->role) {
+    if (s->shape.role) {
         at[0] = BSN_EXTENSION_BASE;
         at[1] = BSN_BASE_SIZE;
-        at[2] = (uint8_t)s->role;
-        at[3] = (uint8_t)s->state.base_dtype;
-        bsn_store64(at + 4, s->state.base_id);
+        at[2] = (uint8_t)s->shape.role;
+        at[3] = (uint8_t)s->shape.base_dtype;
+        bsn_store64(at + 4, s->shape.base_id);
     }
-    if (s->flags & BSN_FLAG_LOSSY) {
-        const unsigned number = s->cells ? s->cells : s->clusters;
+    if (s->shape.flags & BSN_FLAG_LOSSY) {
+        const unsigned number = s->shape.cells ? s->shape.cells : s->shape.clusters;
         at[0] = BSN_EXTENSION_QUANTIZED;
         at[1] = BSN_QUANTIZED_SIZE;
-        at[2] = s->cells ? BSN_FAMILY_CELLS : BSN_FAMILY_CLUSTERS;
+        at[2] = s->shape.cells ? BSN_FAMILY_CELLS : BSN_FAMILY_CLUSTERS;
         at[3] = (uint8_t)number;
         at[4] = (uint8_t)(number >> 8);
         at += 2 + BSN_QUANTIZED_SIZE;
     }
-    if (s->columns) {
+    if (s->shape.columns) {
         at[0] = BSN_EXTENSION_COLUMNS;
         at[1] = BSN_COLUMNS_SIZE;
-        bsn_store64(at + 2, s->columns);
+        bsn_store64(at + 2, s->shape.columns);
     }
-    s->state.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
-    bsn_store64(p + size - 8, s->state.header_check);
+    s->shape.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
+    bsn_store64(p + size - 8, s->shape.header_check);
     bsn_stream_begin(b, s, size);
 }
 
@@ -11827,26 +11805,26 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     if (bsn_odd_option(b)) return bsn_odd_option(b);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
-    s->dtype = dtype;
-    s->width = bsn_dtypes[dtype].width;
-    s->block_log2 = bsn_block_log2(b, count, s->width);
-    s->count = count;
-    if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
+    s->shape.dtype = dtype;
+    s->shape.width = bsn_dtypes[dtype].width;
+    s->shape.block_log2 = bsn_block_log2(b, count, s->shape.width);
+    s->shape.count = count;
+    if (s->shape.block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->shape.block_log2 > BSN_LOG2_MAX) return "block_log2";
     if ((q->bins || q->clusters) && (q->bins > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
                                       bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
         return "quantizer";
-    s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
+    s->shape.flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     if (bsn_has_base(b)) {
-        s->role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
-        s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
-        s->state.base_dtype = (unsigned)b->base.dtype;
+        s->shape.role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+        s->shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
+        s->shape.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->cells = q->bins;
-        s->clusters = q->clusters;
-        if (s->cells || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
-        if (s->cells || b->level == BITSNAP_BEST) s->columns = b->columns;
-        if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
+        s->shape.cells = q->bins;
+        s->shape.clusters = q->clusters;
+        if (s->shape.cells || s->shape.clusters) s->shape.flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
+        if (s->shape.cells || b->level == BITSNAP_BEST) s->shape.columns = b->columns;
+        if (s->shape.columns) s->shape.flags |= BSN_FLAG_EXTENSIONS;
     }
     return NULL;
 }
@@ -11857,7 +11835,7 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
     bsn_coder s;
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
-    if (bsn_plan(&s, b, count, dtype) || (s.role && !bsn_base_fits(s.role, (unsigned)dtype, s.state.base_dtype))) return 0;
+    if (bsn_plan(&s, b, count, dtype) || (s.shape.role && !bsn_base_fits(s.shape.role, (unsigned)dtype, s.shape.base_dtype))) return 0;
     return bsn_needed(b, &s, BSN_PUSHES);
 }
 
@@ -11867,7 +11845,7 @@ BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype
     bsn_coder s;
     memset(&none, 0, sizeof none);
     if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
-    return bsn_bound(count, s.width, s.block_log2, s.flags, s.role, bsn_header_size(&s));
+    return bsn_bound(count, s.shape.width, s.shape.block_log2, s.shape.flags, s.shape.role, bsn_header_size(&s));
 }
 
 static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
@@ -11879,14 +11857,14 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
     status = bsn_begin(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : NULL);
     if (!status) status = bsn_wrong(b, bsn_plan(s, b, count, dtype));
     if (status) return status;
-    if (s->role) {
+    if (s->shape.role) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
-        if (!bsn_base_fits(s->role, (unsigned)dtype, s->state.base_dtype) || b->base.count != count)
+        if (!bsn_base_fits(s->shape.role, (unsigned)dtype, s->shape.base_dtype) || b->base.count != count)
             return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
-        s->state.base_id = b->base.id;
+        s->shape.base_id = b->base.id;
         s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
         if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
-        if (!b->base.id && !b->base.source.read) s->state.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
+        if (!b->base.id && !b->base.source.read) s->shape.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
         else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
         bsn_content_begin(&s->state.aside, count);
     }
@@ -11924,7 +11902,7 @@ BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job
     bsn_ids ids;
     bsn_job back;
     memset(&back, 0, sizeof back);
-    back.sink.compare = c->clusters ? NULL : job->source; /* no bound holds there */
+    back.sink.compare = c->shape.clusters ? NULL : job->source; /* no bound holds there */
     back.sink.log = c->log;
     back.source = job->target;
     back.head = bsn_load32(job->target);
@@ -11940,7 +11918,7 @@ BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job
 /* The most bytes of a block of n elements. */
 static size_t bsn_block_most(const bsn_context *c, size_t n)
 {
-    return n * c->width + bsn_prefix_of(c->checks, c->role != BSN_ROLE_NONE);
+    return n * c->shape.width + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
 }
 
 /* Encodes a block to job->target, which has room for job->size bytes. With a base, a quantizer or columns several forms are tried, and the
@@ -11958,7 +11936,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         job->ids->cell = bsn_base_cell(call, worker, job->first, job->n, &job->error);
         if (!job->ids->cell) return;
     }
-    if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->width);
+    if (job->sink.leaves) bsn_leaves_take(c->kernels, &w->pieces, job->sink.leaves, job->source, job->n, c->shape.width);
     job->size = bsn_encode_block(w, c, aside ? aside : job->target, aside ? most : room, job->source, job->n, job->first, job->ids);
     if (job->size > room) job->size = 0;
     if (aside && job->size) memcpy(job->target, aside, job->size);
@@ -11994,26 +11972,26 @@ static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
 static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *job, const uint8_t *elements, const uint8_t *element)
 {
     const bitsnap_kernels *kernels = call->context.kernels;
-    if (s->role) {
+    if (s->shape.role) {
         bsn_content_cell(kernels, &s->state.aside, &job->ids->base, job->n);
         bsn_content_cell(kernels, &s->state.root, &job->ids->result, job->n);
     } else if (job->sink.leaves) {
         bsn_content_cell(kernels, &s->state.root, job->sink.leaves, job->n);
     } else if (elements) {
-        bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->count, s->width);
+        bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->shape.count, s->shape.width);
     } else if (element) {
         bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
-                             bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2), element, s->position, job->n, s->count, s->width);
+                             bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2), element, s->position, job->n, s->shape.count, s->shape.width);
     }
 }
 
 /* A block is done: what the stream knows of it. */
 static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
-    const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
+    const size_t prefix = bsn_prefix_of(bsn_has_checks(&call->context.shape), s->shape.role != BSN_ROLE_NONE);
     if (s->index) {
         if (s->index_capacity - s->index_size < BSN_HEAD_SIZE) {
-            (void)bsn_lacking(call->b, BSN_HEAD_SIZE * bsn_cells(s->count, s->block_log2), s->stored, s->position);
+            (void)bsn_lacking(call->b, BSN_HEAD_SIZE * bsn_cells(s->shape.count, s->shape.block_log2), s->stored, s->position);
             call->b->error.argument = "index";
             return BITSNAP_E_CAPACITY;
         }
@@ -12021,8 +11999,8 @@ static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t 
     }
     s->index_size += BSN_HEAD_SIZE;
     if ((head & 255) == BSN_FORM_QUANTIZED) bsn_note_certificate(s, block + prefix);
-    if (call->context.checks) bsn_series_add(call->context.kernels, &s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
-    s->stored += prefix + bsn_body_of(head, s->width);
+    if (bsn_has_checks(&call->context.shape)) bsn_series_add(call->context.kernels, &s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
+    s->stored += prefix + bsn_body_of(head, s->shape.width);
     return BITSNAP_OK;
 }
 
@@ -12037,16 +12015,16 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     uint8_t *staging[2];
     size_t block, slot, slots, most, batch, i, left = n;
     bitsnap_status status;
-    block = (size_t)1 << s->block_log2;
-    if (n % block && n != s->count - s->position) return bsn_wrong(b, "n");
+    block = (size_t)1 << s->shape.block_log2;
+    if (n % block && n != s->shape.count - s->position) return bsn_wrong(b, "n");
     status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
     if (!status) status = bsn_check_base(b, s);
     if (status) return status;
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, 0, n);
-    if (call.workers > 1 || s->role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
+    if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     block = (size_t)1 << call.context.room_log2; /* or all there are */
-    slot = block * s->width + bsn_prefix_of(call.context.checks, s->role != BSN_ROLE_NONE);
+    slot = block * s->shape.width + bsn_prefix_of(bsn_has_checks(&call.context.shape), s->shape.role != BSN_ROLE_NONE);
     slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
     other = call.jobs + slots;
     staging[0] = call.staging;
@@ -12055,7 +12033,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
         uint64_t first = s->position;
         most = slots;
         if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
-            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->block_log2) + 1) + call.workers;
+            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->shape.block_log2) + 1) + call.workers;
             if (room < most) most = (size_t)room;
         }
         for (batch = 0; batch < most && left; batch++) {
@@ -12068,7 +12046,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             job->size = call.workers > 1 ? slot : (size_t)(end - to);
             job->first = first;
             first += job->n;
-            from += job->n * s->width;
+            from += job->n * s->shape.width;
             left -= job->n;
         }
         call.batch = batch;
@@ -12078,10 +12056,10 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             bsn_job *job = &call.jobs[i];
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status == BITSNAP_E_CAPACITY)
-                job->error.needed = (uint64_t)n * s->width + bsn_cells(n, s->block_log2) * bsn_block_most(&call.context, 0);
+                job->error.needed = (uint64_t)n * s->shape.width + bsn_cells(n, s->shape.block_log2) * bsn_block_most(&call.context, 0);
             if (job->error.status)
                 return bsn_pass(b, &job->error, s->stored);
-            bsn_note_content(&call, s, job, s->flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
+            bsn_note_content(&call, s, job, s->shape.flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
             status = bsn_push_note(&call, s, job->target, bsn_load32(job->target));
             if (status) return status;
             job->source = job->target;
@@ -12099,7 +12077,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             staging[0] = staging[1];
             staging[1] = memory;
         }
-        if (batch && bsn_cancelled(&call, s->position, s->count))
+        if (batch && bsn_cancelled(&call, s->position, s->shape.count))
             return bsn_fail(b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     *size = (size_t)(to - (uint8_t *)destination);
@@ -12115,17 +12093,17 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     uint64_t whole;
     uint8_t *p = to, *root;
     size_t i;
-    bsn_stream_footer(&f, s);
+    bsn_footer_begin(&f, &s->shape);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
-    whole = f.index.size + bsn_fixed_size(s->flags);
+    whole = f.index.size + bsn_fixed_size(s->shape.flags);
     if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->state.base_dtype,
-            s->count) != s->state.base_id)
+    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->shape.base_dtype,
+            s->shape.count) != s->shape.base_id)
         return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (blocks) {
         for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) {
             memcpy(p + i, blocks, BSN_HEAD_SIZE);
-            blocks += f.prefix + bsn_body_of(bsn_load32(blocks), s->width);
+            blocks += f.prefix + bsn_body_of(bsn_load32(blocks), s->shape.width);
         }
     } else if (s->index_size) {
         memcpy(p, s->index, s->index_size);
@@ -12136,21 +12114,21 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     if (s->state.has_result_id) {
         bsn_store64(p, s->state.result_id);
         p += 8;
-    } else if (s->flags & BSN_FLAG_CONTENT) {
-        bsn_store64(p, bsn_content_end(kernels, &s->state.root, (unsigned)s->dtype, s->count));
+    } else if (s->shape.flags & BSN_FLAG_CONTENT) {
+        bsn_store64(p, bsn_content_end(kernels, &s->state.root, (unsigned)s->shape.dtype, s->shape.count));
         p += 8;
     }
-    if (s->flags & BSN_FLAG_LOSSY) {
+    if (s->shape.flags & BSN_FLAG_LOSSY) {
         memcpy(p, s->state.certificate, BSN_CERTIFICATE_SIZE);
         p += BSN_CERTIFICATE_SIZE;
     }
-    if (s->flags & BSN_FLAG_CHECKS) {
+    if (s->shape.flags & BSN_FLAG_CHECKS) {
         bsn_store64(p, bsn_series_end(&s->state.chain));
         p += 8;
     }
     bsn_store64(p, f.index.blocks);
     bsn_store64(p + 8, s->stored + whole);
-    bsn_store64(p + 16, bsn_bound_hash(kernels, f.header_check, root, (size_t)(p + 16 - root)));
+    bsn_store64(p + 16, bsn_bound_hash(kernels, f.shape.header_check, root, (size_t)(p + 16 - root)));
     memcpy(p + 24, bsn_end_magic, 4);
     s->stored += whole;
     *size = (size_t)whole;
@@ -12159,39 +12137,27 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
 
 static int bsn_stream_has_footer(const bsn_coder *s)
 {
-    return bsn_has_footer(bsn_cells(s->count, s->block_log2), s->flags);
+    return bsn_has_footer(bsn_cells(s->shape.count, s->shape.block_log2), s->shape.flags);
 }
 
 /* ---- pull ---- */
 
 /* The frame of a header, before its first block. */
-static void bsn_stream_of(bsn_coder *s, const bsn_header *h)
+static void bsn_stream_of(bsn_coder *s, const bsn_shape *h)
 {
     memset(s, 0, sizeof *s);
-    s->dtype = (bitsnap_dtype)h->dtype;
-    s->width = h->width;
-    s->block_log2 = h->block_log2;
-    s->flags = h->flags;
-    s->count = h->count;
-    s->role = h->role;
-    s->cells = h->cells;
-    s->clusters = h->clusters;
-    s->columns = h->columns;
-    s->state.base_dtype = h->base_dtype;
-    s->state.base_id = h->base_id;
-    s->state.header_check = h->check;
+    s->shape = *h;
 }
 
-/* And ready to be pulled. */
-static void bsn_pull_begin(const bitsnap *b, bsn_coder *s, const bsn_header *h)
+static void bsn_pull_begin(const bitsnap *b, bsn_coder *s, const bsn_shape *h)
 {
     bsn_stream_of(s, h);
-    bsn_stream_begin(b, s, h->size);
+    bsn_stream_begin(b, s, h->header_size);
 }
 
 static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
-    bsn_header h;
+    bsn_shape h;
     bitsnap_status status;
     if (used) *used = 0;
     status = bsn_begin(b, !s ? "decoder" : !used ? "used" : !source && source_size ? "source" : NULL);
@@ -12199,10 +12165,10 @@ static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *so
     memset(s, 0, sizeof *s);
     if (!source_size) return bsn_truncated(b, 0, 0, BSN_HEADER_SIZE);
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
-    if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.size;
+    if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.header_size;
     if (status) return status;
     bsn_pull_begin(b, s, &h);
-    *used = h.size;
+    *used = h.header_size;
     return BITSNAP_OK;
 }
 
@@ -12257,7 +12223,7 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
         }
         job->input_end = job->source + (x->data ? (size_t)(x->end - job->offset) : job->size);
     }
-    job->base = c->role && !call->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
+    job->base = c->shape.role && !call->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
     if (job->error.status) return;
     if (BSN_WITH_DELTA && call->applying) (void)bsn_apply_block(bsn_work_of(call, worker), c, &call->journal, worker, job);
     else (void)bsn_decode_block(bsn_work_of(call, worker), c, job);
@@ -12296,7 +12262,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
     memset(look, 0, sizeof *look);
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
-    rule = bsn_read_head(&call->context, look, bsn_once32(p), s->count - first);
+    rule = bsn_read_head(&call->context, look, bsn_once32(p), s->shape.count - first);
     if (rule) return bsn_reject(call->b, rule, offset, first);
     if (size < look->need) look->whole = 0;
     return BITSNAP_OK;
@@ -12309,7 +12275,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push(bitsnap *b, bitsnap_encoder *enc
     bsn_coder s;
     bitsnap_status status;
     if (size) *size = 0;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.count - s.position ? "n"
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) ? "encoder" : !size ? "size" : n > s.shape.count - s.position ? "n"
                           : n && !elements ? "elements" : n && !destination ? "destination" : n && !s.index ? "index" : NULL);
     if (!status) status = bsn_push(b, &s, destination, capacity, size, elements, n);
     if (!status) memcpy(encoder, &s, sizeof s);
@@ -12325,12 +12291,12 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     bsn_job *job;
     bsn_look look;
     int named, buffered;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.count ? "encoder" : !block ? "block" : !s.index ? "index" : NULL);
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position == s.shape.count ? "encoder" : !block ? "block" : !s.index ? "index" : NULL);
     if (!status) status = bsn_wrong(b, b->flags & BITSNAP_IGNORE_CHECKS ? "flags" : NULL);
     if (status) return status;
-    named = !s.role && (s.flags & BSN_FLAG_CONTENT);
-    buffered = named && s.block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_begin(&call, b, &s, BSN_DECODES, buffered ? (size_t)s.width << s.block_log2 : 0);
+    named = !s.shape.role && (s.shape.flags & BSN_FLAG_CONTENT);
+    buffered = named && s.shape.block_log2 < BSN_LOG2_LEAF;
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES, buffered ? (size_t)s.shape.width << s.shape.block_log2 : 0);
     if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, p, size, s.position, 0, &look);
     if (status) return status;
@@ -12355,7 +12321,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
     bsn_coder s; /* hashes are finished in a copy, so that this may be called again */
     bitsnap_status status;
     if (size) *size = 0;
-    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.count ? "encoder" : !size ? "size" : NULL);
+    status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.shape.count ? "encoder" : !size ? "size" : NULL);
     if (status || !bsn_stream_has_footer(&s)) return status;
     status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
     if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
@@ -12369,22 +12335,22 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
 static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare, uint64_t capacity,
                                       uint64_t *done, const uint8_t *source, size_t source_size, size_t *used)
 {
-    const unsigned width = s->width;
-    const size_t prefix = bsn_prefix_of(call->context.checks, s->role != BSN_ROLE_NONE);
+    const unsigned width = s->shape.width;
+    const size_t prefix = bsn_prefix_of(bsn_has_checks(&call->context.shape), s->shape.role != BSN_ROLE_NONE);
     const uint8_t *end = source_size ? source + source_size : source;
     const uint8_t *at = source;
     bitsnap_status status = BITSNAP_OK;
     int more = 1;
     *done = 0;
     *used = 0;
-    while (more && s->position < s->count) {
+    while (more && s->position < s->shape.count) {
         const size_t jobs = bsn_jobs(call);
         uint64_t first = s->position - s->state.run, skip = s->state.run, queued = 0;
         const uint8_t *next = at;
         size_t batch, i;
         bsn_look look;
         look.need = 0;
-        for (batch = 0; batch < jobs && first < s->count; batch++) {
+        for (batch = 0; batch < jobs && first < s->shape.count; batch++) {
             bsn_job *job;
             const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
             uint64_t wanted;
@@ -12394,7 +12360,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
             if (status) break; /* unless a block before it is bad, too */
             wanted = look.elements - skip;
             /* with a base, the hash of a CONST block is that of all its elements */
-            if (!look.whole || room == 0 || (room < wanted && (s->role || look.form != BSN_FORM_CONST))) {
+            if (!look.whole || room == 0 || (room < wanted && (s->shape.role || look.form != BSN_FORM_CONST))) {
                 more = 0;
                 break;
             }
@@ -12424,7 +12390,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         for (i = 0; i < batch; i++) {
             const bsn_job *job = &call->jobs[i];
             const uint32_t head = job->head;
-            const uint8_t *elements = s->flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
+            const uint8_t *elements = s->shape.flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
             if (!call->blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
                 bsn_note_content(call, s, job, elements, call->named && (head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
             s->position += job->n;
@@ -12434,7 +12400,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                 continue;
             }
             s->state.run = 0;
-            if (call->context.checks)
+            if (bsn_has_checks(&call->context.shape))
                 bsn_series_add(call->context.kernels, &s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
             s->state.index_hash = bsn_chain(s->state.index_hash, head);
             s->index_size += BSN_HEAD_SIZE;
@@ -12444,7 +12410,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
         at = source + *used;
         s->need = more ? 0 : look.need;
         if (status) return status;
-        if (batch && bsn_cancelled(call, s->position, s->count))
+        if (batch && bsn_cancelled(call, s->position, s->shape.count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
     return BITSNAP_OK;
@@ -12467,20 +12433,20 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 1);
-    bsn_call_expect(&call, s.flags, capacity);
-    if (s.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
+    bsn_call_expect(&call, s.shape.flags, capacity);
+    if (s.shape.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
         capacity > base->held - (s.position - base->first))
         capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
-    call.named = !call.context.ignore && !call.context.role && (s.flags & BSN_FLAG_CONTENT) && s.block_log2 >= BSN_LOG2_LEAF;
+    call.named = !call.context.ignore && !call.context.shape.role && (s.shape.flags & BSN_FLAG_CONTENT) && s.shape.block_log2 >= BSN_LOG2_LEAF;
     status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
     if (status) {
         *used = 0;
         return status;
     }
     *n = (size_t)done;
-    if (!done && s.position < s.count) {
+    if (!done && s.position < s.shape.count) {
         if (source_size < s.need) return bsn_truncated(b, s.stored + source_size, s.position, s.need);
-        block = s.count - s.position < UINT64_C(1) << s.block_log2 ? s.count - s.position : UINT64_C(1) << s.block_log2;
+        block = s.shape.count - s.position < UINT64_C(1) << s.shape.block_log2 ? s.shape.count - s.position : UINT64_C(1) << s.shape.block_log2;
         if (asked >= block) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, s.stored, s.position);
         return bsn_lacking(b, block, s.stored, s.position);
     }
@@ -12499,32 +12465,32 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     unsigned rule;
     bitsnap_status status;
     if (used) *used = 0;
-    status = bsn_begin(b, !s || !bsn_stream_fits(s) || s->position != s->count ? "decoder" : !used ? "used"
+    status = bsn_begin(b, !s || !bsn_stream_fits(s) || s->position != s->shape.count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
-    bsn_stream_footer(&f, s);
+    bsn_footer_begin(&f, &s->shape);
     bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
-    whole = f.index.size + bsn_fixed_size(s->flags);
-    if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->count, whole);
+    whole = f.index.size + bsn_fixed_size(s->shape.flags);
+    if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->shape.count, whole);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
-        return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->count);
+        return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->shape.count);
     bsn_input_of(&x, p, s->stored + whole);
     x.offset = s->stored;
     status = bsn_read_footer(b, &f, &x, NULL);
     if (status) return status;
-    if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->count);
+    if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->shape.count);
     rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
-    if (rule) return bsn_reject(b, rule, s->stored, s->count);
+    if (rule) return bsn_reject(b, rule, s->stored, s->shape.count);
     for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
-    if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->count);
-    if ((s->flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
-        return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->count);
-    if ((s->flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
+    if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->shape.count);
+    if ((s->shape.flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
+        return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->shape.count);
+    if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bsn_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
-            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->dtype, s->count) != f.content_id)
-            return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->count);
+            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->shape.dtype, s->shape.count) != f.content_id)
+            return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->shape.count);
     }
     s->stored += whole;
     *used = (size_t)whole;
@@ -12557,8 +12523,8 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
         header = *size;
         room = capacity - header;
         if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
-            room -= bsn_min(room, bsn_fixed_size(s.flags) + (s.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.block_log2) : 0));
-        status = bsn_wrong(b, count > SIZE_MAX / s.width ? "count" : count && !elements ? "elements" : NULL);
+            room -= bsn_min(room, bsn_fixed_size(s.shape.flags) + (s.shape.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.shape.block_log2) : 0));
+        status = bsn_wrong(b, count > SIZE_MAX / s.shape.width ? "count" : count && !elements ? "elements" : NULL);
         if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
         if (!status && bsn_stream_has_footer(&s))
             status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
@@ -12584,15 +12550,15 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     bsn_call call;
     bitsnap_status status;
     uint64_t done;
-    size_t at = s->state.header_size, used;
+    size_t at = s->shape.header_size, used;
     const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!any && (s->count != count || (unsigned)s->dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
-    status = bsn_wrong(b, !any && s->count > SIZE_MAX / s->width             ? "count"
+    if (!any && (s->shape.count != count || (unsigned)s->shape.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_wrong(b, !any && s->shape.count > SIZE_MAX / s->shape.width             ? "count"
                           : !any && count && !elements && !compare           ? "elements"
-                          : aim >= BSN_BLIND && !s->role                     ? "source" /* no delta */
+                          : aim >= BSN_BLIND && !s->shape.role                     ? "source" /* no delta */
                                                                              : NULL);
     if (status) return status;
-    if (aim >= BSN_APPLY_DRY && s->role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    if (aim >= BSN_APPLY_DRY && s->shape.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s, BSN_DECODES, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
@@ -12602,22 +12568,22 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     call.storing = aim == BSN_APPLY;
     if (call.applying && b->journal && count) {
         call.journal.cells = (uint8_t *)b->journal;
-        call.journal.size = bsn_journal_cell(s->block_log2, count, s->width);
+        call.journal.size = bsn_journal_cell(s->shape.block_log2, count, s->shape.width);
         call.journal.count = b->journal_size / call.journal.size;
         if (call.journal.count < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
-    bsn_call_expect(&call, s->flags, s->count);
+    bsn_call_expect(&call, s->shape.flags, s->shape.count);
     if (call.applying) call.context.stream = 0; /* the cell has been hashed: its lines are in the cache */
-    status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->count, &done, source + at,
+    status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->shape.count, &done, source + at,
             source_size - at, &used);
     if (status) return status;
     at += used;
-    if (s->position < s->count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
+    if (s->position < s->shape.count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
     status = bsn_decoder_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
     at += used;
-    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->count);
+    if (at < source_size && !(b->flags & BITSNAP_ALLOW_TRAILING)) return bsn_reject(b, BITSNAP_R_TRAILING, at, s->shape.count);
     b->used = at;
     return BITSNAP_OK;
 }
@@ -12654,7 +12620,7 @@ static size_t bsn_block_size(unsigned dtype, unsigned block_log2)
 /* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */
 static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *nodes, uint8_t *to, uint64_t first, uint64_t count)
 {
-    const bsn_header *h = &o->header;
+    const bsn_shape *h = &o->header;
     const uint64_t end = first + count;
     bsn_coder s;
     bsn_call call;
@@ -12767,9 +12733,9 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
     if (status) return status;
     memset(extent, 0, sizeof *extent);
     bsn_grammar_of(&c, &o->header);
-    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> c.block_log2);
+    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> c.shape.block_log2);
     while (!status) {
-        const uint64_t first = at.cell << c.block_log2, offset = at.offset;
+        const uint64_t first = at.cell << c.shape.block_log2, offset = at.offset;
         status = bsn_cursor_next(b, &at, o, &x->nodes, &c, &look);
         if (status || element - first >= look.elements) continue;
         extent->offset = offset;
@@ -12793,18 +12759,18 @@ static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
 {
     memset(s, 0, sizeof *s);
     if (!info || !bsn_is_dtype((unsigned)info->dtype)) return 0;
-    s->dtype = info->dtype;
-    s->width = bsn_dtypes[info->dtype].width;
-    s->block_log2 = info->block_log2;
-    s->count = info->count;
-    s->flags = info->checks ? BSN_FLAG_CHECKS : 0;
-    if (info->has_base) s->role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
-    s->state.base_dtype = (unsigned)info->base_dtype;
-    s->state.base_id = info->base_id;
-    s->state.header_check = info->header_check;
-    s->cells = info->bins;
-    s->clusters = info->clusters;
-    s->columns = info->columns;
+    s->shape.dtype = info->dtype;
+    s->shape.width = bsn_dtypes[info->dtype].width;
+    s->shape.block_log2 = info->block_log2;
+    s->shape.count = info->count;
+    s->shape.flags = info->checks ? BSN_FLAG_CHECKS : 0;
+    if (info->has_base) s->shape.role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+    s->shape.base_dtype = (unsigned)info->base_dtype;
+    s->shape.base_id = info->base_id;
+    s->shape.header_check = info->header_check;
+    s->shape.cells = info->bins;
+    s->shape.clusters = info->clusters;
+    s->shape.columns = info->columns;
     return bsn_stream_fits(s);
 }
 
@@ -12817,9 +12783,9 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     bsn_look look;
     bitsnap_status status;
     status = bsn_begin(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
-                          : extent->first >= s.count || (extent->first & ((UINT64_C(1) << s.block_log2) - 1)) ? "extent"
+                          : extent->first >= s.shape.count || (extent->first & ((UINT64_C(1) << s.shape.block_log2) - 1)) ? "extent"
                           : first < extent->first || first - extent->first > extent->count ? "first"
-                          : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
+                          : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.shape.width ? "count"
                           : count && !elements ? "elements" : NULL);
     if (!status) status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
     if (!status) status = bsn_check_base(b, &s);
@@ -12830,7 +12796,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     bsn_call_log(&call, &s, 0);
     job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
     job->source = (const uint8_t *)block;
-    bsn_job_part(job, &look, s.role, first, first + count, (uint8_t *)elements);
+    bsn_job_part(job, &look, s.shape.role, first, first + count, (uint8_t *)elements);
     return bsn_decode_batch(&call, 1);
 }
 
@@ -12840,13 +12806,13 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
 BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *info, const bsn_coder *s)
 {
     bsn_coder plan;
-    const char *odd = bsn_plan(&plan, b, s->count, s->dtype);
+    const char *odd = bsn_plan(&plan, b, s->shape.count, s->shape.dtype);
     if (odd) return odd;
-    if (b->block_log2 && b->block_log2 != s->block_log2) return "block_log2";
-    if (plan.cells != s->cells || plan.clusters != s->clusters) return "quantizer";
-    if (plan.columns != s->columns) return b->columns == s->columns ? "level" : "columns";
-    if (!s->role && plan.role) return "base"; /* the other way round it is missing, which is another error */
-    if (!s->role && (!info->checks != !(plan.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.flags & BSN_FLAG_CONTENT)))
+    if (b->block_log2 && b->block_log2 != s->shape.block_log2) return "block_log2";
+    if (plan.shape.cells != s->shape.cells || plan.shape.clusters != s->shape.clusters) return "quantizer";
+    if (plan.shape.columns != s->shape.columns) return b->columns == s->shape.columns ? "level" : "columns";
+    if (!s->shape.role && plan.shape.role) return "base"; /* the other way round it is missing, which is another error */
+    if (!s->shape.role && (!info->checks != !(plan.shape.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.shape.flags & BSN_FLAG_CONTENT)))
         return "flags";
     return NULL;
 }
@@ -12862,14 +12828,14 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     bitsnap_status status;
     if (size) *size = 0;
     status = bsn_begin(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
-                          : first >= s.count || (first & ((UINT64_C(1) << s.block_log2) - 1)) ? "first" : !elements ? "elements"
+                          : first >= s.shape.count || (first & ((UINT64_C(1) << s.shape.block_log2) - 1)) ? "first" : !elements ? "elements"
                                                                                                         : NULL);
     if (status) return status;
-    cell = UINT64_C(1) << s.block_log2;
-    if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
+    cell = UINT64_C(1) << s.shape.block_log2;
+    if (count != (s.shape.count - first < cell ? s.shape.count - first : cell)) return bsn_wrong(b, "count");
     status = bsn_wrong(b, bsn_other_option(b, info, &s));
     if (status) return status;
-    most = count * s.width + bsn_prefix_of((s.flags & BSN_FLAG_CHECKS) != 0, s.role != BSN_ROLE_NONE);
+    most = count * s.shape.width + bsn_prefix_of((s.shape.flags & BSN_FLAG_CHECKS) != 0, s.shape.role != BSN_ROLE_NONE);
     status = bsn_call_begin(&call, b, &s, capacity < most ? BSN_PUSHES : BSN_DECODES | BSN_ENCODES, 0);
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
@@ -12942,7 +12908,7 @@ typedef struct bsn_walk {
 
 /* Checks a delta, whose header is h, as far as that goes without its base, and stands before its first cell. x lies where larger
  * blocks would have their scratch. */
-static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *h, const uint8_t *frame, size_t size)
+static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h, const uint8_t *frame, size_t size)
 {
     bsn_footer f;
     bsn_input whole;
@@ -12954,13 +12920,13 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_header *
     if (!status) status = bsn_call_begin(&call, b, &x->s, BSN_DECODES, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
-    bsn_stream_footer(&f, &x->s);
+    bsn_footer_begin(&f, &x->s.shape);
     status = bsn_read_footer(b, &f, &whole, NULL);
     if (status) return status;
     x->context = call.context;
     x->content_id = f.content_id;
     x->frame = frame;
-    x->at = frame + h->size;
+    x->at = frame + h->header_size;
     x->end = frame + f.start;
     x->position = 0;
     x->look.whole = 0;
@@ -13025,10 +12991,10 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         unsigned rule;
         bsn_lay_changes(&arena, &room, n);
         changes = room.changes;
-        rule = bsn_piece_read(room.changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.width);
-        memset(words, 0, n * x->s.width);
+        rule = bsn_piece_read(room.changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.shape.width);
+        memset(words, 0, n * x->s.shape.width);
         for (i = 0; !rule && i < changes->count; i++)
-            bsn_element_store(words + (size_t)changes->place[i] * x->s.width, changes->word[i] + 1, x->s.width);
+            bsn_element_store(words + (size_t)changes->place[i] * x->s.shape.width, changes->word[i] + 1, x->s.shape.width);
         return rule;
     }
     memset(&d, 0, sizeof d);
@@ -13039,7 +13005,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     d.n = n;
     bsn_lay_classed(&arena, &room, &x->context, n);
     bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, &room);
-    bsn_words_to(&list, &r, words, room.place, w->plane[0], w->plane[1], x->s.width);
+    bsn_words_to(&list, &r, words, room.place, w->plane[0], w->plane[1], x->s.shape.width);
     bsn_words_read(&list, n);
     return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
 }
@@ -13057,7 +13023,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     const size_t prefix = bsn_prefix_of(1, 1);
     memset(&look, 0, sizeof look);
     look.head = bsn_load32(p);
-    look.whole = prefix + bsn_body_of(look.head, c->width);
+    look.whole = prefix + bsn_body_of(look.head, c->shape.width);
     look.elements = n;
     bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
     bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
@@ -13107,7 +13073,7 @@ static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, uns
 static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t position, size_t n, const uint64_t ids[2])
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
-    const unsigned width = m->s.width;
+    const unsigned width = m->s.shape.width;
     const size_t prefix = bsn_prefix_of(1, 1), room = (size_t)(m->end - m->to), stored = n * width;
     uint8_t *body = m->to + prefix, *copy = m->cell[1];
     bsn_arena arena = w->arena;
@@ -13213,7 +13179,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         unsigned rule = bsn_walk_words(m, one, m->cell[0], n);
         if (!rule && merging) rule = bsn_walk_words(m, two, m->cell[1], n);
         if (rule) return bsn_reject(b, rule, 0, position);
-        bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.width);
+        bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.shape.width);
         status = bsn_make_words(m, m->cell[0], position, n, ids);
     } else {
         const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
@@ -13234,7 +13200,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
 
 /* Whether a second delta is of the same kind as the first, whose header is h: before any of it is decoded, as what lies behind the
  * scratch has its place by the first one's block size. */
-BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_header *next, const uint8_t *second,
+BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_shape *h, bsn_shape *next, const uint8_t *second,
                                            size_t second_size)
 {
     const bitsnap_status status =
@@ -13247,7 +13213,7 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_header *h, bsn_
 
 /* The workspace to make a frame like that of this header: `usual` is what calls take of it, `cell` what elements or a
  * block take. Not inlined: the coder would stay on the stack. */
-BSN_FUNCTION size_t bsn_algebra_needs(const bitsnap *b, const bsn_header *h, size_t *usual, size_t *cell)
+BSN_FUNCTION size_t bsn_algebra_needs(const bitsnap *b, const bsn_shape *h, size_t *usual, size_t *cell)
 {
     bsn_coder s;
     bsn_context c;
@@ -13265,7 +13231,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_arena arena;
     bsn_algebra *x;
     bsn_making *m;
-    bsn_header h, next;
+    bsn_shape h, next;
     bitsnap_status status;
     uint64_t position, cell;
     size_t usual, needed, room, footer, bound;
@@ -13286,16 +13252,16 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!merging) {
         if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     } else {
-        if (x->two.s.state.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
+        if (x->two.s.shape.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }
     if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
-    m->s.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
+    m->s.shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
     m->s.state.has_result_id = 1;
-    m->s.state.result_id = merging ? x->two.content_id : x->one.s.state.base_id;
-    if (!merging) m->s.state.base_id = x->one.content_id;
-    bound = bsn_bound(h.count, h.width, h.block_log2, m->s.flags, h.role, bsn_header_size(&m->s));
+    m->s.state.result_id = merging ? x->two.content_id : x->one.s.shape.base_id;
+    if (!merging) m->s.shape.base_id = x->one.content_id;
+    bound = bsn_bound(h.count, h.width, h.block_log2, m->s.shape.flags, h.role, bsn_header_size(&m->s));
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
     bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER, 0);
@@ -13458,8 +13424,8 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     uint64_t work;
     bsn_coder s;
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
-    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
-    room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.block_log2);
+    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.shape.block_log2) + 64;
+    room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.shape.block_log2);
     work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
@@ -13692,7 +13658,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         return BITSNAP_OK;
     }
     bsn_grammar_of(&grammar, &opened->header);
-    footer = bsn_has_footer(opened->header.blocks, opened->header.flags) != 0;
+    footer = bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags) != 0;
     check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
     bsn_pieces_begin(&chain, 0);
     bsn_series_add(kernels, &chain, info->header_check);
@@ -13826,7 +13792,7 @@ static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const
         memcpy(&s, encoder, sizeof s);
         call.b = host;
         call.context.kernels = bsn_kernels_of(host);
-        call.context.checks = sent->info.checks;
+        call.context.shape = s.shape;
         s.position += sent->extent.count;
         status = bsn_push_note(&call, &s, block, head);
         memcpy(encoder, &s, sizeof s);
@@ -14158,10 +14124,10 @@ static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n, unsig
 {
     bsn_coder s;
     memset(&s, 0, sizeof s);
-    s.dtype = BITSNAP_I8;
-    s.width = 1;
-    s.block_log2 = BSN_LOG2_MAX;
-    s.count = n;
+    s.shape.dtype = BITSNAP_I8;
+    s.shape.width = 1;
+    s.shape.block_log2 = BSN_LOG2_MAX;
+    s.shape.count = n;
     return bsn_call_begin(call, b, &s, use, 0);
 }
 

@@ -111,16 +111,16 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, BSN_PUSHES, 0)) return 0;
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
-    bsn_copy_little_endian(p + 12, element, 1, s.width);
+    bsn_copy_little_endian(p + 12, element, 1, s.shape.width);
     bsn_record_begin(&record, &call.context, 0, count, bsn_load32(p));
-    bsn_record_hash(&record, bitsnap_hash(p + 12, s.width));
+    bsn_record_hash(&record, bitsnap_hash(p + 12, s.shape.width));
     bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
     s.index = index, s.index_capacity = sizeof index;
     if (bsn_push_note(&call, &s, p, bsn_load32(p))) return 0;
     s.position = count;
-    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.width);
-    if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.width, 128, &end)) return 0;
-    return at + 12 + s.width + end;
+    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.shape.width);
+    if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.shape.width, 128, &end)) return 0;
+    return at + 12 + s.shape.width + end;
 }
 #endif
 
