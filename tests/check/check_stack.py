@@ -24,11 +24,12 @@ bodies = {m[1]: m[2] for m in re.finditer(
     r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)\b[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{(.*?)\n?\}$", text, re.M | re.S)}
 tables = {m[1]: set(re.findall(r"\bbsn_\w+", m[2])) & set(bodies)
           for m in re.finditer(r"^static const \w+ (\w+)\[\] = \{(.*?)^\};", text, re.M | re.S)}
-form_steps = tables.get("bsn_forms", set())
-if len(form_steps) < 10:
-    print("not ok - stack: no table of forms in bitsnap.h")
+form_steps, producers = tables.get("bsn_forms", set()), tables.get("bsn_producers", set())
+if len(form_steps) < 10 or len(producers) < 6:
+    print("not ok - stack: a table of forms is not in bitsnap.h")
     failed = True
-WAYS = {"kernels": r"\bkernels\)?->\w+\(", "forms": r"\bform->(?:base|open|make)\(", "tasks": r"\btask\(|->run\("}
+WAYS = {"kernels": r"\bkernels\)?->\w+\(", "forms": r"\bform->(?:base|open|make)\(", "producers": r"\.produce\(",
+        "tasks": r"\btask\(|->run\("}
 ways_of = {}
 
 
@@ -65,6 +66,7 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
     kernels = [n for n in frame if re.match(r"bsn_(scalar|avx2|avx512|neon)_", name(n))]
     tasks = [n for n in frame if re.match(r"bsn_\w+_task", name(n))]
     steps = [n for n in frame if name(n).split(".")[0] in form_steps]
+    produce = [n for n in frame if name(n).split(".")[0] in producers]
     below_tasks, todo = set(), list(tasks)
     while todo:
         n = todo.pop()
@@ -94,8 +96,9 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
             best, via = 0, None
             source = name(n).split(".")[0]
             known = ways(source) if source in bodies else {"tasks"}
-            indirect = kernels if n in steps else \
-                [*kernels, *(steps if "forms" in known else ()), *(tasks if "tasks" in known and n not in below_tasks else ())]
+            indirect = kernels if n in steps or n in produce else \
+                [*kernels, *(steps if "forms" in known else ()), *(produce if "producers" in known else ()),
+                 *(tasks if "tasks" in known and n not in below_tasks else ())]
             for c in calls.get(n, ()):
                 targets = [c] if c != "__indirect_call" else indirect
                 for k in targets:

@@ -37,13 +37,13 @@ size_t inside_workspace(unsigned block_log2, unsigned workers, int large)
     bsn_context c;
     unsigned i;
     memset(&c, 0, sizeof c);
-    c.dtype = BITSNAP_F64;
-    c.width = 8;
+    c.shape.dtype = BITSNAP_F64;
+    c.shape.width = 8;
     c.room_log2 = block_log2;
     for (i = 0; i < (large ? 2u : 1u); i++, most = size > most ? size : most) {
-        c.role = large && !i;
-        c.cells = c.clusters = large && i;
-        c.columns = large && i;
+        c.shape.role = large && !i;
+        c.shape.cells = c.shape.clusters = large && i;
+        c.shape.columns = large && i;
         size = bsn_workspace_lay(&room, NULL, &c, workers, BSN_PUSHES, 0, 0);
     }
     return most;
