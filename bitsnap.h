@@ -3934,9 +3934,9 @@ static unsigned bsn_keys_table(const uint64_t *key, size_t m)
     return 24 + 4 * (last - first + 1) + 4 * (unsigned)m;
 }
 
-/* Bits that a tree for keys in ascending order, whose weights sum up to n, takes at least. Where one symbol is half of all or
- * more, it has a code of 1 bit in the best of all trees, and the others have 1 and what they take by themselves; the entropy
- * is a bound for what is left, less what logarithms are off by. */
+/* Returns a lower bound for the bits of a tree and its codes. Keys are in ascending order; their weights sum to n. A symbol that makes up
+ * half of the list or more has a code of 1 bit in the best tree, which costs every other symbol 1 bit. It is taken off; then
+ * the entropy bounds the remainder, less the error of the logarithms. */
 static uint64_t bsn_keys_least(const uint64_t *key, size_t m, uint64_t n)
 {
     uint64_t bits = bsn_keys_table(key, m), entropy;
@@ -4069,8 +4069,8 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
     if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
-/* Branch-free, since non-empty groups are unpredictable: compacts them, then emits two positions each, of which the second may be
- * void. */
+/* Writes the positions of the 1 bits. Which groups are empty cannot be predicted, so there are no branches: compacts the other groups, then
+ * writes two positions for each. If it has only one, the next group overwrites the second. */
 static size_t bsn_scalar_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
 {
     const uint32_t *begin = place;
@@ -4133,7 +4133,7 @@ static uint64_t bsn_built_in_bits(bsn_planner *x, const uint32_t count[256], uin
     return best;
 }
 
-/* Bits of a list of which only the counts are known: a tree's, or raw. Where `built_in`, also one of those. */
+/* Estimates the bits of a list from its counts: as a tree or raw and, if `built_in`, with a built-in tree. */
 static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int built_in)
 {
     bsn_planner *x = w->planner;
@@ -4198,8 +4198,8 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* What a glance at a list shows: at one in 128 of its symbols, or at least 512, and while these look random at up to four times
- * as many; n >= BSN_SAMPLE_MIN. Not at lines of them: near to each other the bytes of sorted numbers are alike. */
+/* What a sample of a list shows. It has one symbol in 128, at least 512, and up to four times that number while they look random;
+ * n >= BSN_SAMPLE_MIN. Symbols are sampled one by one, not in runs: neighbouring bytes of sorted numbers are alike. */
 enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, BSN_GLANCE_MANY };
 
 static int bsn_glance(bsn_writer *w, const bsn_item *item)
@@ -4345,7 +4345,7 @@ static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
     }
 }
 
-/* All of a node's elements: symbols by leaves or, where there is a table of codes, by these. */
+/* Forks all elements of a node: compares symbols with leaves or, if there is a table of codes, uses the codes. */
 static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols)
 {
     const bitsnap_kernels *kernels = w->kernels;
@@ -4436,7 +4436,7 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
     return top;
 }
 
-/* Writes kind, table and root of a tree whose lengths stand in tree[depth]. */
+/* Writes kind, table and root of the tree whose code lengths are in tree[depth]. */
 static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item, unsigned kind)
 {
     bsn_tree *t = &w->lists->tree[item->depth];
@@ -4520,7 +4520,7 @@ static void bsn_write_items(bsn_writer *w, bsn_item *top)
     }
 }
 
-/* Writes a list of n symbols below 2^bits, which it overwrites; 64 bytes behind them are its own too. */
+/* Writes a list of n symbols below 2^bits. Overwrites them and the 64 bytes after them. */
 static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned bits)
 {
     bsn_item *item = w->lists->stack;
@@ -4551,7 +4551,7 @@ BSN_INLINE uint16_t bsn_cast_bf16(uint32_t x)
     return (uint16_t)((x + 0x7FFF + (x >> 16 & 1)) >> 16);
 }
 
-/* binary32 to binary16, likewise; too large becomes infinite */
+/* Rounds binary32 to binary16, to nearest, ties to even. What is too large becomes infinite. */
 BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
 {
     const uint32_t sign = x >> 16 & 0x8000, a = x & 0x7FFFFFFF;
@@ -4562,7 +4562,7 @@ BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
         r = a - 0x38000000;
         return (uint16_t)(sign | (r + 0xFFF + (r >> 13 & 1)) >> 13);
     }
-    if (a < 0x33000000) return (uint16_t)sign; /* below half of the least subnormal */
+    if (a < 0x33000000) return (uint16_t)sign; /* below half of the smallest subnormal number */
     shift = 126 - (a >> 23);
     mantissa = (a & 0x7FFFFF) | 0x800000;
     half = 1u << (shift - 1);
@@ -4573,7 +4573,7 @@ BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
 }
 
 #if BSN_SSE2
-BSN_INLINE __m128i bsn_round_four(__m128i x, unsigned bits) /* to nearest, ties to even: all but so many bits */
+BSN_INLINE __m128i bsn_round_four(__m128i x, unsigned bits) /* adds what rounds the low `bits` bits off, to nearest, ties to even */
 {
     const __m128i last = _mm_and_si128(_mm_srli_epi32(x, (int)bits), _mm_set1_epi32(1));
     return _mm_add_epi32(_mm_add_epi32(x, last), _mm_set1_epi32((1 << (bits - 1)) - 1));
@@ -4627,7 +4627,7 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
     return out;
 }
 
-/* As many elements as a wide word holds, as numbers of their own; one where there are no vectors. */
+/* A vector of elements; one element if the compiler has no vectors. */
 #if BSN_WIDE_LANES == 2
 #define BSN_LANES_TYPE(T) typedef T bsn_lanes_##T __attribute__((vector_size(16)))
 #else
@@ -4744,8 +4744,8 @@ BSN_INLINE bsn_wide bsn_wide_narrow(const uint8_t *p, const uint8_t *q, unsigned
 }
 #endif
 
-/* A wide word of bytes from as many words of 2, of which p has the first half: eight bits of each, those behind `up`, and down
- * from there; or the lesser of words and 255. */
+/* Narrows 2-byte words to a vector of bytes; p has the first half, q the second. Each is shifted left by `up`, then right by `down`.
+ * Results above 255 become 255. */
 BSN_INLINE bsn_wide bsn_wide_bits(const uint8_t *p, const uint8_t *q, unsigned up, unsigned down)
 {
 #if BSN_SSE2 && BSN_WIDE_LANES == 2
@@ -4800,7 +4800,7 @@ BSN_INLINE void bsn_narrow64(uint8_t *bytes, const uint8_t *words, unsigned widt
 
 /* ---- classes ---- */
 
-/* The symbol by which an element is classed: the exponent, of F64 its upper 8 bits. */
+/* Where the symbol is that decides an element's class: the exponent, or the upper 8 bits of it in F64. */
 typedef struct bsn_exponent {
     unsigned shift, mask;
 } bsn_exponent;
@@ -4860,15 +4860,15 @@ BSN_INLINE unsigned bsn_token(uint64_t x)
 /* bits of a token that are below its second one */
 BSN_INLINE unsigned bsn_token_rest(unsigned token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
 
-/* What is counted for choosing borders: words by the symbol of their prediction. */
+/* Counts from which borders of classes are chosen: words by the symbol of their prediction. */
 struct bsn_census {
     uint32_t token[256][BSN_TOKENS];
     uint32_t of_symbol[256];
-    uint64_t best[BSN_CLASSES + 1][257]; /* bits of the first so many used symbols in so many classes */
+    uint64_t best[BSN_CLASSES + 1][257]; /* [c][u]: fewest bits of the first u used symbols in c classes */
     uint16_t from[BSN_CLASSES + 1][257];
     uint8_t symbol[256];                 /* those used */
     bsn_classes classes;                 /* as they have been chosen */
-    unsigned tokens;                     /* from this one on there are none */
+    unsigned tokens;                     /* tokens from this one on have not occurred */
     uint8_t of_byte[256];                /* the token of each word that is a byte */
     unsigned width;
     bsn_exponent exponent;
@@ -4889,7 +4889,7 @@ BSN_INLINE void bsn_census_one(bsn_census *x, const uint8_t of_byte[256], unsign
     x->token[symbol][BSN_LIKELY(word < 256) ? of_byte[word] : bsn_token(word)]++;
 }
 
-/* Words that are not 0 are counted one by one: which these are is found for 64 at once. */
+/* Counts the words that are not 0 one by one. Which ones these are is found for 64 words at once. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
     uint8_t bytes[64], of_byte[256]; /* (not where the counts are, which loads would wait for) */
@@ -4926,7 +4926,7 @@ static void bsn_census_add(const bitsnap_kernels *kernels, bsn_census *x, uint8_
     if (n > whole) bsn_census_rest(x, symbols + whole, words + whole * x->width, elements + whole * x->width, n - whole);
 }
 
-/* Symbols have been counted: elements that are as predicted are those of a symbol that have not been counted by tokens. */
+/* Derives the count of words that are 0: the elements of a symbol less those counted by tokens. */
 static void bsn_census_end(bsn_census *x)
 {
     unsigned s, t;
@@ -4942,7 +4942,7 @@ static void bsn_census_end(bsn_census *x)
     }
 }
 
-/* Classes by their borders, of which those that no element reaches do not count. */
+/* Sets classes by their borders. Borders that no element can reach are dropped. */
 static void bsn_classes_begin(bsn_classes *t, unsigned dtype, const uint8_t *borders, unsigned classes)
 {
     const bsn_exponent e = bsn_exponent_of(dtype);
@@ -5057,7 +5057,7 @@ BSN_INLINE void bsn_add_one(uint8_t *element, uint64_t word, unsigned width)
     bsn_element_store(element, bsn_element_load(element, width) + bsn_unzigzag(word), width);
 }
 
-#define BSN_FEW 6 /* at most so many words of a group are seen to one by one: where there are more, all at once are cheaper */
+#define BSN_FEW 6 /* a group with at most this many words has them added one by one; above it, adding all at once is cheaper */
 
 /* More classes: the words of each are brought to the places of its elements, and are 0 elsewhere; words of 2 bytes move as two
  * lists of bytes. Classes whose words are 0 are passed over; few words, and wider ones, are added one by one. */
@@ -5201,7 +5201,7 @@ static void bsn_scalar_classes_deal(bsn_classes *t, const uint8_t *words, const 
     BSN_WIDTHS(t->width, bsn_classes_deal_loop, (t, words, elements, groups));
 }
 
-/* The same for any number of elements. */
+/* Deals the words of n elements to their classes. */
 static void bsn_classes_deal(const bitsnap_kernels *kernels, bsn_classes *t, const uint8_t *words, const uint8_t *elements,
         size_t n)
 {
