@@ -4096,7 +4096,7 @@ static size_t bsn_scalar_places(uint32_t *place, const uint8_t *mask, size_t fir
     return (size_t)(place - begin);
 }
 
-/* One of these kernels for any number of bits. */
+/* Runs such a kernel on any number of bits. */
 static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, size_t), uint32_t *place, const uint8_t *mask,
                          size_t first, size_t n)
 {
@@ -5344,9 +5344,9 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
     else memcpy(to, from, n * width);
 }
 
-/* symbols[i] = the lesser of words[i] >> shift and limit; planes[k * stride + i] = byte k of words[i], for the bytes that lie in
- * the low `shift` bits; bits[i] = those of these bits that fill no byte, if there are such. Both are null where they are not
- * wanted. Groups of 64 go by way of memory of their own, so that compilers make vectors. Returns the bits that words have. */
+/* Splits words. symbols[i] = words[i] >> shift, or limit if that is less; planes[k * stride + i] = byte k of words[i], for each whole byte of
+ * the low `shift` bits; bits[i] = the remaining bits of these. `planes` and `bits` may be null. Returns the OR of the words.
+ * Groups of 64 are copied to the stack first, so that compilers make vectors. */
 #define BSN_WORDS_SPLIT(T)                                                                            \
     for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
         const T limit = (T)t->limit;                                                                  \
@@ -5506,7 +5506,7 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
     return end;
 }
 
-/* What takes time, as bits: a word that escapes 2; a coded bit a 2^5th more than one that stands apart. */
+/* Level fast adds the cost of time to that of size: 2 bits for each escape, and 1/32 bit for each bit of coded symbols. */
 #define BSN_ESCAPE_TOLL 2u
 #define BSN_SYMBOL_TOLL 5
 
@@ -5675,7 +5675,7 @@ static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size
     return bsn_plan_words(w, room, m, width, size, 0, 1u << log2, room + m * size);
 }
 
-/* Words at the beginning of an array become what is left of them above their symbols, which are the limit. */
+/* Replaces escaped words by their remainders: what they exceed `limit` by after the low bits are shifted off. */
 BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
 {
     size_t i;
@@ -5683,8 +5683,8 @@ BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigne
         bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
 }
 
-/* The words that escape, as their symbols tell, one behind the other in their place; returns how many do. `room` has a mask and
- * the words of a chunk. */
+/* Moves the words whose symbol is the limit to the beginning of the array, and replaces them by their remainders. Returns their number.
+ * `room` is scratch for a mask and the words of a chunk. */
 static size_t bsn_words_escape(const bitsnap_kernels *kernels, const bsn_slices *t, const uint8_t *symbols, uint8_t *words,
                                size_t n, uint8_t *room)
 {
@@ -5709,8 +5709,8 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
     return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
 }
 
-/* Writes n words of `size` bytes in memory, which it overwrites; `bytes` has room for a chunk. The writer's scratch begins
- * with n + 64 bytes of our own. */
+/* Writes a list of n words, which have `size` bytes in memory and `width` in the frame. Overwrites them, `bytes` (a chunk), and the first
+ * n + 64 bytes of the writer's scratch. */
 static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
     unsigned level, used = 0;
@@ -5731,7 +5731,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             else if (sampled) plan = bsn_plan_sampled(w, words, n, width, size, symbols);
             else plan = bsn_plan_words(w, words, n, width, size, used, 1, symbols);
             w->plan = NULL;
-            raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* symbols that stand as they are */
+            raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* as raw symbols */
         }
         if (raw) {
             if (!bsn_room(w, 1 + n * width)) return;
@@ -5778,22 +5778,22 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
     }
 }
 
-/* Where words come from and go to when they are read. */
+/* A list of words that is being read. */
 typedef struct bsn_words {
     bsn_reader *reader;
     uint8_t *words;    /* n of `width` bytes */
-    uint32_t *place;   /* n: of the words that go on */
+    uint32_t *place;   /* n: positions of the words that escape */
     uint8_t *symbols;  /* room for a chunk, and 64 bytes */
     uint8_t *low;      /* room for a chunk of bytes */
-    const uint8_t *bits; /* of words that stand apart: their low bits, `shift` of them, below 8; their symbols come next */
+    const uint8_t *bits; /* if `apart`: the low bits of words, `shift` of each, below 8; the list of symbols comes next */
     unsigned shift;
     unsigned width;
     unsigned kind;     /* of the list of their symbols, or BSN_WORDS_RAW */
-    int narrow;        /* may the words stand as bytes, and then: do they? */
-    int apart;         /* may symbols and low bits, if that is all there is, be left to the caller, and then: are they? */
+    int narrow;        /* in: 1 if words may be stored as bytes. Out: 1 if they are */
+    int apart;         /* in: 1 if the caller can join symbols and low bits itself. Out: 1 if that is left to it */
 } bsn_words;
 
-/* Prepares to read words of `width` bytes to `words`, none of them as a byte or apart; `memory` has room for their places. */
+/* Prepares to read words of `width` bytes to `words`, with `narrow` and `apart` 0. `memory` is scratch for positions. */
 static void bsn_words_to(bsn_words *x, bsn_reader *r, uint8_t *words, uint8_t *memory, uint8_t *symbols, uint8_t *low,
                          unsigned width)
 {
@@ -5859,8 +5859,8 @@ static void bsn_words_join_by(const bitsnap_kernels *kernels, const bsn_slices *
     bsn_scalar_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
 }
 
-/* Of words first .. first + n - 1, at most a chunk, those whose symbol is the limit go on: their places are appended, behind
- * `more` others; returns how many there are then, or more than there can be where a symbol is above the limit. */
+/* Appends to x->place, after `more` others, the positions of words first .. first + n - 1 whose symbol is the limit; n is at most a chunk.
+ * Returns the new number of positions, or SIZE_MAX if a symbol is above the limit. */
 static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
                                 unsigned limit, size_t more)
 {
@@ -5885,7 +5885,7 @@ static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size
     return beyond ? (size_t)-1 : more;
 }
 
-/* Reads n words from r->at on; r->rule says which rule they break. Sums are modulo 2^(8 * width), as everywhere. */
+/* Reads a list of n words at r->at. r->rule is the rule that is broken, or 0. Sums are modulo 2^(8 * width). */
 static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
@@ -5976,14 +5976,14 @@ static void bsn_words_read(bsn_words *x, size_t n)
 }
 
 /* ---- few changes ----
- * Where few of a cell's elements differ from their predictions, their places are coded as by Elias and Fano: the
- * low bits of each apart, the others in unary; their words have a fixed number of bits, but for a few that escape. */
+ * If few of a cell's elements differ from their predictions, their positions are coded as by Elias and Fano: the low bits as they are, the
+ * others in unary. Their words have a fixed number of bits. A few words may escape. */
 
-#define BSN_CHANGES_LEAST 16u      /* at most one of this many elements changes; */
-#define BSN_CHANGES_SHARE 512u     /* an encoder: of so many, as with more lists are smaller, */
-#define BSN_CHANGES_SHARE_FAST 32u /* but only a little smaller, and slower */
-#define BSN_SPARSE_SURE 3u         /* where words (less 1) are not above this, lists are hardly ever smaller */
-#define BSN_PLACE_BITS 20u         /* of the places of a cell */
+#define BSN_CHANGES_LEAST 16u      /* the format allows one change for this many elements */
+#define BSN_CHANGES_SHARE 512u     /* the encoder tries SPARSE up to one change for this many elements: with more, lists are smaller */
+#define BSN_CHANGES_SHARE_FAST 32u /* the same at level fast, as lists are only a little smaller there, and slower */
+#define BSN_SPARSE_SURE 3u         /* if words less 1 are at most this, lists are hardly ever smaller */
+#define BSN_PLACE_BITS 20u         /* bits of a position in a cell */
 #define BSN_PIECE_HEAD 4u          /* changes, bits of places and of words */
 #define BSN_PIECE_ESCAPES 0x80u    /* with these bits: words escape, and the number of those that do comes next */
 
@@ -6048,15 +6048,15 @@ BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
     for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
 }
 
-/* How changes are coded. A word of which all bits are 1 escapes: it stands behind the others, as wide as an element. */
+/* How changes are coded. A word whose bits are all 1 escapes: its value follows the others, with the width of an element. */
 typedef struct bsn_piece {
     size_t count, escapes;
-    unsigned low, bits; /* of a place, the others being in unary; of a word */
+    unsigned low, bits; /* low bits of a position, the others being in unary; bits of a word */
 } bsn_piece;
 
 BSN_INLINE size_t bsn_piece_head(const bsn_piece *t) { return BSN_PIECE_HEAD + (t->escapes ? 2u : 0u); }
 
-/* The bits behind the head: low bits of places, the others in unary, words, those that escape. */
+/* Bits after the head: low bits of positions, the others in unary, words, escaped words. */
 static uint64_t bsn_piece_bits(const bsn_piece *t, size_t n, unsigned width)
 {
     return (uint64_t)t->count * (t->low + 1 + t->bits) + ((n - 1) >> t->low) + (uint64_t)t->escapes * 8 * width;
@@ -6067,7 +6067,7 @@ BSN_INLINE size_t bsn_piece_bytes(const bsn_piece *t, size_t n, unsigned width)
     return bsn_piece_head(t) + (size_t)((bsn_piece_bits(t, n, width) + 7) / 8);
 }
 
-/* What takes the least bytes for these changes; returns these. */
+/* Chooses how to code the changes in the fewest bytes. Returns these. */
 static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsigned width)
 {
     const unsigned most = x->any ? bsn_log2(x->any) + 1 : 0;
@@ -6081,8 +6081,8 @@ static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsig
     other = *t;
     for (other.low = 1; other.low <= BSN_PLACE_BITS; other.low++)
         if (bsn_piece_bits(&other, n, width) < bsn_piece_bits(t, n, width)) t->low = other.low;
-    if (x->any <= BSN_SPARSE_SURE) return bsn_piece_bytes(t, n, width); /* nothing to gain, or a trifle */
-    for (i = 0; i < x->count; i++) length[bsn_log2(x->word[i] + 1)]++; /* a word escapes from so many bits */
+    if (x->any <= BSN_SPARSE_SURE) return bsn_piece_bytes(t, n, width); /* escapes gain nothing, or next to nothing */
+    for (i = 0; i < x->count; i++) length[bsn_log2(x->word[i] + 1)]++; /* [b]: words that escape if words have b bits */
     other = *t;
     other.escapes = length[most];
     for (other.bits = most - 1; other.bits; other.bits--) {
@@ -6092,7 +6092,7 @@ static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsig
     return bsn_piece_bytes(t, n, width);
 }
 
-/* Writes it; returns its bytes. */
+/* Writes the changes as planned. Returns the bytes. */
 static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes *x, size_t n, unsigned width)
 {
     const size_t size = bsn_piece_bytes(t, n, width), head = bsn_piece_head(t);
