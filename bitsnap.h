@@ -7376,7 +7376,7 @@ typedef struct bsn_work {
     bsn_lists lists;
     bsn_hasher hasher[8];
     bsn_pieces pieces, result;
-    int next;                         /* is the block behind this one for this thread, too? */
+    int next;                         /* 1: this worker also gets the block after this one */
     uint8_t *elements;                /* a chunk of elements that does not go to the caller directly */
     uint8_t *plane[8];                /* a chunk of each plane */
     bsn_planner *planner;             /* encoding, else null */
@@ -7639,20 +7639,20 @@ static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
     return most;
 }
 
-/* How a SPLIT block stands in its body: a descriptor, then for each byte of the elements but the symbol a byte
- * plane, bit planes or nothing, then the list of symbols. */
+/* The body of a SPLIT block: a descriptor; for each byte of the elements that is not wholly symbol a byte plane, bit planes, or nothing; the
+ * list of symbols. */
 typedef struct bsn_layout {
     bsn_field field;
     unsigned planes;      /* bytes of an element that are not wholly symbol */
     unsigned shift;       /* bits below the symbol in the top byte */
-    uint8_t varying[8];   /* bits that are stored, of each byte */
-    uint8_t value[8];     /* the bits that are not */
+    uint8_t varying[8];   /* for each byte: the bits that are stored */
+    uint8_t value[8];     /* for each byte: the value of its other bits */
     uint8_t descriptor[20];
     size_t descriptor_size;
-    size_t at[9];         /* where each raw plane begins in the body; behind the last: the list */
+    size_t at[9];         /* where each raw plane begins in the body, then where the list does */
 } bsn_layout;
 
-/* The bits of byte k of an element that belong neither to the symbol nor to F64's empty places. */
+/* Returns the bits of byte k of an element that are neither in the symbol nor unused (F64). */
 static unsigned bsn_rest_bits(const bsn_layout *y, unsigned k)
 {
     if (y->field.wide) return k == 0 ? 0xF8 : 0xFF;
@@ -7723,9 +7723,9 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
     return lowest > *base;
 }
 
-/* The most bits that a symbol of a float can have at this level; 0 for integers. Where the byte below the sign holds mantissa
- * bits, too, coding their first one saves something, as within an octave small weights are more than large ones: 0.7 to 0.8 % of
- * F8, half of that of F16, which takes up to twice the time. */
+/* Returns the most bits that a symbol of a float may have at this level; 0 for integers. If the byte below the sign also has mantissa
+ * bits, coding the first of them saves bytes, because small weights outnumber large ones within an octave: 0.7 to 0.8 % of F8; of F16
+ * half of that, at up to twice the time. */
 static unsigned bsn_most_symbol_bits(const bsn_context *c)
 {
     const unsigned usual = bsn_symbol_bits(c->shape.dtype);
@@ -7856,8 +7856,8 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* The plane whose bits `start` takes and `finish` puts in their places: that of the symbols' rest, or, where they can, the third
- * one of F32; if there is none, `none`. */
+/* Returns the plane whose bits the kernels `start` and `finish` take and put: the one with the bits below the symbol, or the third plane of
+ * F32 if they can (`third`); `none` if there is no such plane. */
 BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigned none, int third)
 {
     if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) return 2;
@@ -8124,9 +8124,9 @@ static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned widt
 /* 1 in each byte that is 0 */
 BSN_INLINE uint64_t bsn_zero_bytes(uint64_t x) { return ~(((x & BSN_ONES * 0x7F) + BSN_ONES * 0x7F) | x) >> 7 & BSN_ONES; }
 
-/* Does it make planes shorter? Those of nothing but signs become 0, where both signs occur; but what is 0 below a sign may become as
- * the sign is. Counted is in which planes elements of a sample agree, four neighbours each from places without a period: the
- * seldomer, the more bits of entropy a plane has. */
+/* Decides whether ZIGZAG makes planes shorter. If both signs occur, planes of sign bits become 0; but bits that are 0 below a sign may become
+ * copies of it. Counts in which planes the elements of a sample agree, in groups of four neighbours at positions without a period: the
+ * less often they agree, the more entropy a plane has. */
 static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
     const unsigned width = c->shape.width, most = 8 * width - 1;
@@ -8136,7 +8136,7 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
     uint32_t alike[16], alone = 0, i, j;
     unsigned k;
     if (width == 1 || bsn_symbol_bits(c->shape.dtype) || n < 256) return 0;
-    for (i = 0; i < 256; i++) { /* a quarter tells where there is nothing to gain: most often */
+    for (i = 0; i < 256; i++) { /* a quarter of the sample usually shows that there is nothing to gain */
         const uint32_t part = i & 63, place = part * step + (uint32_t)((uint64_t)(part * 0x9E3779B1u) * (step - 3) >> 32) + i / 64;
         const uint64_t x = bsn_element_load(elements + (size_t)place * width, width);
         bsn_element_store(sample + 8 * i, x, 8);
@@ -8212,7 +8212,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
     size_t i, j;
     unsigned k;
     bsn_field_set(&field, c->shape.dtype, symbol_bits, 0);
-    if (symbol_bits) { /* of the bits below the symbol and the sign those that are not constant */
+    if (symbol_bits) { /* bits below the symbol, and signs, cost a bit an element if they vary */
         const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
         bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->shape.width, all) & all) * n;
     }
@@ -8231,7 +8231,7 @@ static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *ele
     return bits >= enough;
 }
 
-/* Writes scales, or that there are none. */
+/* Writes a byte that says whether there are scales, and these. */
 static void bsn_write_scales(bsn_writer *w, const bsn_scales *s)
 {
     uint8_t *symbols = w->scratch;
@@ -8843,7 +8843,7 @@ static int bsn_take_words(bsn_coding *e, int collect, int hashing)
     return 0;
 }
 
-/* Counts the words of class k that are below 16, which are tokens by themselves; returns their number. */
+/* Counts the words of class k that are below 16, where a token is a word. Returns their number. */
 static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsigned k, uint32_t count[16])
 {
     uint32_t sum = 0;
@@ -8855,7 +8855,7 @@ static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsig
     return sum;
 }
 
-/* Counts of n words that are bytes, of which those below 16 have been counted already: the others, where they are few, else all. */
+/* Completes the counts of n words that are bytes. Those below 16 are counted already. Counts the others, or if these are many, all anew. */
 static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
 {
     uint32_t *h = w->planner->count;
@@ -9177,7 +9177,7 @@ typedef struct bsn_sink {
     int in_order;           /* 1: stored by bsn_store_in_order, by way of scratch */
     unsigned held;          /* the block's first bytes that go to `first` instead of `to`; 0 to 8 */
     uint8_t first[8];
-    size_t differs;         /* result of comparing: the first element that is not equal; until, if all are */
+    size_t differs;         /* result of comparing: the first element that differs; `until` if none does */
     const bsn_log *log;     /* comparing: numbers of one bin count as equal; null: bits are compared */
     const bitsnap_kernels *kernels;
     bsn_leaves *leaves;     /* receives the hash leaves of all n elements; null: they are not hashed */
@@ -9220,7 +9220,7 @@ static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, un
     }
 }
 
-/* Compares m elements at `place`, the first of which is number i of the block. Keeps the first difference of all calls. */
+/* Compares elements i .. i + m - 1 of the block, which are at `place`. Keeps the first difference of all calls. */
 static void bsn_sink_compare(bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     const uint8_t *compare = s->compare + (i - s->from) * width;
@@ -9290,7 +9290,7 @@ typedef struct bsn_classed_body {
 
 typedef struct bsn_sparse_body {
     bsn_changes *changes;
-    size_t next;               /* the first change that has not been added */
+    size_t next;               /* the next change to add */
 } bsn_sparse_body;
 
 /* Elements that a quantizer stores exactly. */
@@ -9329,7 +9329,7 @@ typedef struct bsn_decoding {
     int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
     int base_first;            /* 1: also of SPARSE blocks before any element is made */
     int same;                  /* 1: the elements are those of the base, and so are their hashes */
-    bitsnap_block *report;     /* receives what the body is made of; null: nobody asks */
+    bitsnap_block *report;     /* receives what the body is made of; or null */
     const uint8_t *made;       /* where the current chunk is */
     const uint8_t *place;      /* where a rule is broken */
     union {
@@ -10173,7 +10173,7 @@ static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t
     return bsn_put_exact(&x->exact, to, words, m, 0, apart, width) ? 0 : BITSNAP_R_NUMBER;
 }
 
-/* Makes numbers even if nobody needs them (out null), as a code that is no number is an error. */
+/* Makes numbers even if they go nowhere (out null), since a code that is no number is an error. */
 static unsigned bsn_make_quantized(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     uint8_t *to = out ? out : d->work->elements;
@@ -10188,7 +10188,7 @@ static unsigned bsn_make_quantized(bsn_decoding *d, uint8_t *out, size_t i, size
 /* Traits of a form: what a frame must have so that the form is allowed, and how its elements are made. */
 enum {
     BSN_NEEDS_BASE = 1, BSN_NEEDS_COLUMNS = 2, BSN_NEEDS_QUANTIZER = 4, BSN_NEEDS_INTEGERS = 8, BSN_NEEDS = 15,
-    BSN_SEQUENTIAL = 16, /* makes every chunk, in order, even if nobody needs its elements */
+    BSN_SEQUENTIAL = 16, /* makes every chunk, in order, even if its elements go nowhere */
     BSN_PAGES = 32       /* a chunk is a page of memory */
 };
 
@@ -10200,11 +10200,11 @@ enum {
     BSN_BODY_CODED  /* at least `least`, at most the bytes of the elements and `over` */
 };
 
-/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. A block is decoded in these steps,
- * each of which returns the rule that is broken, or 0:
+/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. A block is decoded in these steps.
+ * Each returns the rule that is broken, or 0:
  *     base  reads the base's cell, in frames with a base. Null: hashes it, and that is all
  *           Then the body is hashed for the block's check, unless `make` is null.
- *     open  parses the body, and finds everything wrong with it but for codes that are no number. Null: there is nothing to parse
+ *     open  parses the body, and finds everything wrong with it except codes that are no number. Null: there is nothing to parse
  *     make  makes elements i .. i + m - 1 at `out`, or sets d->made to where they are. `out` is never null unless the form is
  *           BSN_SEQUENTIAL. Null: bsn_make_split makes all elements, and hashes the parts of the body on the way
  * bitsnap_read_block stops after `open`, so that it cannot disagree with decoding. */
@@ -10514,7 +10514,7 @@ static int bsn_is_single(const bsn_decoding *d, unsigned form)
     return form == BSN_FORM_SPARSE || (form == BSN_FORM_CLASSED && d->of.classed.classes.count == 1);
 }
 
-/* Tells what a cell holds that has not the hash of the base. BSN_CELL_BASE: the block can be decoded, as it needs no base, or as the
+/* Tells what a cell holds that does not have the hash of the base. BSN_CELL_BASE: the block can be decoded, as it needs no base, or as the
  * base was in the journal and has been put back. */
 static int bsn_cell_state(const bsn_decoding *d, unsigned form, const bsn_journal *journal, uint64_t mark, unsigned marked)
 {
@@ -10723,8 +10723,8 @@ static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
     return role == BSN_ROLE_CAST && base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16);
 }
 
-/* Extensions: type, length, value, one behind the other. A critical type that is not known makes the frame
- * unreadable, others are passed over. */
+/* Reads extensions: type, length and value of each. An unknown critical type makes the frame unreadable; other unknown types are passed
+ * over. */
 static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
     const uint8_t *end = p + size;
@@ -10798,20 +10798,20 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
 }
 
 /* ---- index ----
- * A tree, so that any block of a frame of any size is found by reading little, each piece checked by itself: the heads of all blocks,
- * in pages of 256; where there is more than one page, an entry for each of them, in nodes of 256; and so on, until there is one
- * node: the root. */
+ * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. Pages hold the heads of 256
+ * blocks each. If there is more than one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until
+ * there is one: the root. */
 
 #define BSN_FAN 256u
-#define BSN_ENTRY_SIZE 24u /* of what is below: its first cell, where its first block begins in the frame, its hash */
-#define BSN_LEVELS 6u      /* 2^42 blocks, the most there are, have so many */
+#define BSN_ENTRY_SIZE 24u /* of the piece below: its first cell, where its first block begins in the frame, its hash */
+#define BSN_LEVELS 6u      /* of 2^42 blocks, the most that a frame can have */
 
 typedef struct bsn_index {
     uint64_t blocks;
     unsigned top;                  /* the root's level; pages are level 0 */
-    uint64_t entries[BSN_LEVELS];  /* of each level; */
-    uint64_t place[BSN_LEVELS];    /* where they begin, */
-    uint64_t size;                 /* and all of them end, behind the first page */
+    uint64_t entries[BSN_LEVELS];  /* of each level */
+    uint64_t place[BSN_LEVELS];    /* where each level begins, after the first page */
+    uint64_t size;                 /* where the last level ends */
 } bsn_index;
 
 BSN_INLINE unsigned bsn_entry_size(unsigned level) { return level ? BSN_ENTRY_SIZE : BSN_HEAD_SIZE; }
@@ -10847,7 +10847,7 @@ typedef struct bsn_coder {
         uint64_t run, index_hash;
         bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
         bsn_pieces chain;       /* of the checks of all blocks */
-        uint64_t result_id; /* where it is known, though the elements are not */
+        uint64_t result_id; /* if the content id is known and the elements are not */
         uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
         const void *log;
         int check_base, has_result_id;
@@ -10887,7 +10887,7 @@ static void bsn_input_of(bsn_input *x, const void *data, uint64_t size)
     x->end = size;
 }
 
-/* `size` bytes from `offset` on, which are there: in their place, or, where there is `to`, a copy. Null where the callback fails. */
+/* Returns `size` bytes at `offset`, which the input has: where they are or, if `to` is not null, as a copy there. Null: the callback failed. */
 static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t size, uint8_t *to)
 {
     const uint8_t *p;
@@ -10902,7 +10902,7 @@ static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t 
 typedef struct bsn_nodes {
     uint64_t held[BSN_LEVELS]; /* the number of that piece, and 1; 0: none */
     uint8_t page[BSN_FAN * BSN_HEAD_SIZE], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
-    uint8_t root[BSN_NODE_SIZE + 128]; /* and what stands behind it */
+    uint8_t root[BSN_NODE_SIZE + 128]; /* and the rest of the footer */
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
@@ -10923,8 +10923,8 @@ static size_t bsn_fixed_size(unsigned flags)
            (flags & BSN_FLAG_CHECKS ? 8u : 0u) + BSN_TAIL_SIZE;
 }
 
-/* Makes what stands above the pages, whose tree begins at `index`, and stores it in `to`, which is there, too; or, where `to` is
- * null, compares it with what is there, and returns the rule that is broken, or 0. */
+/* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory. If `to` is null, compares them
+ * with the nodes that are there. Returns the rule that is broken, or 0. */
 static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
@@ -11027,7 +11027,7 @@ typedef struct bsn_opened {
     bsn_footer footer; /* of a frame without one: its only block's head is the index */
 } bsn_opened;
 
-/* Opens the frame of o->input; behind one in memory there may be other bytes, where the flags allow them. */
+/* Opens the frame of o->input. If b's flags allow it, other bytes may follow a frame in memory. */
 static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
 {
     bsn_input *x = &o->input;
@@ -11035,7 +11035,7 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
     bsn_footer *f = &o->footer;
     size_t some = x->data ? (size_t)x->end : x->end < 64 ? (size_t)x->end : 64;
     if (!some) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
-    for (;;) { /* the header, and once more where it is a long one */
+    for (;;) { /* reads the header, and again if it is longer than that */
         const uint8_t *p;
         bitsnap_status status;
         if (!x->data && (!b->workspace || b->workspace_size < some)) return bsn_need(b, BITSNAP_E_WORKSPACE, some);
@@ -11068,8 +11068,8 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
 
 /* Walks blocks by their heads in the index. */
 typedef struct bsn_cursor {
-    const uint8_t *page; /* the heads to come: */
-    unsigned left;       /* so many; */
+    const uint8_t *page; /* the next head */
+    unsigned left;       /* heads from there to the end of the page */
     uint64_t cell, offset; /* the next block's: its first cell, and where it begins in the frame */
     uint64_t page_end, offset_end; /* where the page's blocks end, as what is above them says */
 } bsn_cursor;
@@ -11176,7 +11176,7 @@ static void bsn_content_begin(bsn_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bsn_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
-    if (root->total < 24 || root->got > root->total - 24) return; /* more than there are: the caller's struct is none of ours */
+    if (root->total < 24 || root->got > root->total - 24) return; /* more than announced: the caller's struct was not begun by us */
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -11273,7 +11273,7 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
 #define BSN_JOBS_SIZE (BSN_LINES(BSN_JOBS * sizeof(bsn_job)) + BSN_LINES(BSN_DELTA_JOBS * sizeof(bsn_ids)))
 #define BSN_LEAVES_JOBS (BSN_DELTA_JOBS * sizeof(bsn_ids) / sizeof(bsn_leaves)) /* those that hash leaves, in the same memory */
 
-/* log2 of the elements for which a frame's blocks need room: those of a block, or of all there are. */
+/* Returns log2 of the elements that scratch is for: those of a block, or of the frame if that is smaller. */
 static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
 {
     const unsigned least = large ? BSN_LOG2_LEAF : BSN_LOG2_MIN;
@@ -11501,7 +11501,7 @@ typedef struct bsn_call {
     uint8_t *bases;        /* of a base with a source: for each worker a cell */
     uint8_t *more;         /* of an input with a callback: for each worker a block; or of elements: a block of them */
     size_t more_size;
-    const bsn_input *input; /* where blocks are read that are not in memory yet, or null */
+    const bsn_input *input; /* where blocks are read from if they are not in memory; or null */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -11616,7 +11616,7 @@ static int bsn_stream_fits(const bsn_coder *s)
            s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->shape.count, s->shape.block_log2);
 }
 
-/* A copy of what the caller has; 0 where that is none that was begun. */
+/* Copies the caller's encoder or decoder. Returns 0 if it was not begun. */
 static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
 {
     if (object) memcpy(s, object, sizeof *s);
@@ -11633,7 +11633,7 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
     return BITSNAP_OK;
 }
 
-/* The base of n elements from `first` on: in memory, or read to the worker's. Null where there is none, and error says why. */
+/* Returns the base of elements first .. first + n - 1: in the caller's memory, or read to the worker's. Null: error says why. */
 static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
 {
     const bitsnap_base *base = &call->b->base;
@@ -11679,7 +11679,7 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 {
     const bsn_context *c = &call->context;
     call->context.large = count >= BSN_LARGE / c->shape.width;
-    /* leaves that are not hashed with their blocks are read again */
+    /* leaves of the content id that are hashed later read the elements again: then they stay in the cache */
     call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->shape.role || call->leaves);
 }
 
@@ -11694,7 +11694,7 @@ static size_t bsn_jobs(const bsn_call *call)
     return call->workers <= 1 ? 1 : call->ids ? BSN_DELTA_JOBS : call->leaves ? BSN_LEAVES_JOBS : BSN_JOBS;
 }
 
-/* All jobs: in tasks, of which there are enough for every thread to be busy until the end. */
+/* Runs all jobs, in about eight tasks for each worker, so that all are busy until the end. */
 static void bsn_run(bsn_call *call, bitsnap_task task, size_t count)
 {
     call->group = count;
@@ -11713,7 +11713,7 @@ static int bsn_cancelled(const bsn_call *call, uint64_t done, uint64_t total)
 
 /* ---- push ---- */
 
-/* Are there fewer than four blocks, of which the last one is at most half a block? */
+/* Returns 1 if there are fewer than four whole blocks, and a last one of at most half a block. */
 static int bsn_small_rest(uint64_t count, unsigned log2)
 {
     const uint64_t rest = count & ((UINT64_C(1) << log2) - 1);
@@ -11796,7 +11796,7 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-/* What the header of a frame made with these options says, but for the base's id. Returns which of them is wrong, or null. */
+/* Makes the shape of a frame from an encoder's options, without the base's id. Returns the name of the option that is wrong, or null. */
 static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
@@ -12754,7 +12754,7 @@ BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index
     return x ? bsn_range(b, &x->opened, &x->nodes, (uint8_t *)elements, first, count) : BITSNAP_E_ARGUMENT;
 }
 
-/* The frame of an info, or 0 where there is none such. */
+/* Makes the shape of a frame from an info. Returns 0 if no frame has such an info. */
 static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
 {
     memset(s, 0, sizeof *s);
@@ -12906,8 +12906,8 @@ typedef struct bsn_walk {
     uint64_t content_id;
 } bsn_walk;
 
-/* Checks a delta, whose header is h, as far as that goes without its base, and stands before its first cell. x lies where larger
- * blocks would have their scratch. */
+/* Checks a delta with header h as far as that goes without its base, and prepares to walk its cells. x is in memory that larger blocks
+ * would have as scratch. */
 static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h, const uint8_t *frame, size_t size)
 {
     bsn_footer f;
@@ -13010,7 +13010,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
     return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
 }
 
-/* A block of n elements stands at m->to, but for hashes and check. */
+/* Completes the block of n elements at m->to, which lacks hashes and check. */
 static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n, const uint64_t ids[2])
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
@@ -13048,7 +13048,7 @@ static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t p
     return bsn_make_block(m, position, n, ids);
 }
 
-/* Words that are not 0; returns 0 where there are too many. */
+/* Collects the words that are not 0. Returns 0 if there are too many. */
 static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, unsigned width)
 {
     size_t i;
@@ -13112,7 +13112,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
     return bsn_make_block(m, position, n, ids);
 }
 
-/* A block of elements against their base, or, where it is null, for themselves. */
+/* Encodes a block of elements against their base; base null: without one. */
 static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, const uint8_t *base, uint64_t position, size_t n,
                                         const uint64_t ids[2])
 {
@@ -13198,8 +13198,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     return status;
 }
 
-/* Whether a second delta is of the same kind as the first, whose header is h: before any of it is decoded, as what lies behind the
- * scratch has its place by the first one's block size. */
+/* Checks that a second delta is of the same kind as the first, which has header h. Must come before any decoding, as the first one's block
+ * size decides where memory after the scratch begins. */
 BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_shape *h, bsn_shape *next, const uint8_t *second,
                                            size_t second_size)
 {
@@ -13363,7 +13363,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 #define BSN_BATCH 1024u /* blocks of a launch */
 
 typedef struct bsn_sent { /* a block on its way */
-    bitsnap_info info; /* of its frame, whose source may be changed behind our back: the header is read once */
+    bitsnap_info info; /* of its frame. Another thread may change the source, so the header is read once */
     bitsnap_extent extent;
     size_t request;
 } bsn_sent;
@@ -13470,7 +13470,7 @@ static int bsn_offload_fits(const bitsnap_offload *o)
            !(o->device & 15) && o->size >= 32;
 }
 
-/* A call begins: both queues are empty, and no request has an error; or all have that with which it ends. */
+/* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its error. */
 static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
                                        int apply, int encode)
 {
@@ -13591,7 +13591,7 @@ static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
     return BITSNAP_OK;
 }
 
-/* The blocks of a frame that stand in the batch but have not been uploaded: `end` is behind them. */
+/* Uploads what the batch gained since the last upload: consecutive blocks of one frame, the last of which ends at `end`. */
 static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const uint8_t *end)
 {
     const bitsnap_offload *o = d->o;
@@ -13774,8 +13774,8 @@ static bitsnap_status bsn_sender_begin(bsn_sender *x, const bitsnap_request *q, 
     return status;
 }
 
-/* The next block of a frame, which stands in `block`: into the frame. Its bytes are known to be good, and to have that head, but where
- * there is a content id, for which it is decoded. */
+/* Appends a block, which is in `block`, to its frame. The block has been checked, and has that head. In a frame with a content id it has not:
+ * there it is decoded now. */
 static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
                                         uint32_t head)
 {
@@ -13829,8 +13829,8 @@ static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_
     return status ? status : bsn_sender_append(x, q, sent, d->base, size, bsn_load32(d->base));
 }
 
-/* The blocks of one frame that the device has made, from that one on, BSN_JOBS at most, looked at by all workers: those that are not
- * good get size 0. Heads are read once, as the device may write to where they stand. Returns where they end. */
+/* Checks blocks that the device has made, by all workers: up to BSN_JOBS blocks of one frame, beginning with number `from`. Bad ones get
+ * size 0. Reads each head once, as the device may still write there. Returns the number after the last one. */
 static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
 {
     const bsn_sent *sent = &batch->sent[from];
@@ -13969,7 +13969,7 @@ BITSNAP_API const char *bitsnap_version(void) { return BITSNAP_VERSION; }
 
 /* ---- tables of kernels ---- */
 
-/* what nobody asks a table for that has it not */
+/* for kernel tables without BSN_STARTS or BSN_FINISHES: never called with elements */
 static int bsn_scalar_start(const bsn_start *t, const uint8_t *p, size_t n) { return (void)t, (void)p, n == 0; }
 static int bsn_scalar_finish(const bsn_finish *t, uint8_t *p, size_t i, size_t n) { return (void)t, (void)p, (void)i, n == 0; }
 static uint64_t bsn_scalar_log_join(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, const uint8_t *low,
@@ -14014,16 +14014,16 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 
 #ifndef BITSNAP_NO_PARTS
 
-/* are the bits behind the last of n set? */
+/* Returns 1 if a bit after the last of n is set. */
 BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
 
 BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
 
-/* A mask that others write to meanwhile may have had fewer bits when they were counted: parts of it are copied and counted again,
- * so that no more elements are moved than there is room for. */
+/* Another thread may change a mask after it was counted. So parts of it are copied and counted again: no more elements are moved than there is
+ * room for. */
 #define BSN_MASK_PART 8192u /* elements */
 
-/* The next part of a mask of n elements, from element i on; returns how many they are. */
+/* Copies the part of a mask of n elements that begins with element i. Returns its elements. */
 static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MASK_PART / 8], const void *mask, size_t i, size_t n,
                             size_t *ones)
 {
@@ -14088,7 +14088,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     return BITSNAP_OK;
 }
 
-/* Planes of n elements one behind the other, and how elements become them; 0 where there is no such dtype. */
+/* Places the planes of n elements, which are consecutive, and sets how elements are split. Returns 0 if there is no such dtype. */
 static int bsn_planes_of(bsn_field *field, uint8_t *plane[8], const void *planes, size_t n, bitsnap_dtype dtype)
 {
     unsigned k;
@@ -14119,7 +14119,7 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
     return BITSNAP_OK;
 }
 
-/* A call for a list of n bytes that stands alone. */
+/* Begins a call for a list of n bytes without a frame. */
 static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n, unsigned use)
 {
     bsn_coder s;
