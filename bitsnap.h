@@ -941,8 +941,8 @@ extern "C" {
 #define BSN_BIG_ENDIAN 0
 #endif
 
-/* Between stores of which the first must be done where the second is, should the process be killed. A process that is killed has
- * done all before some instruction and nothing behind it: so only the compiler must keep the order. */
+/* Keeps the compiler from reordering stores. A killed process has executed every instruction up to some point and none after it, so the
+ * first store is done if the second is; no fence is needed. */
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_ORDERED() __asm__ __volatile__("" : : : "memory")
 #elif defined(_MSC_VER)
@@ -993,7 +993,7 @@ BSN_INLINE uint64_t bsn_pinned(uint64_t x)
 #endif
 }
 
-/* What others may write to meanwhile, as a source in shared memory: what has been checked is what is used. */
+/* Load a value once from memory that another thread may change, such as a source in shared memory: the value that is checked is used. */
 BSN_INLINE unsigned bsn_once8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
 BSN_INLINE uint32_t bsn_once32(const uint8_t *p) { return (uint32_t)bsn_pinned(bsn_load32(p)); }
 BSN_INLINE uint64_t bsn_once64(const uint8_t *p) { return bsn_pinned(bsn_load64(p)); }
@@ -1216,9 +1216,8 @@ BSN_INLINE void bsn_stream_lines(uint8_t *to, const uint8_t *from, size_t lines)
 }
 #endif
 
-/* memcpy past the caches, where the machine can: for what is more than they hold, and is not read again soon. It would
- * push out everything else, and every line would be read before it is written. bsn_streamed stands between the last one
- * and what tells others that the bytes are there. */
+/* memcpy past the caches, if the machine can: for more bytes than they hold, which are not read again soon. An ordinary memcpy would push
+ * out everything else and read each line before it is written. Call bsn_streamed after the last one, before another thread is told. */
 BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 {
 #if BSN_SSE2
@@ -1232,10 +1231,9 @@ BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 #endif
 }
 
-/* Pieces of 64 bytes or more, one behind the other, by whole lines, past the caches or not. Of a line that two of them share
- * nothing is stored before all of it is there: stores wait in order, so one to a line that has to be read first would hold up all
- * behind it, and one to parts of two lines takes twice as long. So a piece's last 64 bytes stay in `tail`, until the next one comes
- * or bsn_lines_end stores those that do not fill a line. */
+/* Appends `size` >= 64 bytes at `to`, where the last call ended, in whole cache lines. Bytes that do not fill a line wait: a store
+ * to part of an uncached line first reads it and delays all later stores; one across two lines takes twice as long. `tail` keeps
+ * the last 64 bytes for the next call; bsn_lines_end stores them. `first`: none wait yet. `past`: use non-temporal stores. */
 BSN_INLINE void bsn_lines_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first, int past)
 {
 #if BSN_SSE2
@@ -1368,24 +1366,24 @@ typedef struct bsn_node {
     uint8_t bits;           /* k: planes of the node, which has 2^k slots; 0: a list of leaf[0] alone */
     uint8_t lists;          /* list slots: the last ones; at most 4 */
     uint8_t row;            /* its place in a row, see bsn_chain_node: 0, 1, 2, 3, 1, ... */
-    uint8_t chained;        /* 1: the two nodes behind it are merged with it, at once */
+    uint8_t chained;        /* 1: the two nodes after it are merged together with it */
     uint8_t merged;         /* 1: it is merged with one before it */
-    uint8_t *kept;          /* what is kept from here on is kept for this node and those inside it */
+    uint8_t *kept;          /* where kept memory of this node and of those inside it begins */
 } bsn_node;
 
-/* The same when encoding: writes planes and deals the rest of the paths out to the children's lists. */
+/* A node that is encoded: writes masks, and deals the remainders of the paths to the children's lists. */
 typedef struct bsn_fork {
     uint8_t *list[4];
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
-    uint8_t by_leaves; /* 1: of symbols, which go to the lists as they are; what is no leaf below goes to the last one; else: of codes */
-    uint8_t twigs;  /* of the first lists, which are nodes of two leaves: each gets its plane as its list, */
-    size_t used[2]; /* of so many bits up to now; the byte that is not full yet is at `list` */
-    uint8_t leaf[12]; /* of symbols: those of the leaf slots, then two for each list but the last one */
+    uint8_t by_leaves; /* 1: the input is symbols, which go to lists unchanged; those that are not in `leaf` go to the last list. 0: codes */
+    uint8_t twigs;  /* number of first lists that are nodes of two leaves: each gets its mask instead of symbols */
+    size_t used[2]; /* bits of these masks up to now; the last, partial byte is at `list` */
+    uint8_t leaf[12]; /* by leaves: the symbols of the leaf slots, then two for each list but the last */
 } bsn_fork;
 
-/* How the bits of an element stand in the planes, see PLANES. */
+/* Where the bits of an element are in the planes, see PLANES. */
 typedef struct bsn_field {
     uint64_t low, sign, symbol; /* masks of the element's bits, repeated over 64 bits */
     unsigned symbol_bits, width;
@@ -1401,48 +1399,46 @@ typedef struct bsn_finish {
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
     const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
                                 have 4 bytes: bit planes of the plane below the top one, which is not read then; */
-    unsigned varying, value; /* of those that are set here; the others */
-    const bsn_ahead *ahead;  /* will be read after this, in 8 strips, whose turn is at the first one: */
-    size_t ahead_lines;      /* so many are asked for, 8 with each 512 bytes of elements */
-    uint8_t *room;           /* 2 KiB that nothing else is in */
-    uint8_t *tail;           /* null, or: the elements are stored past the caches, as by bsn_lines_next, and begin a line, or come
-                                behind what has been stored so before */
+    unsigned varying, value; /* the bits that have bit planes, and the value of the others */
+    const bsn_ahead *ahead;  /* lines to prefetch, in 8 strips, beginning with the first */
+    size_t ahead_lines;      /* the number of lines to prefetch: 8 with each 512 bytes of elements */
+    uint8_t *room;           /* 2 KiB of scratch */
+    uint8_t *tail;           /* not null: elements are stored past the caches, as by bsn_lines_next, and begin a line or follow those of
+                                the call before */
 } bsn_finish;
 
 /* The first step of encoding: elements split, the bytes below the symbol hashed. */
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
-    uint8_t *tail[8];        /* null, or: this one, not the top one, is stored as by bsn_lines_next, and comes behind what has been
-                                stored so before; */
-    int past;                /* 1: past the caches */
+    uint8_t *tail[8];        /* not null: this plane, not the top one, is stored as by bsn_lines_next, after that of the call before */
+    int past;                /* 1: these are stored past the caches */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
     uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
                                 have 4 bytes: bit planes of the plane below the top one, which is not written then; */
-    unsigned varying, value; /* of those that are set here; what the others must be in the plane below the top one */
-    const bsn_ahead *ahead;  /* will be read after this, in 4 strips, whose turn is at the first one: */
-    size_t ahead_lines;      /* 0, or: n / 32 of them are asked for where elements have 4 bytes, n / 128 where they have 2 */
+    unsigned varying, value; /* the bits that get bit planes; the value that the others must have in the plane below the top one */
+    const bsn_ahead *ahead;  /* lines to prefetch, in 4 strips, beginning with the first */
+    size_t ahead_lines;      /* not 0: n / 32 lines are prefetched for elements of 4 bytes, n / 128 for those of 2 */
 } bsn_start;
 
 enum { BSN_START_DIFFERS = 2 };
 
-/* How elements fall into classes, and the words of each, see DELTA. An element's magnitude is what it is without its
- * highest bit. */
+/* The classes of elements, and the words of each, see DELTA. An element's magnitude is the element without its highest bit. */
 typedef struct bsn_classes {
     unsigned count;         /* classes that elements can be of, 1 .. 8 */
     unsigned width;
-    unsigned shift, mask;   /* the symbol of an element is element >> shift & mask, */
-    uint8_t of[256];        /* and this the class of each symbol; */
-    uint64_t border[7];     /* or: elements of this magnitude or more are of a class above class k */
-    const uint8_t *next[8]; /* the words of each class that come next; */
-    uint8_t *list[8];       /* or where they go: 64 bytes behind them may be overwritten */
+    unsigned shift, mask;   /* the symbol of an element is element >> shift & mask */
+    uint8_t of[256];        /* the class of each symbol */
+    uint64_t border[7];     /* the same by magnitude: border[k] and more is a class above k */
+    const uint8_t *next[8]; /* reading: the next word of each class */
+    uint8_t *list[8];       /* writing: where the next word of each class goes; 64 bytes after it may be overwritten */
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
-/* How words become symbols, and the bits below these, which stand apart, see DELTA. */
+/* How words are split into symbols and the low bits below them, see DELTA. */
 typedef struct bsn_slices {
     unsigned width; /* bytes of a word */
-    unsigned shift; /* bits that stand apart */
+    unsigned shift; /* number of low bits */
     unsigned limit; /* larger symbols become this one; 255 at most */
     size_t stride;  /* bytes from one plane of them to the next */
 } bsn_slices;
@@ -1463,70 +1459,70 @@ typedef struct bsn_row {
     unsigned signs;         /* 1: the lowest bit of a word is the sign */
 } bsn_row;
 
-/* What a table has for its machine that is faster than doing it otherwise: a table without does not get such calls. */
+/* What a kernel table does faster than other code would. A table without the flag does not get such calls. */
 enum {
     BSN_CHAINS = 1,           /* node_merge takes `chained` nodes */
-    BSN_LEAVES = 2,           /* node_fork takes nodes `by_leaves` that have one list at most, */
-    BSN_LEAVES_LISTS = 4,     /* and those of more, to which it gives symbols, */
-    BSN_LEAVES_TWIGS = 8,     /* or which it writes as twigs */
-    BSN_STARTS = 16,          /* start */
-    BSN_FINISHES = 32,        /* finish; */
-    BSN_FINISHES_SENDS = 64,  /* it had better store elements past the caches even if they come from memory of ours; */
-    BSN_FINISHES_BITS = 128,  /* it makes the plane below the top one of bit planes where elements have 4 bytes */
-    BSN_LOGS = 256            /* log_.. */
+    BSN_LEAVES = 2,           /* node_fork takes nodes `by_leaves` that have at most one list */
+    BSN_LEAVES_LISTS = 4,     /* node_fork takes nodes `by_leaves` with more lists, which get symbols */
+    BSN_LEAVES_TWIGS = 8,     /* node_fork writes lists as twigs */
+    BSN_STARTS = 16,          /* has start */
+    BSN_FINISHES = 32,        /* has finish */
+    BSN_FINISHES_SENDS = 64,  /* finish stores past the caches faster even if elements come from scratch */
+    BSN_FINISHES_BITS = 128,  /* finish makes the plane below the top one from bit planes if elements have 4 bytes */
+    BSN_LOGS = 256            /* has the kernels log_... */
 };
 
-/* The kernels of a table: SLOT(the switches that leave it out, result, name, arguments). `groups` are full groups of 64 elements;
- * what is left over is done by code that all tables share. Kernels may read 64 bytes behind lists and 8 behind masks, and write
- * 64 bytes behind outputs called `out` and behind lists, unless they are exact and touch nothing but what is named; callers see
- * to it that these are theirs. */
+/* The kernels of a table: SLOT(switches that remove it, result, name, arguments). `groups` counts full groups of 64 elements; shared code
+ * handles the remainder. A kernel may read 64 bytes past a list and 8 past a mask, and write 64 bytes past a list or an output
+ * named `out`. The caller owns those bytes. A kernel marked exact touches only what its arguments describe. */
 #define BSN_KERNELS(SLOT)                                                                             \
-    /* XXH3's inner loop over `count` stripes of 64 bytes, the first of which is number `first` */    \
+    /* XXH3's inner loop over `count` stripes of 64 bytes, beginning with number `first` */           \
     SLOT(ALL, void, hash, (uint64_t state[8], const uint8_t *p, size_t count, size_t first))          \
-    /* exact: how many bits are set */                                                                \
+    /* exact: the number of 1 bits */                                                                 \
     SLOT(MASKS, size_t, count, (const uint8_t *mask, size_t n))                                       \
-    /* exact: elements where the mask is 0 go to `zeros`, the others to `ones`; null: to nowhere */    \
+    /* exact: elements whose bit is 0 go to `zeros`, the others to `ones`; null: nowhere */           \
     SLOT(MASKS, void, partition, (unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, \
          uint8_t *zeros, uint8_t *ones))                                                              \
     /* exact: bit i of the mask is set where elements i of a and b differ */                          \
     SLOT(MASKS, void, compare, (unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)) \
     /* elements to byte planes in pair order */                                                       \
     SLOT(MASKS, void, split, (const bsn_field *field, uint8_t *const planes[8], const uint8_t *elements, size_t groups)) \
-    /* and back */                                                                                    \
+    /* inverse of split */                                                                            \
     SLOT(ALL, void, join, (const bsn_field *field, uint8_t *elements, const uint8_t *const planes[8], size_t groups)) \
     /* bytes to bit planes of the bits set in `varying` */                                            \
     SLOT(ENCODE, void, bits_take, (uint8_t *bits, const uint8_t *bytes, unsigned varying, size_t groups)) \
-    /* and back: symbols << shift | value, 0 there, and these bits; `bytes` may be `symbols`; shift 0: they are, and value is 0 */ \
+    /* inverse of bits_take: bytes[i] = symbols[i] << shift | value | these bits. `bytes` may be `symbols`; if shift is 0, \
+     * it is, and value is 0 */                                                                       \
     SLOT(ALL, void, bits_put, (uint8_t *bytes, const uint8_t *symbols, unsigned shift, unsigned value, \
          const uint8_t *bits, unsigned varying, size_t groups))                                       \
     /* counts of the bytes of a list, added to h */                                                   \
     SLOT(ENCODE, void, histogram, (uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)) \
     /* list[i] becomes code[list[i]]; the bytes whose code is `escape` (256: none) are appended to escapes */ \
     SLOT(ENCODE, uint8_t *, map, (uint8_t *list, size_t n, const uint8_t code[256], unsigned escape, uint8_t *escapes)) \
-    /* elements first .. first + n - 1 of a node, with the two behind it where it is `chained`; first is a multiple of 64 */ \
+    /* merges elements first .. first + n - 1 of a node, and of the two after it if it is `chained`; first is a multiple of 64 */ \
     SLOT(ALL, void, node_merge, (bsn_node *node, size_t first, size_t n, uint8_t *out))               \
-    /* the reverse, of codes or, where the node is `by_leaves`, symbols: bsn_by_leaves says which may be */ \
+    /* inverse of node_merge: forks codes or, if the node is `by_leaves`, symbols; see bsn_by_leaves */ \
     SLOT(ENCODE, void, node_fork, (bsn_fork *fork, const uint8_t *codes, size_t first, size_t n))     \
-    /* how long the lists of a node are */                                                            \
+    /* the lengths of a node's lists */                                                               \
     SLOT(ALL, void, node_counts, (const bsn_node *node, size_t counts[4]))                            \
-    /* split, bits_take and hash at once; n is a multiple of 1024 up to BSN_CHUNK. Returns 0 where there is none for this field, \
-     * and nothing is done; BSN_START_DIFFERS where bits are not `value`, else 1 */                   \
+    /* split, bits_take and hash in one pass; n is a multiple of 1024 up to BSN_CHUNK. Returns 0, and does nothing, if it cannot do \
+     * this field; BSN_START_DIFFERS if a bit is not `value`; else 1 */                               \
     SLOT(ENCODE, int, start, (const bsn_start *t, const uint8_t *elements, size_t n))                 \
-    /* node_merge, bits_put, hash and join at once; first and n are multiples of 1024, planes are those of the n elements. Returns \
-     * 0 where there is none for this node and field, and nothing is done */                          \
+    /* node_merge, bits_put, hash and join in one pass; first and n are multiples of 1024, planes are those of the n elements. \
+     * Returns 0, and does nothing, if it cannot do this node and field */                            \
     SLOT(ALL, int, finish, (const bsn_finish *t, uint8_t *elements, size_t first, size_t n))          \
     /* exact: bit i of the mask is set where byte i of the list is above t, below 255 */              \
     SLOT(ALL, void, mask_above, (uint8_t *mask, const uint8_t *list, size_t groups, unsigned t))      \
-    /* `first` plus the number of each bit that is set, ascending; writes 64 bytes behind them; returns how many */ \
+    /* writes `first` plus the position of each 1 bit, ascending, and 64 bytes after them; returns their number */ \
     SLOT(ALL, size_t, places, (uint32_t *place, const uint8_t *mask, size_t first, size_t groups))    \
-    /* how many elements are of a class above class k, added to above[k] */                           \
+    /* adds to above[k] the number of elements of a class above k */                                  \
     SLOT(DELTA, void, classes_above, (const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)) \
-    /* exact, but for the 64 bytes behind words: out[i] = elements[i] + the inverse zigzag of the next word of its class; \
-     * `out` may be `elements` */                                                                     \
+    /* exact, except that words are read 64 bytes past their end: out[i] = elements[i] + the inverse zigzag of the next word of its \
+     * class; `out` may be `elements` */                                                              \
     SLOT(DELTA, void, classes_add, (bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups)) \
-    /* each word to the list of the class of its element, as a byte where the class is narrow: 255 where it is larger */ \
+    /* appends each word to the list of its element's class; if the class is narrow as a byte, 255 if it is larger */ \
     SLOT(DELTA_ENCODE, void, classes_deal, (bsn_classes *t, const uint8_t *words, const uint8_t *elements, size_t groups)) \
-    /* exact: words[i] = zigzag(a[i] - b[i]); returns the bits that words have */                     \
+    /* exact: words[i] = zigzag(a[i] - b[i]); returns the OR of the words */                          \
     SLOT(DELTA_ENCODE, uint64_t, subtract, (unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)) \
     /* exact: the exponents of elements; words are counted by them and by their tokens, those that are 0 or not */ \
     SLOT(DELTA_ENCODE, void, census, (bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)) \
@@ -1547,7 +1543,7 @@ enum {
     SLOT(QUANTIZE, uint64_t, log_join, (const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, \
          const uint8_t *low, size_t n, unsigned shift))
 
-/* A table of inner loops, all of which there are, but for what a switch leaves out: what a machine has no better one for is the portable one. */
+/* A table of inner loops, none of them null unless a switch removes it. A table has the portable kernel where it has no faster one. */
 struct bitsnap_kernels {
     const char *name;
     unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
@@ -3470,14 +3466,15 @@ typedef struct bsn_reader {
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
-/* Memory for lists of at most n elements. Lists: each child of the outermost node, and in each child (whose
- * longest child is inside it) again at most as much; behind each of those on a path 64 bytes. Kept: masks take n / 8 at each of
- * 5 depths, with 64 bytes behind each; copies are of what begins in the last n + 136 bytes, so as many at most.
- *
- * Planes are read twice, when their symbols are counted and when lists are merged. If others change them in between, lists
- * are read past their ends, but no list further than one symbol for each that passes its node, and 64 bytes. So behind
- * each list, plane and kept piece there must be as much that may be read: BSN_BEHIND(n) bytes behind what is kept, and of
- * the source what bsn_take asks for. What is written depends on counts alone, which are ours. */
+/* Scratch to decode one outermost list of n symbols.
+ * LISTS: children. Those of the outermost node hold n symbols at most. Below it, the longest child is built at the end of its
+ * node's output, and the scratch of a child is reused by its later siblings, so a path takes at most n more. Each child has 64
+ * bytes of slack.
+ * KEPT: masks of splits, ceil(n / 8) + 64 bytes at each of 5 depths; and copies of whatever begins in the last n + 136 bytes of
+ * the input, where a kernel could read past its end.
+ * BEHIND: what must be readable after every list, mask and kept copy. Masks are read twice: when symbols are counted and when lists are
+ * merged. If another thread changes masks in between, a merge reads past a list, but at most one symbol for each element of its node,
+ * and 64 bytes. Writes depend on counts alone. */
 #define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + 64 * (12 * BSN_TREES + 8))
 #define BSN_KEPT_SIZE(n) (7 * (size_t)(n) / 4 + 1024)
 #define BSN_BEHIND(n) ((size_t)(n) + 64)
