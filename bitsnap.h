@@ -1799,7 +1799,7 @@ typedef struct bsn_pieces {
     uint8_t recent[240];
 } bsn_pieces;
 
-/* The same for bytes that come in pieces of any size and do not stay. */
+/* Hashes `total` bytes that arrive in pieces of any size. Pieces need not stay in memory. */
 static void bsn_pieces_begin(bsn_pieces *h, uint64_t total)
 {
     bsn_hasher start;
@@ -1848,8 +1848,8 @@ static uint64_t bsn_pieces_end(const bsn_pieces *h)
     return bsn_hash_long_end(&end, h->total, h->recent + h->total % 64);
 }
 
-/* The same for words of 8 bytes, of which nobody knows yet how many there will be. `recent` is as above, but that the stripe that
- * fills up is hashed only when another word comes: it may be the last. */
+/* Hashes 8-byte words whose number is not known in advance. `recent` is used as in bsn_pieces_add, except that a full stripe is hashed only
+ * when another word comes, since it may be the last. */
 static void bsn_series_add(const bitsnap_kernels *kernels, bsn_pieces *h, uint64_t word)
 {
     const size_t fill = (size_t)(h->got % 64);
@@ -1982,7 +1982,7 @@ BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
     return x;
 }
 
-/* And back: the bytes of each lane whose bit is set in m to its low end, with rubbish behind them. */
+/* Inverse of bsn_wide_move_up: moves the bytes of each lane whose bit is set in m to its low end. The bytes above them are undefined. */
 BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 {
     x = bsn_wide_select(bsn_wide_look_up(bsn_down1, m), x, x >> 8);
@@ -2028,14 +2028,14 @@ static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
     return ones;
 }
 
-/* 64 bits of a mask of n from element i on, as many as there are: no byte behind them is touched. */
+/* Loads the bits of elements i .. i + 63 of a mask of n, or those that it has. Reads no byte past the mask. */
 BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
 {
     if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
     return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
 }
 
-/* The elements whose bit is set, one by one: as many steps as there are, and one for every 64 bits. */
+/* Copies the elements whose bit is set one by one. Takes a step for each of them, and one for every 64 bits. */
 BSN_INLINE void bsn_pick_any(uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i;
@@ -2137,8 +2137,8 @@ BSN_INLINE unsigned bsn_gather_tops(unsigned width, uint64_t x)
     }
 }
 
-/* One bit for each element of a word of 8 bytes: 1 where it is not 0. A carry out of its lower bits, or the top bit
- * itself, marks an element. */
+/* Returns one bit for each element in 8 bytes: 1 if it is not 0. Adding ones to the lower bits carries into the top bit, if any of them is
+ * set. */
 BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
 {
     const uint64_t top = bsn_tops(width);
@@ -2166,7 +2166,7 @@ static void bsn_scalar_compare(unsigned width, uint8_t *mask, const uint8_t *a, 
     BSN_WIDTHS(width, bsn_compare_words, (mask, a, b, groups));
 }
 
-/* n elements, of which kernels do the full groups */
+/* Compares n elements: kernels the full groups, this code the others. */
 static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t *mask, const uint8_t *a,
                         const uint8_t *b, size_t n)
 {
@@ -2181,7 +2181,7 @@ static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t 
 /* ================================================================================= PLANES
  * An element v of W bits with a symbol of e bits becomes x: symbol, sign, the rest; so the sign moves e
  * places down and the symbol one place up. Integers have e = 0 and x = v. F64's exponent has 11 bits, so
- * the symbol is the exponent less `base` (0 for exponent 0), and sign and mantissa stand at bits 3..55.
+ * the symbol is the exponent less `base` (0 for exponent 0), and sign and mantissa are bits 3..55.
  * Byte k of x goes to plane k, in pair order. */
 
 static const struct {
@@ -2231,7 +2231,7 @@ BSN_INLINE uint64_t bsn_field_join(const bsn_field *f, uint64_t x)
     return (x & f->low) | ((x << f->symbol_bits) & f->sign) | ((x >> 1) & f->symbol);
 }
 
-/* Element that stands at position p of a plane, n elements in all: pair order in full groups of 64. */
+/* Returns the element at position p of a plane of n: pair order in full groups of 64. */
 BSN_INLINE size_t bsn_pair(size_t p, size_t n, unsigned width)
 {
     size_t group = p & ~(size_t)63, in = p & 63;
@@ -2415,7 +2415,7 @@ static void bsn_scalar_join(const bsn_field *f, uint8_t *elements, const uint8_t
     else bsn_join_words(elements, planes, groups, 4, e & 7);
 }
 
-/* n elements, of which kernels do the full groups */
+/* Splits n elements: kernels the full groups, this code the others. */
 BSN_INLINE void bsn_split(const bitsnap_kernels *kernels, const bsn_field *f, uint8_t *const planes[8],
                           const uint8_t *elements, size_t n)
 {
@@ -2430,8 +2430,8 @@ BSN_INLINE void bsn_join(const bitsnap_kernels *kernels, const bsn_field *f, uin
     bsn_join_rule(f, elements, planes, n & ~(size_t)63, n);
 }
 
-/* Bit planes: of bytes of which only some bits vary. For each group of 64 bytes the varying bits, lowest
- * first, 8 bytes each; the last, partial group of m has ceil(m / 8) bytes each. */
+/* Bytes of the bit planes of n bytes. Each group of 64 bytes has 8 bytes for each varying bit, lowest bit first; a last, partial group of m
+ * bytes has ceil(m / 8) bytes for each. */
 BSN_INLINE size_t bsn_bits_size(unsigned varying, size_t n)
 {
     return bsn_ones_in[varying] * (n / 64 * 8 + bsn_mask_bytes(n & 63));
@@ -2470,9 +2470,9 @@ BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
     return m;
 }
 
-/* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So a group comes from its words, and these from it, where the
- * number of a word changes places with that of a bit, and with that of a byte. Two groups go at once, in the lanes of eight wide
- * words; `second` is how far the second one is from the first, 0 where there is no second one. */
+/* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So both ways
+ * are transpositions of bits and bytes. Two groups go at once, in the lanes of eight vectors; `second` is the distance from the first to
+ * the second, 0 if there is no second one. */
 
 BSN_INLINE void bsn_transpose_bits(bsn_wide v[8]) { bsn_wide_transpose(v, 1, BSN_ONES * 0x55, BSN_ONES * 0x33, BSN_ONES * 15); }
 
@@ -2632,7 +2632,7 @@ static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const u
     }
 }
 
-/* are the bits behind the last element zero in every plane? */
+/* Returns 1 if the bits after the last element are 0 in every plane. */
 static int bsn_bits_tail_clear(const uint8_t *bits, unsigned varying, size_t n)
 {
     size_t rest = n & 63, size = bsn_mask_bytes(rest);
@@ -2672,7 +2672,7 @@ BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].e
 typedef struct bsn_package {
     uint64_t key[257];          /* weight << 9 | 256 - symbol, ascending */
     uint32_t weight[2][516];    /* items of this list and of the next */
-    uint8_t is_leaf[BSN_LIMIT - 1][514]; /* of the lists but the first, in which all are */
+    uint8_t is_leaf[BSN_LIMIT - 1][514]; /* for each list but the first, which has only leaves */
 } bsn_package;
 
 /* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
@@ -2698,8 +2698,8 @@ static void bsn_sort(uint64_t *key, size_t n)
 
 /* Package-merge (Larmore and Hirschberg) of m >= 2 keys: list 1 is the leaves by weight; each further list merges the leaves
  * with the pairs of the list before, the leaf first where weights are equal; of the last list the first 2m - 2 items are taken,
- * and of each one before those that are in the pairs taken. So many leaves of list l are: taken[l]; key i has a code as long as
- * there are lists of which more than i are. */
+ * and of each one before those that are in the pairs taken. taken[l] is the number of leaves taken of list l. The code
+ * length of key i is the number of lists with taken[l] > i. */
 static void bsn_package_merge(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
 {
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
@@ -2709,7 +2709,7 @@ static void bsn_package_merge(bsn_package *p, const uint64_t *key, size_t m, uns
     for (l = 1; l < BSN_LIMIT; l++) {
         const size_t pairs = items / 2, end = bsn_min(take, m + pairs);
         leaf = pair = 0;
-        now[2 * pairs] = 0xFFFFFFFF; /* behind the last pair: a leaf, if there is one, is no heavier */
+        now[2 * pairs] = 0xFFFFFFFF; /* a sentinel after the last pair: no leaf is heavier */
         now[2 * pairs + 1] = 0;
         for (items = 0; items < end; items++) {
             const uint32_t both = now[2 * pair] + now[2 * pair + 1];
@@ -2747,8 +2747,8 @@ BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
     return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
 }
 
-/* The counts that are not 0 as keys in ascending order; returns how many. They are dealt to their places by digits, which ascend with
- * them, the last symbol first, so that only what shares a digit remains to be sorted. */
+/* Makes keys of the counts that are not 0, in ascending order. Returns their number. Keys are dealt to buckets by a digit that ascends with
+ * them, the last symbol first; then only keys with equal digits have to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
     uint32_t *place = p->weight[0], m = 0; /* of keys with a digit */
@@ -2797,9 +2797,9 @@ typedef struct bsn_tree {
     uint8_t length[257];  /* of each symbol; 256 is the escape, if the tree has one */
     uint8_t symbol[257];  /* codes in canonical order: by (length, symbol) */
     uint8_t length_at[258]; /* the length of each */
-    uint16_t end[BSN_LIMIT + 1]; /* place behind the last code of a length */
+    uint16_t end[BSN_LIMIT + 1]; /* for each length: the place after its last code */
     uint16_t codes;       /* how many */
-    uint16_t escape;      /* the escape's place, 0xFFFF where there is none */
+    uint16_t escape;      /* the place of the escape; 0xFFFF: there is none */
     uint16_t next;        /* place of the walk */
     uint8_t raw_escapes;  /* encoding: is the list of escapes RAW without a look at it? */
     uint8_t escape_code;  /* the code of the escape, */
@@ -2864,8 +2864,8 @@ static bsn_step bsn_tree_step(bsn_tree *t, unsigned depth)
 }
 
 /* ---- built-in trees ----
- * For the lists that sparse masks leave behind: given by how many codes of each length 1 .. 8 they have and by the length of
- * their escape. They take the bytes in the order of (bits set, value), the last two without the byte 0. */
+ * For lists of the bytes of sparse masks. A row is the number of codes of each length 1 .. 8, and the length of the escape. Codes go to bytes
+ * in the order of (bits set, value); the last two trees have no code for the byte 0. */
 #define BSN_BUILT_INS 5
 #define BSN_BUILT_IN_FIRST(j) ((j) < 3 ? 0u : 1u)
 static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
@@ -2873,7 +2873,7 @@ static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
     { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
 };
 
-/* The byte behind x in the order of (bits set, value): the next one with as many bits, or the least with one more. */
+/* Returns the byte after x in the order of (bits set, value): the next one with as many bits set or, after the last, the first with one more. */
 BSN_INLINE unsigned bsn_next_by_bits(unsigned x)
 {
     const unsigned up = x + (x & (0 - x)), next = x ? up | (up ^ x) >> 2 >> bsn_lowest_bit(x) : 256;
@@ -2931,8 +2931,8 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     return 3 + (nibbles + 1) / 2;
 }
 
-/* Reads the table behind the kind of a list; the escape, if any, has a code of `escape` bits, symbols are below 2^bits. Returns the
- * bytes read, 0 and *rule for a bad one. */
+/* Reads the table that follows the kind of a list. `escape`: bits of the escape's code, 0 if there is none. Symbols are below 2^bits. Returns the
+ * bytes read, or 0 and *rule. */
 static size_t bsn_table_read(bsn_tree *t, unsigned escape, const uint8_t *p, size_t size, unsigned bits, unsigned *rule)
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
@@ -2998,8 +2998,8 @@ BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide *v, const uint64_t w[4], unsigned k
     return v[0];
 }
 
-/* The symbols of the first elements of a group, as many as a wide word has bytes. Lists are slots, too: their next elements
- * are brought to their places, with rubbish elsewhere. */
+/* Returns the symbols of a vector of elements, which have the mask bits `w`. Slots that are lists have their next elements moved to the
+ * right positions; other positions are undefined. */
 BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
                                      unsigned lists)
 {
@@ -3020,9 +3020,9 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
 /* advances each plane by a wide word */
 #define BSN_NEXT_BITS(w) (w[0] >>= BSN_WIDE, w[1] >>= BSN_WIDE, w[2] >>= BSN_WIDE, w[3] >>= BSN_WIDE)
 
-/* 64 elements at a time. `k` and `lists` are constants where this is inlined, so that a node costs what it holds and no
- * more. A list that is merged in place ends where `out` ends, and no more of it is left than places: so what has not been
- * read is never behind what is written next. */
+/* Merges 64 elements at a time. `k` and `lists` are constants when this is inlined, so that a node costs what it holds and no more. A list
+ * that is merged in place ends where `out` ends. It never has more elements left than `out` has positions left, so nothing is
+ * overwritten before it is read. */
 BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
@@ -3201,7 +3201,7 @@ BSN_INLINE const uint8_t *bsn_leaves_group(uint8_t last[64], const bsn_fork *for
     return last;
 }
 
-/* The same of symbols, which stay as they are. */
+/* Forks symbols, which go to the lists unchanged. */
 BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
@@ -3326,7 +3326,7 @@ BSN_INLINE void bsn_histogram_tables(uint32_t h[256], const uint8_t *list, size_
         for (j = 0; j < 256; j++) h[j] += u[j] + u[256 + j] + u[512 + j] + u[768 + j];
 }
 
-/* The bytes of a group that are equal to x, all 8 bytes of which are the same. */
+/* Returns the mask of a group's bytes that are equal to those of x, which are all the same. */
 BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
 {
     const uint64_t low = BSN_ONES * 0x7F;
@@ -3395,7 +3395,7 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 /* ---- decoding a list ----
  * Parsing goes forward through the stream. A node is noted where its planes are, and merged as soon as all its lists are there;
  * so no more nodes are noted than lie on one path, and depth alone bounds them. The outermost node is left to the caller. Lists
- * are merged in place where they can: a node's longest child stands at the end of its parent's output. */
+ * are merged in place if possible: a node's longest child is made at the end of its parent's output. */
 
 #define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
 #define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
@@ -3460,9 +3460,9 @@ typedef struct bsn_reader {
     uint8_t *scratch, *scratch_end; /* for lists */
     uint8_t *kept, *kept_end;   /* for what stays until the list is done: masks, and copies of what lies so
                                    near the end of the input that kernels would read past it */
-    const uint8_t *raw;         /* result: the outermost list where it is raw, else null: node[0] is it */
+    const uint8_t *raw;         /* result: the outermost list if it is raw; null: it is node[0] */
     size_t most;                /* bytes of a plane that all elements pass */
-    unsigned nodes;             /* that are noted */
+    unsigned nodes;             /* nodes noted */
     unsigned rule;              /* result: the reject condition, 0 if none */
 } bsn_reader;
 
@@ -3553,7 +3553,7 @@ static void bsn_close_node(bsn_reader *r, bsn_node *node)
     r->kept = node->kept;
 }
 
-/* bits behind the last element of each plane must be 0: they would count as elements */
+/* Returns 1 if the bits after the last element of each mask are 0. Others would count as elements. */
 static int bsn_planes_clear(const bsn_node *node)
 {
     unsigned j, rest = node->count & 7;
@@ -3618,10 +3618,10 @@ static int bsn_all_below(const uint8_t *list, size_t n, unsigned bits)
     return (any & above) == 0;
 }
 
-/* A list that stands in the stream as it is. */
+/* Parses a raw list. */
 static void bsn_parse_raw(bsn_reader *r, const bsn_item *item)
 {
-    /* all that pass the first node of a row may pass the others, as their masks may be changed meanwhile */
+    /* if another thread changes masks, all elements of the first node of a row may pass the others */
     bsn_node *parent = item->parent == BSN_TOP ? NULL : &r->lists->node[item->parent];
     const int mask = item->slot == BSN_MASK_SLOT;
     const size_t most = item->count > r->most ? item->count : r->most;
@@ -3781,8 +3781,8 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     r->kept = kept; /* stays readable until the next list is read */
 }
 
-/* Elements first .. first + n - 1 of the list read; called with ascending, adjoining ranges, each beginning at
- * a multiple of 64. Returns where they are: at `out` (n + 64 bytes) or in the source. */
+/* Returns a pointer to elements first .. first + n - 1 of the list: to `out` (n + 64 bytes) or to the source. Ranges must ascend without
+ * gaps, and begin at multiples of 64. */
 BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t first, size_t n)
 {
     bsn_node *node = &r->lists->node[0];
@@ -3814,8 +3814,8 @@ typedef struct bsn_writer {
     bsn_planner *planner;
     uint8_t *at, *end;  /* of the destination; nothing is written past the end */
     uint8_t *scratch;   /* BSN_WRITE_SIZE(n) bytes */
-    bsn_ahead *ahead;   /* will be read after this: to be asked for on the way, */
-    size_t ahead_step;  /* so many lines for 1024 symbols: most at the root, some below it; 0: none */
+    bsn_ahead *ahead;   /* what to prefetch on the way */
+    size_t ahead_step;  /* lines to prefetch for 1024 symbols, most of them at the root; 0: none */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
     int counted;        /* planner->count holds the counts of the list that comes next, or of its words that are bytes */
@@ -3829,7 +3829,7 @@ typedef struct bsn_writer {
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + 64 * 8 * BSN_TREES)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
-#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly, at level default those of fewer than 8 times as many */
+#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly; at level default those below 8 times this */
 
 #define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
 
@@ -3878,7 +3878,7 @@ static uint64_t bsn_entropy_bits(const uint32_t count[256], uint32_t n)
 
 #define BSN_NEVER (~UINT64_C(0))
 
-/* Bits of a tree whose codes `length` belong to `weight`, with its table and padding: exact but for the last. */
+/* Returns the bits of a tree with these code lengths for these weights, its table and padding included. The padding is estimated. */
 static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[257])
 {
     uint64_t bits = 0;
@@ -3896,9 +3896,8 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     return bits + 24 + 4 * (last - first + 1) + 4 * codes;
 }
 
-/* Codes by a sample of `total` symbols: one is kept where its count * 2^shift exceeds the total, the others escape, as do `lost`
- * more that may be among what was not counted. Bits of the tree for the sample, but for its escapes; BSN_NEVER where there is
- * none. */
+/* Chooses codes by a sample of `total` symbols. A symbol gets a code if its count * 2^shift exceeds the total. The others escape, and `lost`
+ * more that may be outside the sample. Returns the bits of the tree for the sample, without its escapes; BSN_NEVER: no tree. */
 static uint64_t bsn_choose_sampled(bsn_planner *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
                                    unsigned shift)
 {
