@@ -3070,7 +3070,7 @@ BSN_INLINE void bsn_pick_few(uint8_t *list, const uint8_t *codes, const uint64_t
     }
 }
 
-/* The same of all codes at once. */
+/* Copies the codes whose bit is set, shifted left by k, all positions at once. */
 BSN_INLINE void bsn_pick_many(uint8_t *list, const uint8_t *codes, const uint64_t *m, size_t groups, unsigned k)
 {
     const uint64_t low = BSN_ONES * (0xFFu << k & 0xFFu);
