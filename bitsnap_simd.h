@@ -112,7 +112,7 @@ extern "C" {
 /* hides from the compiler where x comes from */
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_OPAQUE(constraint, x) __asm__("" : constraint(x))
-#define BSN_APART __asm__ volatile("" : : : "memory") /* what stands before and behind is not put together with the like elsewhere */
+#define BSN_APART __asm__ volatile("" : : : "memory") /* keeps the compiler from merging the code before and after it with equal code elsewhere */
 #else
 #define BSN_OPAQUE(constraint, x) ((void)0)
 #define BSN_APART ((void)0)
@@ -172,8 +172,8 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Where a window of so many symbols holds most of 256 samples, and how many of them. Behind 255 it goes on at 0, where small
- * numbers of both signs are. */
+/* Returns the first symbol of the window of `window` symbols that holds most of 256 samples; *inside: how many. A window continues at 0
+ * after 255, since small numbers of both signs are there. */
 BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
@@ -189,7 +189,7 @@ BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned windo
     return base;
 }
 
-/* The same of a list, n >= 256, of which the samples are taken. */
+/* Samples a list of n >= 256 symbols, and returns its best window. */
 BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned window, uint32_t sample[256], unsigned *inside)
 {
     unsigned i;
@@ -198,7 +198,7 @@ BSN_FUNCTION unsigned bsn_sampled_window(const uint8_t *list, size_t n, unsigned
     return bsn_best_window(sample, window, inside);
 }
 
-/* Counts of 256 symbols and of what a window has behind these. */
+/* Counts of 256 symbols, and of those that a window has past 255. */
 #define BSN_WINDOWED (256 + 56)
 BSN_FUNCTION void bsn_windowed_end(uint32_t h[256], const uint32_t t[BSN_WINDOWED])
 {
@@ -258,7 +258,7 @@ BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponen
     e->squares[22 + exponent + window / 2] += sum >> window;
 }
 
-/* One element that kernels leave to us: its word, and with `measured` its error. Returns 1 if it stands exactly. */
+/* Makes the word of an element that a kernel has left out and, if `measured`, adds its error. Returns 1 if it is stored exactly. */
 BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
                                    int measured)
 {
@@ -273,8 +273,8 @@ BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *wo
     return (unsigned)exact;
 }
 
-/* Groups of `step`, a bit each, that hold elements other than zeros whose words are still missing: left to the end, as a call takes
- * all registers. Returns how many stand exactly. */
+/* Completes the words of groups of `step` elements, one bit each, that a kernel has left out: those with other elements than zeros. Comes
+ * last, since a call takes all registers. Returns the number of elements that are stored exactly. */
 BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, uint64_t groups,
                                        unsigned step)
 {
@@ -289,7 +289,7 @@ BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t
     return exact;
 }
 
-/* A float's exponent and the bit behind it less this are the token of its number, from 16 on. */
+/* From 16 on, the token of a number is its float's exponent and next bit, less this. */
 #define BSN_TOKENS_BELOW (2 * 127 - 8)
 BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
 
@@ -469,7 +469,8 @@ static unsigned bsn_x86_has(void)
 
 BSN_INLINE BSN_AVX2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
-/* A twig's plane: those bits of the next plane that its slot has, put together, behind the bits that wait in `byte`. */
+/* Appends to the mask of a twig the bits of `plane` selected by `set`. *byte holds the last, partial byte, *used the number of bits so
+ * far. */
 BSN_INLINE BSN_AVX2 void bsn_x86_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
 {
     const uint64_t x = _pext_u64(plane, set), word = *byte | x << (*used & 7);
@@ -587,7 +588,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_spread(uint64_t w, unsigned half, __m256i o
     return _mm256_min_epu8(_mm256_and_si256(x, bit), one);
 }
 
-/* 16 bytes of a list for each lane; the upper lane's begin behind what the lower one takes. */
+/* Loads 16 bytes of a list for each lane. The upper lane begins where the lower one, which takes `taken`, ends. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_window(const uint8_t *list, unsigned taken)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(list)), BSN_LOAD128(list + taken), 1);
@@ -810,7 +811,7 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used
     *used += c;
     return _pdep_u64(x, set);
 }
-/* Of the places that are not set, the index is the place less those before it that are. */
+/* For a position that is not set, the index is the position less the number of set ones before it. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_mix(const bsn_avx2_k *c, __m256i x[2], bsn_avx2_s s, const uint8_t **zeros, const uint8_t **ones)
 {
     const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
@@ -958,7 +959,7 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_join_past(const bsn_field *f, uint8_t *element
     }
 }
 
-/* Asks for a line of each strip of what lies ahead, behind those that have been. */
+/* Prefetches the next line of each strip. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_finish_ask(const bsn_finish *t, size_t *asked)
 {
     const uint8_t *line = bsn_ahead_next(t->ahead) + *asked / 8 * 64;
@@ -1116,8 +1117,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_expand_list(const bsn_avx512_k *c, __m512i
     (void)c;
     x[0] = bsn_avx512_expand_words(1, x[0], s.bits, list);
 }
-/* Those that are set, moved to the front, with rubbish behind them: to have zeros there waits, on Zen 4, for what the
- * register held before. */
+/* Moves the elements that are set to the front. Those after them are undefined: on Zen 4 zeroing them waits for the register's old
+ * value. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __m512i x)
 {
     switch (width) {
@@ -1501,7 +1502,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
     for (; n; n--) h[*list++]++;
 }
 
-/* Splitting and hashing of groups while they are in registers; each as by itself. */
+/* Splits and hashes groups while they are in registers. Results equal those of the single kernels. */
 BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
                                                  unsigned kind)
 {
@@ -1527,7 +1528,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
     for (j = 0; j < top; j++) {
         const unsigned before = t->tail[j] ? (uintptr_t)t->plane[j] & 63 : 0;
         lines[j] = t->tail[j] != NULL;
-        BSN_OPAQUE("+m", lines[j]); /* likewise, for each line */
+        BSN_OPAQUE("+m", lines[j]); /* the same for each line */
         plane[j] = t->plane[j] - before;
         places[j] = _mm512_add_epi8(_mm512_loadu_si512(bsn_avx512_in_order), _mm512_set1_epi8((char)(64 - before)));
         held[j] = t->tail[j] ? _mm512_loadu_si512(t->tail[j]) : _mm512_setzero_si512();
@@ -1584,7 +1585,7 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
                         }
                         held[j] = v[j];
                     }
-                    if (j < top && t->state[j]) { /* sums of data would take registers that are not there */
+                    if (j < top && t->state[j]) { /* there are no registers left for sums of the data */
                         __m512i data = _mm512_setzero_si512();
                         bsn_avx512_stripe(&a[j], &data, &v[j], &key);
                         bsn_avx512_stripes_end(&a[j], &data);
@@ -1660,9 +1661,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t gro
     for (j = 0; j < 2 * width; j++) BSN_PREFETCH(ahead + (line % 8 + j) * t->ahead->apart);
 }
 
-/* Merging, hashing and joining of a group while it is in registers; each as by itself. 16 stripes take one round of the
- * secret. Only whole lines can be streamed: each is put together from the end of what was stored before and the begin of
- * what comes; of the very first one the part that is the caller's is stored as usual. */
+/* Merges, hashes and joins a group while it is in registers. Results equal those of the single kernels. 16 stripes take one round of the
+ * secret. Only whole lines can be streamed: each is made of the end of the last store and the beginning of the next. The caller's part of
+ * the very first line is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
@@ -1702,7 +1703,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
             __m512i v[8];
             if (s % 2 == 0) {
                 size_t group = i / 64 + s;
-                BSN_OPAQUE("+r", group); /* so that nothing of it takes registers meanwhile */
+                BSN_OPAQUE("+r", group); /* keeps it out of registers until here */
                 bsn_avx512_finish_ask(t, group, width);
             }
             bsn_avx512_merge64(&node, &v[top], k, lists, 0);
@@ -1805,7 +1806,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *wor
     for (; i < n; i++) count[bsn_element_load(words + i * width, width)]++;
 }
 
-/* The symbols of some groups; their words that are not 0 are collected, with their symbols, behind n others. */
+/* Makes the symbols of some groups, and appends their words that are not 0, with their symbols, to the n collected ones. */
 BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of, size_t n, uint8_t *symbols, const uint8_t *words,
                                                       const uint8_t *elements, unsigned width, unsigned down, unsigned groups)
 {
@@ -1841,8 +1842,8 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of
     return n;
 }
 
-/* Those that are collected are counted where there are enough. Eight vectors of words, if all are 0, are passed over at once: fewer
- * would be a matter of chance too often. */
+/* Counts the collected words once there are enough. Passes over eight vectors of words at once if all are 0: a branch for fewer would be
+ * mispredicted too often. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
                                                    size_t groups, unsigned width)
 {
@@ -2037,7 +2038,7 @@ BSN_INLINE uint8x16_t bsn_neon_spread(uint64_t w, unsigned quarter)
     return x;
 }
 
-/* 8 bytes, and 8 of value 0 behind them */
+/* loads 8 bytes, and 8 zeros after them */
 BSN_INLINE uint8x16_t bsn_neon_low(const uint8_t *p) { return vcombine_u8(vld1_u8(p), vcreate_u8(0)); }
 
 /* Byte j: how many bits are set in bytes 0 .. j of m. */
@@ -2560,8 +2561,8 @@ BSN_T_INLINE BSN_T(v) BSN_T(quotients)(BSN_T(v) d, BSN_T(v) exactly, BSN_T(v) h)
 
 /* ---- hashes ---- */
 
-/* XXH3's accumulators. Lanes do not depend on each other, but for the data, which goes to the neighbour: it is added up apart, and
- * each sum exchanged with its neighbour when a block of 16 stripes ends, or what there is of it. */
+/* XXH3's accumulators. Lanes are independent except for the data, which is added to the neighbour. The data is summed apart, and sums of
+ * neighbours are exchanged when a block of 16 stripes, or the last part of one, ends. */
 BSN_T_INLINE void BSN_T(stripe)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N], const BSN_T(v) x[BSN_T_N], const BSN_T(v) secret[BSN_T_N])
 {
     BSN_T(v) key[BSN_T_N];
@@ -3021,7 +3022,7 @@ BSN_T_INLINE void BSN_T(split_rows)(const bsn_field *f, BSN_T(v) v[8], unsigned 
     }
 }
 
-/* The same steps backwards. */
+/* Inverse of split_rows. */
 BSN_T_INLINE void BSN_T(join_rows)(const bsn_field *f, BSN_T(v) v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
@@ -3164,7 +3165,7 @@ BSN_T_INLINE BSN_T(v) BSN_T(keys)(unsigned width, const uint8_t *elements)
     return width == 1 ? x[0] : BSN_T(lowest)(width, x);
 }
 
-/* Words as bytes, 255 where they are larger. */
+/* Narrows words to bytes; larger ones become 255. */
 BSN_T_INLINE BSN_T(v) BSN_T(narrow)(unsigned width, const uint8_t *words)
 {
     const BSN_T(v) most = BSN_T(all)(width, 255);
@@ -3186,8 +3187,8 @@ BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsig
     for (k = 0; k + 1 < count; k++) border[k] = BSN_T(all)(1, k < pad ? 0 : t->border[k - pad] << 1 >> (8 * width - 8));
 }
 
-/* BSN_CALL(width, count, pad), width and count being constants; where counts are rare with more classes, the first `pad` of which
- * no element reaches; and what is rarer is left to the portable code. */
+/* Calls BSN_CALL(width, count, pad) with a constant width and count. Rare counts use the code for more classes, the first `pad` of which no
+ * element reaches. Rarer ones are left to the portable code. */
 #define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count, 0); break;
 #define BSN_CLASSES_EACH(width)                                                                       \
     BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
@@ -3391,7 +3392,7 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 }
 
 #if !BSN_T_MASKS
-/* Elements of 2 bytes; words that are not 0 are counted one by one, from the places in the table that all of 32 would have. */
+/* Counts elements of 2 bytes. Computes the table positions of all 32 words, and counts those that are not 0 one by one. */
 BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
     const unsigned unused = x->width == 2 ? x->exponent.shift - 7 : 0;
@@ -3425,7 +3426,7 @@ BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *
 }
 #endif
 
-/* The same words, as 2 or 4 registers, cut again and again. */
+/* Splits 2 or 4 registers of words into symbols, bits and bytes. */
 BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
                                          size_t n, unsigned width)
 {
@@ -3788,8 +3789,8 @@ BSN_T_KERNEL size_t BSN_T(log_words)(const bsn_row *p, bsn_errors *e, uint32_t *
     return exact;
 }
 
-/* The octave of number q is the quotient of q + 1/2 and n, which is at least 1 / 2n from any whole number, and below 278, of which
- * roundings take less than 2^-13. What is no normal number is left to the scalar code, but for zeros. */
+/* The octave of q is floor(q / n), truncated from (q + 1/2) / n in binary32. That quotient is at least 1 / 2n >= 2^-12 away from an integer and
+ * below 278, where its error is below 2^-13: truncation is exact. Makes zeros and normal numbers; the scalar code makes all others. */
 BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, int few)
 {
     const bsn_log *x = p->log;
@@ -3919,7 +3920,7 @@ BSN_T_KERNEL uint64_t BSN_T(log_join)(const bsn_row *p, uint8_t *elements, uint8
 
 /* ---- masks ---- */
 
-/* Those that are set to a list that may have `left` bytes more, and none behind these. */
+/* Appends the elements that are set to a list that has `left` bytes left. Nothing past these is written. */
 BSN_T_INLINE void BSN_T(deal_part)(const BSN_T(v) *x, uint64_t m, uint8_t **list, size_t *left, unsigned width)
 {
     uint8_t last[64], *const to = BSN_LIKELY(*left >= 64) ? *list : last, *end = to;
@@ -4127,9 +4128,9 @@ BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N],
     if (lists > 1) w[k] = BSN_T(bits)(zero[k]);
 }
 
-/* A fork by groups of 64 codes or, `by_leaves`, of symbols, each list of which but the last one may be a twig. The last group is
- * filled up: with code 0, whose bits are 0, and which goes to a leaf, or to the first list, from which it is taken again; or with the
- * first leaf. */
+/* Forks groups of 64 codes or, if `by_leaves`, symbols; each list except the last may be a twig. Pads a short last group. Symbols: with the
+ * first leaf. Codes: with 0, which adds no mask bits and goes to a leaf or, if the node has none, to the first child, which is shortened
+ * again. */
 BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t first, size_t n, unsigned k, unsigned lists,
                                    unsigned by_leaves)
 {
