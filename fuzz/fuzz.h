@@ -146,13 +146,21 @@ FUZZ_UNUSED static void fuzz_never(void *context, bitsnap_task task, void *argum
 FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned workers)
 {
     static const bitsnap_base base = { "", 0, BITSNAP_F64, 0, 0, 0, { NULL, NULL, NULL, 0 } };
-    bitsnap b;
-    memset(&b, 0, sizeof b);
-    b.block_log2 = block_log2 < 16 ? 16 : block_log2;
-    b.base = base;
-    b.run = workers > 1 ? fuzz_never : NULL;
-    b.workers = workers;
-    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64);
+    size_t most = 0, size;
+    unsigned i;
+    for (i = 0; i < 3; i++) { /* with a base, with bins and columns, with clusters */
+        bitsnap b;
+        memset(&b, 0, sizeof b);
+        b.block_log2 = block_log2 < 16 ? 16 : block_log2;
+        if (i == 0) b.base = base;
+        if (i == 1) b.quantizer.bins = 64, b.columns = 16;
+        if (i == 2) b.quantizer.clusters = 4;
+        b.run = workers > 1 ? fuzz_never : NULL;
+        b.workers = workers;
+        size = bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64);
+        if (size > most) most = size;
+    }
+    return most;
 }
 
 /* A codec that can decode blocks of this size, quantized ones too. */
