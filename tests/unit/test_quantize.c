@@ -636,7 +636,7 @@ static void frames(void)
         }
         frame_of(&e);
     }
-    CHECK(scaled_blocks > 20 && quantized_blocks > 500, "%u SCALED, %u QUANTIZED", scaled_blocks, quantized_blocks);
+    CHECK(scaled_blocks > 5 && quantized_blocks > 500, "%u SCALED, %u QUANTIZED", scaled_blocks, quantized_blocks);
 }
 
 static void every_shape(void)
