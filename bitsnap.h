@@ -12664,7 +12664,7 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
     bsn_input_of(&o.input, source, source_size);
     status = bsn_open(b, &o, NULL);
     if (status) return status;
-    if (o.header.dtype != (unsigned)dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    if (o.header.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
     status = bsn_range(b, &o, NULL, (uint8_t *)elements, first, count);
     if (!status) b->used = (size_t)(o.footer.end < o.input.end ? o.input.end
                                                                : bsn_walked_size(&o.header, o.input.data, (size_t)o.input.end));
