@@ -96,8 +96,8 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
  *   BITSNAP_NO_QUANTIZE  quantized frames, likewise; bitsnap_read_info reports them, but without their certificate
  *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_merge, bitsnap_invert
- * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 100 KB of text and the
- * second less than 195 KB; docs/EMBEDDING.md has more figures.
+ * Two profiles are sets of switches. By gcc 12 for x86-64 at -O2, this file alone, the first has less than 101 KB of text and the
+ * second less than 198 KB; docs/EMBEDDING.md has more figures.
  *   BITSNAP_DECODE_ONLY    all five: decodes lossless frames without a base, and inspects all frames
  *   BITSNAP_LOSSLESS_ONLY  all but BITSNAP_NO_ENCODE: encodes these frames, too */
 #if defined(BITSNAP_DECODE_ONLY) && !defined(BITSNAP_NO_ENCODE)
