@@ -1532,7 +1532,7 @@ enum {
     /* the reverse */                                                                                 \
     SLOT(ALL, void, words_join, (const bsn_slices *t, uint8_t *words, const uint8_t *symbols, const uint8_t *bits, \
          const uint8_t *planes, size_t n))                                                            \
-    /* exact, of F32 by at least 2 cells, n at most BSN_CHUNK, as those below: bsn_log_codes with bsn_log_words and \
+    /* exact, of F32 by at least 2 bins, n at most BSN_CHUNK, as those below: bsn_log_codes with bsn_log_words and \
      * bsn_log_errors, for which `room` has some for n words; where e is null, codes alone */         \
     SLOT(QUANTIZE_ENCODE, size_t, log_words, (const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n, \
          uint8_t *room))                                                                              \
@@ -6180,18 +6180,18 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
 
 /* ================================================================================= QUANTIZE
  * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
- * n cells of equal ratio, and all numbers of a cell become one of its inside, from which both ends are equally far as a part
- * of themselves: at most tanh(ln 2 / 2n). The clusters of BitSnap (arXiv 2511.12376) with octaves for labels. Which cell,
+ * n bins of equal ratio, and all numbers of a bin become one of its inside, from which both ends are equally far as a part
+ * of themselves: at most tanh(ln 2 / 2n). The clusters of BitSnap (arXiv 2511.12376) with octaves for labels. Which bin,
  * which number: integers only.
  *
  * Scales are what is known of a number's size by its place: a byte for each row and each column of a matrix, in eighths
  * of an octave. The states of optimizers are close to such products. */
 
-#define BSN_CELLS_MOST 2048u
+#define BSN_BINS_MOST 2048u
 #define BSN_OCTAVES_MOST 2098u /* of F64; the other types have fewer */
-#define BSN_NO_CELL (~UINT32_C(0))
+#define BSN_NO_BIN (~UINT32_C(0))
 
-/* Codes: 2 * u + sign, u being 0 for a zero, 1 for an element that stands elsewhere, exactly, else 2 + cells * octave + cell. */
+/* Codes: 2 * u + sign, u being 0 for a zero, 1 for an element that stands elsewhere, exactly, else 2 + bins * octave + bin. */
 enum { BSN_CODE_ZERO = 0, BSN_CODE_EXACT = 1, BSN_CODE_FIRST = 2 };
 
 /* A type's numbers. Octave k < mantissa holds the subnormal ones of k + 1 bits, octave mantissa + e - 1 those of exponent e. */
@@ -6204,18 +6204,18 @@ typedef struct bsn_octaves {
 
 struct bsn_log {
     bsn_octaves type;
-    unsigned cells;
+    unsigned bins;
     uint32_t bound;       /* of the relative error, in 2^-24 */
-    uint64_t reciprocal;  /* 2^40 / cells, rounded up */
-    uint32_t threshold[BSN_CELLS_MOST + 1]; /* first significand of 24 bits of each cell */
-    uint32_t center[BSN_CELLS_MOST];        /* what a cell stands for */
-    uint32_t normal[BSN_CELLS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
+    uint64_t reciprocal;  /* 2^40 / bins, rounded up */
+    uint32_t threshold[BSN_BINS_MOST + 1]; /* first significand of 24 bits of each bin */
+    uint32_t center[BSN_BINS_MOST];        /* what a bin stands for */
+    uint32_t normal[BSN_BINS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
     uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
-    uint8_t find[3][128];  /* by the 7 bits below the highest of a significand: a cell, and 2 bytes: it is the next one where the 16
+    uint8_t find[3][128];  /* by the 7 bits below the highest of a significand: a bin, and 2 bytes: it is the next one where the 16
                               bits below are not less */
-    int finds;             /* is that always so? Up to 100 cells: those of 89 are all wider than 2^16 */
+    int finds;             /* is that always so? Up to 100 bins: those of 89 are all wider than 2^16 */
     uint8_t steps[6][128]; /* of both, each 16 bytes without those of the 16 before, as bits */
-    uint16_t start[4096];                   /* cell in which a significand with these bits begins; it may end in the next */
+    uint16_t start[4096];                   /* bin in which a significand with these bits begins; it may end in the next */
 };
 
 /* May elements of this type be quantized, and have scales? */
@@ -6233,13 +6233,13 @@ static bsn_octaves bsn_octaves_of(unsigned dtype)
     return o;
 }
 
-/* The significand of k + 1 bits, k <= 23, that cell j of an octave with such significands stands for; 0: it holds none.
- * Where there are no more significands than cells, each has its own. */
+/* The significand of k + 1 bits, k <= 23, that bin j of an octave with such significands stands for; 0: it holds none.
+ * Where there are no more significands than bins, each has its own. */
 static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
 {
     const unsigned shift = 23 - k;
     uint32_t low, high, center;
-    if (UINT32_C(1) << k <= x->cells) return j < UINT32_C(1) << k ? (UINT32_C(1) << k) + j : 0;
+    if (UINT32_C(1) << k <= x->bins) return j < UINT32_C(1) << k ? (UINT32_C(1) << k) + j : 0;
     low = (x->threshold[j] + (UINT32_C(1) << shift) - 1) >> shift;
     high = (x->threshold[j + 1] - 1) >> shift;
     center = (x->center[j] + (UINT32_C(1) << shift >> 1)) >> shift;
@@ -6254,13 +6254,13 @@ typedef struct bsn_thresholds {
     unsigned left;
 } bsn_thresholds;
 
-static void bsn_thresholds_begin(bsn_thresholds *t, unsigned cells)
+static void bsn_thresholds_begin(bsn_thresholds *t, unsigned bins)
 {
-    const uint64_t exponent = UINT64_C(0xB17217F7D1CF79AB) / cells; /* ln 2 / n */
+    const uint64_t exponent = UINT64_C(0xB17217F7D1CF79AB) / bins; /* ln 2 / n */
     uint64_t term = exponent;
     unsigned k;
     t->power = UINT64_C(1) << 62;
-    t->left = cells;
+    t->left = bins;
     t->root = 0;
     for (k = 2; term; k++) {
         t->root += term;
@@ -6276,23 +6276,23 @@ static uint32_t bsn_thresholds_next(bsn_thresholds *t)
     return threshold;
 }
 
-/* A cell [a, b) stands for its harmonic mean 2ab / (a + b), rounded, which is as far from a as from b. */
-static uint32_t bsn_cell_center(uint32_t a, uint32_t b)
+/* A bin [a, b) stands for its harmonic mean 2ab / (a + b), rounded, which is as far from a as from b. */
+static uint32_t bsn_bin_center(uint32_t a, uint32_t b)
 {
     const uint64_t sum = (uint64_t)a + b;
     return (uint32_t)((4 * (uint64_t)a * b + sum) / (2 * sum));
 }
 
-/* The largest relative error in 2^-24, rounded up, over all cells. */
-static uint32_t bsn_log_bound(unsigned cells)
+/* The largest relative error in 2^-24, rounded up, over all bins. */
+static uint32_t bsn_log_bound(unsigned bins)
 {
     bsn_thresholds t;
     uint32_t a, b, bound = 0;
-    bsn_thresholds_begin(&t, cells);
+    bsn_thresholds_begin(&t, bins);
     for (a = bsn_thresholds_next(&t); a >> 24 == 0; a = b) {
         uint64_t r, below, above;
         b = bsn_thresholds_next(&t);
-        r = bsn_cell_center(a, b);
+        r = bsn_bin_center(a, b);
         below = (((r - a) << 24) + a - 1) / a;
         above = (((b - r) << 24) + b - 1) / b;
         if (bound < below) bound = (uint32_t)below;
@@ -6301,32 +6301,32 @@ static uint32_t bsn_log_bound(unsigned cells)
     return bound;
 }
 
-static void bsn_log_shape(bsn_log *x, unsigned dtype, unsigned cells)
+static void bsn_log_shape(bsn_log *x, unsigned dtype, unsigned bins)
 {
     x->type = bsn_octaves_of(dtype);
-    x->cells = cells;
-    x->reciprocal = ((UINT64_C(1) << 40) + cells - 1) / cells;
+    x->bins = bins;
+    x->reciprocal = ((UINT64_C(1) << 40) + bins - 1) / bins;
 }
 
-static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
+static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned bins)
 {
     bsn_thresholds t;
     uint32_t j, k, i;
-    bsn_log_shape(x, dtype, cells);
-    x->bound = bsn_log_bound(cells);
-    bsn_thresholds_begin(&t, cells);
-    for (j = 0; j <= cells; j++) x->threshold[j] = bsn_thresholds_next(&t);
-    for (j = 0; j < cells; j++) x->center[j] = bsn_cell_center(x->threshold[j], x->threshold[j + 1]);
+    bsn_log_shape(x, dtype, bins);
+    x->bound = bsn_log_bound(bins);
+    bsn_thresholds_begin(&t, bins);
+    for (j = 0; j <= bins; j++) x->threshold[j] = bsn_thresholds_next(&t);
+    for (j = 0; j < bins; j++) x->center[j] = bsn_bin_center(x->threshold[j], x->threshold[j + 1]);
     k = x->type.mantissa < 23 ? x->type.mantissa : 23;
-    for (j = 0; j < cells; j++) {
+    for (j = 0; j < bins; j++) {
         const uint32_t center = bsn_log_center(x, k, j);
-        x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_CELL;
+        x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_BIN;
     }
     memset(x->bytes, 0, sizeof x->bytes);
     memset(x->find, 0, sizeof x->find);
-    for (j = 0; j < cells && cells <= 128; j++)
+    for (j = 0; j < bins && bins <= 128; j++)
         for (i = 0; i < 3; i++) x->bytes[i][j] = (uint8_t)(x->normal[j] >> (8 * i));
-    x->finds = dtype == BITSNAP_F32 && cells <= 128;
+    x->finds = dtype == BITSNAP_F32 && bins <= 128;
     for (i = j = 0; i < 128 && x->finds; i++) {
         const uint32_t first = (128 + i) << 16;
         while (x->threshold[j + 1] <= first) j++;
@@ -6334,7 +6334,7 @@ static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned cells)
             x->find[0][i] = (uint8_t)j;
             x->find[1][i] = (uint8_t)x->threshold[j + 1];
             x->find[2][i] = (uint8_t)(x->threshold[j + 1] >> 8);
-            x->finds = j + 2 > cells || x->threshold[j + 2] - first >= 65536;
+            x->finds = j + 2 > bins || x->threshold[j + 2] - first >= 65536;
         } else { /* the one before it, or rather the next: nothing is less than 0 */
             x->find[0][i] = (uint8_t)(j - 1);
         }
@@ -6367,10 +6367,10 @@ BSN_INLINE bsn_parts bsn_parts_of(const bsn_octaves *o, uint64_t magnitude)
 }
 
 /* of a significand of 24 bits */
-BSN_INLINE uint32_t bsn_log_cell(const bsn_log *x, uint32_t s)
+BSN_INLINE uint32_t bsn_log_bin(const bsn_log *x, uint32_t s)
 {
-    const uint32_t cell = x->start[s >> 11 & 4095];
-    return cell + (s >= x->threshold[cell + 1]);
+    const uint32_t bin = x->start[s >> 11 & 4095];
+    return bin + (s >= x->threshold[bin + 1]);
 }
 
 BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
@@ -6378,38 +6378,38 @@ BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
     const uint32_t sign = (uint32_t)(v >> (8 * width - 1));
     const uint64_t magnitude = v & bsn_magnitude_bits(width);
     bsn_parts p;
-    uint32_t cell, s;
+    uint32_t bin, s;
     if (!magnitude) return BSN_CODE_ZERO << 1 | sign;
     if (magnitude >> x->type.mantissa == x->type.special) return BSN_CODE_EXACT << 1 | sign;
     p = bsn_parts_of(&x->type, magnitude);
-    if (p.k < 12 && UINT32_C(1) << p.k <= x->cells) {
-        cell = (uint32_t)p.significand - (UINT32_C(1) << p.k);
+    if (p.k < 12 && UINT32_C(1) << p.k <= x->bins) {
+        bin = (uint32_t)p.significand - (UINT32_C(1) << p.k);
     } else {
         s = (uint32_t)(p.k > 23 ? p.significand >> (p.k - 23) : p.significand << (23 - p.k));
-        cell = bsn_log_cell(x, s);
+        bin = bsn_log_bin(x, s);
         if (p.k < 23) { /* so coarse a number may be too far from the nearest that there is */
-            const uint32_t center = bsn_log_center(x, p.k, cell), exact = (uint32_t)p.significand;
+            const uint32_t center = bsn_log_center(x, p.k, bin), exact = (uint32_t)p.significand;
             const uint64_t d = exact > center ? exact - center : center - exact;
             if (d << 24 > (uint64_t)x->bound * exact) return BSN_CODE_EXACT << 1 | sign;
         }
     }
-    return (BSN_CODE_FIRST + p.octave * x->cells + cell) << 1 | sign;
+    return (BSN_CODE_FIRST + p.octave * x->bins + bin) << 1 | sign;
 }
 
-/* What cells * octave + cell stands for, without a sign; 0: nothing. */
+/* What bins * octave + bin stands for, without a sign; 0: nothing. */
 BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
 {
-    const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), cell = q - octave * x->cells;
+    const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), bin = q - octave * x->bins;
     const unsigned m = x->type.mantissa;
-    if (q >= x->cells * x->type.count) return 0; /* beyond, the octave may be wrong as well */
+    if (q >= x->bins * x->type.count) return 0; /* beyond, the octave may be wrong as well */
     if (octave >= m) {
-        if (x->normal[cell] == BSN_NO_CELL) return 0;
-        return ((uint64_t)(octave - m + 1) << m) + ((uint64_t)x->normal[cell] << (m > 23 ? m - 23 : 0));
+        if (x->normal[bin] == BSN_NO_BIN) return 0;
+        return ((uint64_t)(octave - m + 1) << m) + ((uint64_t)x->normal[bin] << (m > 23 ? m - 23 : 0));
     }
-    return octave > 23 ? (uint64_t)x->center[cell] << (octave - 23) : bsn_log_center(x, octave, cell);
+    return octave > 23 ? (uint64_t)x->center[bin] << (octave - 23) : bsn_log_center(x, octave, bin);
 }
 
-/* Are two elements in the same cell, so that one may stand for the other? */
+/* Are two elements in the same bin, so that one may stand for the other? */
 static int bsn_log_same(const bsn_log *x, const uint8_t *a, const uint8_t *b)
 {
     const unsigned width = x->type.width;
@@ -6424,8 +6424,8 @@ BSN_INLINE void bsn_log_codes_loop(const bsn_log *x, uint32_t *codes, const uint
         const uint64_t v = bsn_element_load(elements + i * width, width);
         const uint32_t exponent = (uint32_t)v >> 23 & 255;
         if (width == 4 && BSN_LIKELY(exponent - 1 < 254)) { /* the usual case, simplified: 24 bits */
-            const uint32_t cell = bsn_log_cell(x, ((uint32_t)v & 0x7FFFFF) | 0x800000);
-            codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->cells + cell) << 1 | (uint32_t)v >> 31;
+            const uint32_t bin = bsn_log_bin(x, ((uint32_t)v & 0x7FFFFF) | 0x800000);
+            codes[i] = (BSN_CODE_FIRST + (exponent + 22) * x->bins + bin) << 1 | (uint32_t)v >> 31;
         } else {
             codes[i] = bsn_log_code(x, v, width);
         }
@@ -6438,7 +6438,7 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
 }
 
 /* May kernels work on such elements? */
-BSN_INLINE int bsn_log_is_usual(const bsn_log *x) { return x->type.width == 4 && x->cells > 1; }
+BSN_INLINE int bsn_log_is_usual(const bsn_log *x) { return x->type.width == 4 && x->bins > 1; }
 
 /* The same by a kernel; n is at most BSN_CHUNK. */
 static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
@@ -6621,21 +6621,21 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
 }
 
 #ifndef BITSNAP_NO_QUANTIZE
-BITSNAP_API double bitsnap_log_bound(unsigned cells)
+BITSNAP_API double bitsnap_log_bound(unsigned bins)
 {
-    return cells && cells <= BSN_CELLS_MOST ? bsn_log_bound(cells) / 16777216.0 : 0;
+    return bins && bins <= BSN_BINS_MOST ? bsn_log_bound(bins) / 16777216.0 : 0;
 }
 
 BITSNAP_API unsigned bitsnap_log_bins(double max_relative_error)
 {
     const double scaled = max_relative_error * 16777216; /* exact */
-    uint64_t limit, cells;
+    uint64_t limit, bins;
     if (!(scaled >= 1)) return 0;
     limit = scaled < 16777215 ? (uint64_t)scaled : 16777215;
     /* tanh(ln 2 / 2n) <= x needs n >= ln 2 (1 - x^2) / 2x: not far below the least that will do */
-    cells = (UINT64_C(5814539) * ((UINT64_C(1) << 24) - (limit * limit >> 24)) >> 24) / limit;
-    for (cells += cells == 0; cells <= BSN_CELLS_MOST; cells++)
-        if (bsn_log_bound((unsigned)cells) <= limit) return (unsigned)cells;
+    bins = (UINT64_C(5814539) * ((UINT64_C(1) << 24) - (limit * limit >> 24)) >> 24) / limit;
+    for (bins += bins == 0; bins <= BSN_BINS_MOST; bins++)
+        if (bsn_log_bound((unsigned)bins) <= limit) return (unsigned)bins;
     return 0;
 }
 #endif
@@ -6842,20 +6842,20 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
  * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
 BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
 {
-    const uint32_t cells = x->cells, first = BSN_CODE_FIRST + 22 * cells;
+    const uint32_t bins = x->bins, first = BSN_CODE_FIRST + 22 * bins;
     uint32_t v[32], sum = 0, counted = 0;
     int32_t distance[32], key[32], relative = 0, largest = BSN_NO_ERROR;
     float exact[32];
     size_t i;
     for (i = 0; i < n; i++) {
         const uint32_t u = codes[i] >> 1;
-        uint32_t exponent, cell;
+        uint32_t exponent, bin;
         memcpy(&v[i], elements + 4 * i, 4);
         exponent = v[i] >> 23 & 255;
-        cell = u - first - cells * exponent; /* too many: the element has been changed */
+        bin = u - first - bins * exponent; /* too many: the element has been changed */
         distance[i] = 0;
-        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent && cell < cells)) {
-            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[cell];
+        if (BSN_LIKELY(u >= BSN_CODE_FIRST && exponent && bin < bins)) {
+            const int32_t d = (int32_t)(v[i] & 0x7FFFFF) - (int32_t)x->normal[bin];
             distance[i] = d < 0 ? -d : d;
             counted++;
         } else if ((v[i] & 0x7FFFFFFF) && exponent != 255) {
@@ -6896,7 +6896,7 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
 {
     const unsigned width = x->type.width;
     size_t i;
-    if (width == 4 && x->cells > 1) {
+    if (width == 4 && x->bins > 1) {
         for (i = 0; i + 32 <= n; i += 32) bsn_log_errors32(e, x, elements + 4 * i, codes + i, 32);
         if (i < n) bsn_log_errors32(e, x, elements + 4 * i, codes + i, n - i);
         return;
@@ -6967,12 +6967,12 @@ static void bsn_scales_get(const bsn_scales *s, uint32_t *out, size_t i, size_t 
 }
 
 /* The code that is to be expected, above some lowest one. */
-BSN_INLINE uint32_t bsn_expected(uint32_t scale, unsigned cells) { return (cells * scale + 4) >> 3; }
+BSN_INLINE uint32_t bsn_expected(uint32_t scale, unsigned bins) { return (bins * scale + 4) >> 3; }
 
 typedef struct bsn_mean {
     int64_t sum;
     uint32_t count;
-    int32_t mean; /* in sixteenths of a cell */
+    int32_t mean; /* in sixteenths of a bin */
 } bsn_mean;
 
 static void bsn_means(bsn_mean *x, size_t n)
@@ -6982,9 +6982,9 @@ static void bsn_means(bsn_mean *x, size_t n)
 }
 
 /* Means as scales: above the least of them. */
-static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsigned cells)
+static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsigned bins)
 {
-    const uint32_t octave = 16 * cells;
+    const uint32_t octave = 16 * bins;
     int32_t least = INT32_MAX;
     size_t i;
     for (i = 0; i < n; i++)
@@ -7035,7 +7035,7 @@ static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mea
 
 /* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left. `means` has room
  * for both, and so have the scales, which become s->rows and s->columns. */
-static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned cells)
+static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned bins)
 {
     bsn_mean *rows = means, *columns = means + s->row_count;
     size_t i, j, row;
@@ -7058,35 +7058,35 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
     bsn_means(rows, s->row_count);
     for (i = 0; i < s->column_count; i += 64) bsn_scales_sum(s, columns, rows, i, codes, n);
     bsn_means(columns, s->column_count);
-    bsn_scales_round(scales, rows, s->row_count, cells);
-    bsn_scales_round(scales + s->row_count, columns, s->column_count, cells);
+    bsn_scales_round(scales, rows, s->row_count, bins);
+    bsn_scales_round(scales + s->row_count, columns, s->column_count, bins);
     s->rows = scales;
     s->columns = scales + s->row_count;
 }
 
 /* Codes, less what the scales let expect, counted in bins of 2^shift. Nothing is expected above 64 octaves. */
-#define BSN_BINS 4096u
+#define BSN_CODE_COUNTS 4096u
 
-typedef struct bsn_bins {
-    uint32_t count[BSN_BINS];
+typedef struct bsn_code_counts {
+    uint32_t count[BSN_CODE_COUNTS];
     uint32_t coded;  /* how many have been counted: all but zeros and what stands exactly */
     unsigned shift;
     int32_t below;   /* the first bin begins so far below 0 */
-} bsn_bins;
+} bsn_code_counts;
 
 /* s null: no scales. */
-static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, const bsn_scales *s, const uint32_t *codes, size_t n,
+static void bsn_codes_count(bsn_code_counts *x, const bsn_octaves *o, unsigned bins, const bsn_scales *s, const uint32_t *codes, size_t n,
                            int sampled)
 {
     uint32_t scale[64], span = 0, coded = 0;
     size_t i, j;
     memset(x, 0, sizeof *x);
-    x->below = 64 * (int32_t)cells;
-    while ((BSN_CODE_FIRST + (o->count + 64) * cells) >> x->shift >= BSN_BINS) x->shift++;
+    x->below = 64 * (int32_t)bins;
+    while ((BSN_CODE_FIRST + (o->count + 64) * bins) >> x->shift >= BSN_CODE_COUNTS) x->shift++;
     for (; (i = 64 * (sampled ? bsn_sample_group(span, 3) : span)) < n; span++) {
         const size_t m = bsn_min(64, n - i);
         if (s) bsn_scales_get(s, scale, i, m);
-        for (j = 0; j < m; j++) scale[j] = (uint32_t)x->below - (s ? bsn_expected(scale[j], cells) : 0);
+        for (j = 0; j < m; j++) scale[j] = (uint32_t)x->below - (s ? bsn_expected(scale[j], bins) : 0);
         for (j = 0; j < m; j++) {
             const uint32_t u = codes[i + j] >> 1, is_coded = u >= BSN_CODE_FIRST;
             x->count[(u + scale[j]) >> x->shift] += is_coded;
@@ -7097,7 +7097,7 @@ static void bsn_bins_count(bsn_bins *x, const bsn_octaves *o, unsigned cells, co
 }
 
 /* The least counted word: lower ones, at most 1 of `of`, are stored exactly, which costs no more than another symbol. */
-static int32_t bsn_bins_base(const bsn_bins *x, uint32_t of)
+static int32_t bsn_codes_base(const bsn_code_counts *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
     if (!x->coded) return 0;
@@ -7123,12 +7123,12 @@ BSN_INLINE size_t bsn_row_set(bsn_row *p, const bsn_scales *s, size_t i, size_t 
 
 BSN_INLINE void bsn_row_expected(const bsn_row *p, uint32_t *expected, size_t i, size_t n)
 {
-    const uint16_t cells = (uint16_t)p->log->cells;
+    const uint16_t bins = (uint16_t)p->log->bins;
     size_t j;
     if (p->columns) {
-        for (j = 0; j < n; j++) expected[j] = ((uint32_t)cells * (uint16_t)(p->row + p->columns[i + j]) + 4) >> 3;
+        for (j = 0; j < n; j++) expected[j] = ((uint32_t)bins * (uint16_t)(p->row + p->columns[i + j]) + 4) >> 3;
     } else {
-        for (j = 0; j < n; j++) expected[j] = bsn_expected(p->row, cells);
+        for (j = 0; j < n; j++) expected[j] = bsn_expected(p->row, bins);
     }
 }
 
@@ -7192,11 +7192,11 @@ static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p,
 }
 
 /* A word u is number u + base - BSN_CODE_FIRST + what is expected, which is at least 0, modulo 2^32: where u is below this, and
- * that is below cells * octaves, nothing has been lost. */
+ * that is below bins * octaves, nothing has been lost. */
 BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
 {
     const int64_t base = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32); /* its sign */
-    const int64_t limit = (int64_t)p->log->cells * p->log->type.count + BSN_CODE_FIRST - base;
+    const int64_t limit = (int64_t)p->log->bins * p->log->type.count + BSN_CODE_FIRST - base;
     return limit < 0 ? 0 : (uint32_t)limit;
 }
 
@@ -7206,7 +7206,7 @@ BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const u
         unsigned width)
 {
     const bsn_log *x = p->log;
-    const uint32_t end = x->cells * x->type.count, limit = bsn_row_limit(p), cells = x->cells;
+    const uint32_t end = x->bins * x->type.count, limit = bsn_row_limit(p), bins = x->bins;
     const unsigned signs = p->signs;
     uint32_t expected[64];
     int good = 1;
@@ -7220,9 +7220,9 @@ BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const u
             uint64_t number = 0;
             if (BSN_LIKELY(u >= BSN_CODE_FIRST)) {
                 if (u >= limit || q >= end) return 0;
-                if (width == 4 && BSN_LIKELY(q >= 23 * cells)) { /* the usual case, simplified */
+                if (width == 4 && BSN_LIKELY(q >= 23 * bins)) { /* the usual case, simplified */
                     const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40);
-                    number = ((octave - 22) << 23) + x->normal[q - octave * cells];
+                    number = ((octave - 22) << 23) + x->normal[q - octave * bins];
                 } else {
                     number = bsn_log_number(x, q);
                     good &= number != 0;
@@ -7250,20 +7250,20 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
     return bsn_scalar_log_numbers(p, elements, words, n, apart);
 }
 
-/* May kernels find the numbers of words of 15 bits in 16? With n cells, x = u + expected + base - BSN_CODE_FIRST - 22n is in
+/* May kernels find the numbers of words of 15 bits in 16? With n bins, x = u + expected + base - BSN_CODE_FIRST - 22n is in
  * [n, 255n) where there is a normal number, of exponent floor(x / n); what is not must not be there modulo 2^16 either. x times
  * the factor, which is rounded up by less than 1, has the same quotient by 2^(16 + shift), as 255n * n is not above that; larger x
  * have no smaller ones. */
-#define BSN_JOIN_CELLS 118u
-#define BSN_JOIN_SHIFT(cells) bsn_log2((cells) - 1)
-#define BSN_JOIN_FACTOR(cells) (((UINT32_C(65536) << BSN_JOIN_SHIFT(cells)) + (cells) - 1) / (cells))
+#define BSN_JOIN_BINS 118u
+#define BSN_JOIN_SHIFT(bins) bsn_log2((bins) - 1)
+#define BSN_JOIN_FACTOR(bins) (((UINT32_C(65536) << BSN_JOIN_SHIFT(bins)) + (bins) - 1) / (bins))
 
 static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int scaled)
 {
-    const int32_t cells = (int32_t)p->log->cells, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->cells) : 0);
-    const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * cells;
-    return bsn_has(kernels, BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->cells <= BSN_JOIN_CELLS &&
-           least > 255 * cells - 65536 && least + most < 65536 + cells;
+    const int32_t bins = (int32_t)p->log->bins, most = (1 << 15) - 1 + (scaled ? (int32_t)bsn_expected(510, p->log->bins) : 0);
+    const int64_t least = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32) - BSN_CODE_FIRST - 22 * bins;
+    return bsn_has(kernels, BSN_LOGS) && bsn_log_is_usual(p->log) && p->log->bins <= BSN_JOIN_BINS &&
+           least > 255 * bins - 65536 && least + most < 65536 + bins;
 }
 
 /* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
@@ -7343,7 +7343,7 @@ typedef struct bsn_shape {
     unsigned width, block_log2;
     unsigned flags;           /* BSN_FLAG_... */
     unsigned role;            /* of the base: BSN_ROLE_... */
-    unsigned cells, clusters; /* of the quantizer; 0: not quantized so */
+    unsigned bins, clusters; /* of the quantizer; 0: not quantized so */
     uint64_t columns;         /* of the matrix that the elements are; 0: not known */
     uint64_t count;           /* elements */
     uint64_t base_id;         /* with a role; 0: not known */
@@ -7362,7 +7362,7 @@ typedef struct bsn_context {
     int level;
     int ignore;            /* decoding: do not compute them */
     unsigned classes;      /* encoding: the most allowed */
-    const bsn_log *log;    /* null: not quantized by cells */
+    const bsn_log *log;    /* null: not quantized by bins */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
 } bsn_context;
@@ -7491,7 +7491,7 @@ typedef struct bsn_rooms {
     uint32_t *codes;
     bsn_mean *means;
     bsn_errors *errors;
-    bsn_bins *bins;
+    bsn_code_counts *counts;
     bsn_cluster *clusters;
 } bsn_rooms;
 
@@ -7598,12 +7598,12 @@ static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->means = (bsn_mean *)bsn_arena_take(a, scales * sizeof *x->means);
     bsn_lay_symbols(a, x, n);
     x->errors = (bsn_errors *)bsn_arena_take(a, sizeof(bsn_errors));
-    x->bins = (bsn_bins *)bsn_arena_take(a, sizeof(bsn_bins));
+    x->counts = (bsn_code_counts *)bsn_arena_take(a, sizeof(bsn_code_counts));
     x->clusters = c->shape.clusters ? (bsn_cluster *)bsn_arena_take(a, BSN_CLUSTERS_MOST * sizeof(bsn_cluster)) : NULL;
 }
 
 /* Encoding may set a candidate aside while others are made. */
-BSN_INLINE int bsn_sets_aside(const bsn_context *c) { return c->shape.role || c->shape.cells || c->shape.clusters; }
+BSN_INLINE int bsn_sets_aside(const bsn_context *c) { return c->shape.role || c->shape.bins || c->shape.clusters; }
 
 /* Scratch that this layout takes. */
 static size_t bsn_lay_size(void (*lay)(bsn_arena *, bsn_rooms *, const bsn_context *, size_t), const bsn_context *c, size_t n)
@@ -7620,7 +7620,7 @@ BSN_INLINE size_t bsn_larger(size_t a, size_t b) { return a > b ? a : b; }
 static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
 {
     const size_t aside = bsn_sets_aside(c) ? BSN_LINES(n * c->shape.width) : 0;
-    const int numbers = c->shape.cells || c->shape.clusters || c->shape.columns;
+    const int numbers = c->shape.bins || c->shape.clusters || c->shape.columns;
     size_t most = 0;
     if (use & BSN_DECODES) {
         most = bsn_lay_size(bsn_lay_planes, c, n);
@@ -8338,8 +8338,8 @@ static int bsn_produce_scaled(bsn_coding *e)
     if ((size_t)(e->end - e->body) < 5) return 0;
     BSN_WIDTHS(width, signs = bsn_eighths, (room.codes, elements, n, &o));
     bsn_scales_fit(&s, room.scales, room.means, room.codes, n, 8);
-    bsn_bins_count(room.bins, &o, 8, &s, room.codes, n, 0);
-    base = bsn_bins_base(room.bins, 4096);
+    bsn_codes_count(room.counts, &o, 8, &s, room.codes, n, 0);
+    base = bsn_codes_base(room.counts, 4096);
     for (i = 0; i < n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, n - i);
         bsn_scales_get(&s, scale, i, m);
@@ -8438,7 +8438,7 @@ static void bsn_codes_take(bsn_coding *e, uint32_t *codes, int few)
 }
 
 /* Chooses the offset of words, and whether scales of rows and columns pay: if not, s->rows is null. */
-static uint32_t bsn_cells_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales *s, int sampled)
+static uint32_t bsn_bins_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales *s, int sampled)
 {
     const bsn_context *c = e->context;
     const bsn_log *x = c->log;
@@ -8446,22 +8446,22 @@ static uint32_t bsn_cells_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales 
     uint64_t bits;
     uint32_t base;
     s->rows = NULL;
-    bsn_bins_count(room->bins, &x->type, x->cells, NULL, room->codes, e->n, sampled);
-    base = (uint32_t)bsn_bins_base(room->bins, of);
+    bsn_codes_count(room->counts, &x->type, x->bins, NULL, room->codes, e->n, sampled);
+    base = (uint32_t)bsn_codes_base(room->counts, of);
     if (!bsn_may_scale(c, e->n)) return base;
-    bits = bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded);
+    bits = bsn_symbol_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded);
     *s = bsn_scales_shape(c->shape.columns, e->first, e->n);
-    bsn_scales_fit(s, room->scales, room->means, room->codes, e->n, x->cells);
-    bsn_bins_count(room->bins, &x->type, x->cells, s, room->codes, e->n, sampled);
-    if (bsn_symbol_bits_about(room->bins->count, BSN_BINS, room->bins->coded) +
+    bsn_scales_fit(s, room->scales, room->means, room->codes, e->n, x->bins);
+    bsn_codes_count(room->counts, &x->type, x->bins, s, room->codes, e->n, sampled);
+    if (bsn_symbol_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded) +
             bsn_scales_bits(e->work, c, s) / (sampled ? 8 : 1) < bits)
-        return (uint32_t)bsn_bins_base(room->bins, of);
+        return (uint32_t)bsn_codes_base(room->counts, of);
     s->rows = NULL;
     return base;
 }
 
-/* QUANTIZED by cells of an octave. */
-static int bsn_produce_cells(bsn_coding *e)
+/* QUANTIZED by bins of an octave. */
+static int bsn_produce_bins(bsn_coding *e)
 {
     const bsn_context *c = e->context;
     const uint8_t *elements = e->elements;
@@ -8479,7 +8479,7 @@ static int bsn_produce_cells(bsn_coding *e)
     place.log = c->log;
     place.signs = bsn_any_sign(elements, n, width);
     bsn_codes_take(e, room.codes, few);
-    place.base = bsn_cells_plan(e, &room, &s, sampled);
+    place.base = bsn_bins_plan(e, &room, &s, sampled);
     head[0] = (uint8_t)place.signs;
     bsn_store32(head + 1, place.base);
     if (!bsn_quantized_begin(&wr, e, &room, head, sizeof head)) return 0;
@@ -8572,7 +8572,7 @@ static int bsn_produce_clusters(bsn_coding *e)
 
 static int bsn_produce_quantized(bsn_coding *e)
 {
-    return e->context->log ? bsn_produce_cells(e) : bsn_produce_clusters(e);
+    return e->context->log ? bsn_produce_bins(e) : bsn_produce_clusters(e);
 }
 
 BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
@@ -9993,15 +9993,15 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, si
     return 1;
 }
 
-/* Converts the certificate at `from` to the units of the public struct. `cells`: bins of an octave, 0 for clusters. Means are rounded up. */
-static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned cells)
+/* Converts the certificate at `from` to the units of the public struct. `bins`: bins of an octave, 0 for clusters. Means are rounded up. */
+static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned bins)
 {
     const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
     bsn_certificate x;
     if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
     to->exact = x.exact;
-    to->bound = cells ? bsn_log_bound(cells) / 16777216.0 : 0;
+    to->bound = bins ? bsn_log_bound(bins) / 16777216.0 : 0;
     to->max_relative = x.relative * unit;
     to->mean_relative = x.counted ? (double)x.relative_sum * unit / (double)x.counted * up : 0;
     memcpy(&to->max_absolute, &x.absolute, 8);
@@ -10020,7 +10020,7 @@ static unsigned bsn_open_codes(bsn_decoding *d)
     unsigned rule;
     if (!bsn_certificate_load(&certificate, d->body) || certificate.exact > (size_t)(d->end - x->exact.next) / c->shape.width)
         return BITSNAP_R_NUMBER;
-    if (BSN_WITH_REPORT && d->report) bsn_tell(&d->report->certificate, d->body, c->log ? c->log->cells : 0);
+    if (BSN_WITH_REPORT && d->report) bsn_tell(&d->report->certificate, d->body, c->log ? c->log->bins : 0);
     x->exact.left = (size_t)certificate.exact;
     room = bsn_numbers_begin(d, x->exact.next + x->exact.left * c->shape.width, 4);
     x->scales.rows = x->scales.columns = NULL;
@@ -10242,7 +10242,7 @@ BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FOR
 static unsigned bsn_frame_has(const bsn_context *c)
 {
     return (c->shape.role ? (unsigned)BSN_NEEDS_BASE : 0u) | (c->shape.columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
-           (c->shape.cells || c->shape.clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
+           (c->shape.bins || c->shape.clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
            (c->shape.width > 1 && !bsn_symbol_bits(c->shape.dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
 }
 
@@ -10708,10 +10708,10 @@ static uint64_t bsn_blocks(const bsn_shape *s) { return bsn_cells(s->count, s->b
 static int bsn_has_footer(uint64_t blocks, unsigned flags) { return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
 
 #define BSN_BASE_SIZE 10     /* of the extension that names a base: role, dtype, id */
-#define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, cells or clusters */
+#define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, bins or clusters */
 #define BSN_COLUMNS_SIZE 8   /* that says how long rows are */
 
-enum { BSN_FAMILY_CELLS = 1, BSN_FAMILY_CLUSTERS = 2 };
+enum { BSN_FAMILY_BINS = 1, BSN_FAMILY_CLUSTERS = 2 };
 
 static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
 {
@@ -10738,15 +10738,15 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_
             h->base_id = bsn_once64(p + 4);
         } else if (type == BSN_EXTENSION_QUANTIZED) {
             unsigned family, number;
-            if (length != BSN_QUANTIZED_SIZE || h->cells || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
+            if (length != BSN_QUANTIZED_SIZE || h->bins || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
             family = bsn_once8(p + 2);
-            if (family != BSN_FAMILY_CELLS && family != BSN_FAMILY_CLUSTERS)
+            if (family != BSN_FAMILY_BINS && family != BSN_FAMILY_CLUSTERS)
                 return bsn_reject(b, BITSNAP_R_FAMILY, offset, 0);
             number = bsn_once8(p + 3) + 256 * bsn_once8(p + 4);
-            if (family == BSN_FAMILY_CELLS) h->cells = number;
+            if (family == BSN_FAMILY_BINS) h->bins = number;
             else h->clusters = number;
-            if (!number || h->cells > BSN_CELLS_MOST || h->clusters > BSN_CLUSTERS_MOST)
+            if (!number || h->bins > BSN_BINS_MOST || h->clusters > BSN_CLUSTERS_MOST)
                 return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
         } else if (type == BSN_EXTENSION_COLUMNS) {
             const uint64_t columns = length == BSN_COLUMNS_SIZE ? bsn_once64(p + 2) : 0;
@@ -10758,7 +10758,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_
         offset += 2 + length;
         p += 2 + length;
     }
-    if ((h->cells || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
+    if ((h->bins || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
         return bsn_reject(b, BITSNAP_R_QUANTIZER, 18, 0);
     return BITSNAP_OK;
 }
@@ -10787,7 +10787,7 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
     if (h->flags & 0x78) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_reject(b, BITSNAP_R_COUNT, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
-    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->cells && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
+    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->bins && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
         return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     return BITSNAP_OK;
@@ -11277,7 +11277,7 @@ static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
     return block_log2;
 }
 
-static int bsn_is_large(const bsn_context *c) { return c->shape.role || c->shape.cells || c->shape.clusters || c->shape.columns; }
+static int bsn_is_large(const bsn_context *c) { return c->shape.role || c->shape.bins || c->shape.clusters || c->shape.columns; }
 
 /* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by
  * turns. Returns its size. Without base, quantizer and columns a chunk has no more planes than elements have bytes, and
@@ -11338,7 +11338,7 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
     x->staging = (uint8_t *)bsn_arena_take(&a, x->staging_size);
     x->bases = (uint8_t *)bsn_arena_take(&a, workers * base);
     x->more = (uint8_t *)bsn_arena_take(&a, workers * more);
-    x->log = bsn_arena_take(&a, c->shape.cells ? sizeof(bsn_log) : 0);
+    x->log = bsn_arena_take(&a, c->shape.bins ? sizeof(bsn_log) : 0);
     return BSN_DRY - a.left + 63;
 }
 
@@ -11388,7 +11388,7 @@ static void bsn_info_of(bitsnap_info *info, const bsn_shape *h)
     info->base_dtype = (bitsnap_dtype)h->base_dtype;
     info->base_id = h->base_id;
     info->columns = h->columns;
-    info->bins = h->cells;
+    info->bins = h->bins;
     info->clusters = h->clusters;
     memset(&c, 0, sizeof c);
     c.shape = *h;
@@ -11555,7 +11555,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
     if (!BSN_WITH_DELTA && s->shape.role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
-    if (!BSN_WITH_QUANTIZE && (s->shape.cells || s->shape.clusters))
+    if (!BSN_WITH_QUANTIZE && (s->shape.bins || s->shape.clusters))
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->shape.count != (size_t)s->shape.count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     bsn_context_begin(&c, b, s);
@@ -11576,25 +11576,25 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     call->bases = room.bases;
     call->more = room.more;
     call->more_size = more;
-    if (c.shape.cells) {
+    if (c.shape.bins) {
         call->log = (bsn_log *)room.log;
-        call->log->cells = c.shape.cells;
+        call->log->bins = c.shape.bins;
         c.log = call->log;
     }
     call->context = c;
     return BITSNAP_OK;
 }
 
-/* The table of a quantizer by cells, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
+/* The table of a quantizer by bins, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
  * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
 static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 {
     bsn_log *log = call->log;
     if (!BSN_WITH_QUANTIZE || !log) return;
-    bsn_log_shape(log, (unsigned)s->shape.dtype, s->shape.cells);
+    bsn_log_shape(log, (unsigned)s->shape.dtype, s->shape.bins);
     if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
     memset(log, 0, sizeof *log);
-    bsn_log_set(log, (unsigned)s->shape.dtype, s->shape.cells);
+    bsn_log_set(log, (unsigned)s->shape.dtype, s->shape.bins);
     if (!keep) return;
     s->state.log = log;
     s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
@@ -11603,11 +11603,11 @@ static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
 /* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
 static int bsn_stream_fits(const bsn_coder *s)
 {
-    const unsigned dtype = (unsigned)s->shape.dtype, octaves = s->shape.cells || s->shape.clusters || s->shape.columns;
+    const unsigned dtype = (unsigned)s->shape.dtype, octaves = s->shape.bins || s->shape.clusters || s->shape.columns;
     return bsn_is_dtype(dtype) && s->shape.width == bsn_dtypes[dtype].width && s->shape.block_log2 >= BSN_LOG2_MIN &&
            s->shape.block_log2 <= BSN_LOG2_MAX && s->shape.count <= BSN_COUNT_MAX && s->position <= s->shape.count && s->state.run <= s->position &&
            (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->shape.role, dtype, s->shape.base_dtype))) &&
-           s->shape.cells <= BSN_CELLS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
+           s->shape.bins <= BSN_BINS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
            s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->shape.count, s->shape.block_log2);
 }
@@ -11773,10 +11773,10 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
         bsn_store64(at + 4, s->shape.base_id);
     }
     if (s->shape.flags & BSN_FLAG_LOSSY) {
-        const unsigned number = s->shape.cells ? s->shape.cells : s->shape.clusters;
+        const unsigned number = s->shape.bins ? s->shape.bins : s->shape.clusters;
         at[0] = BSN_EXTENSION_QUANTIZED;
         at[1] = BSN_QUANTIZED_SIZE;
-        at[2] = s->shape.cells ? BSN_FAMILY_CELLS : BSN_FAMILY_CLUSTERS;
+        at[2] = s->shape.bins ? BSN_FAMILY_BINS : BSN_FAMILY_CLUSTERS;
         at[3] = (uint8_t)number;
         at[4] = (uint8_t)(number >> 8);
         at += 2 + BSN_QUANTIZED_SIZE;
@@ -11806,7 +11806,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     s->shape.block_log2 = bsn_block_log2(b, count, s->shape.width);
     s->shape.count = count;
     if (s->shape.block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->shape.block_log2 > BSN_LOG2_MAX) return "block_log2";
-    if ((q->bins || q->clusters) && (q->bins > BSN_CELLS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
+    if ((q->bins || q->clusters) && (q->bins > BSN_BINS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
                                       bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
         return "quantizer";
     s->shape.flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
@@ -11816,10 +11816,10 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
         s->shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->shape.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->shape.cells = q->bins;
+        s->shape.bins = q->bins;
         s->shape.clusters = q->clusters;
-        if (s->shape.cells || s->shape.clusters) s->shape.flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
-        if (s->shape.cells || b->level == BITSNAP_BEST) s->shape.columns = b->columns;
+        if (s->shape.bins || s->shape.clusters) s->shape.flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
+        if (s->shape.bins || b->level == BITSNAP_BEST) s->shape.columns = b->columns;
         if (s->shape.columns) s->shape.flags |= BSN_FLAG_EXTENSIONS;
     }
     return NULL;
@@ -12764,7 +12764,7 @@ static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
     s->shape.base_dtype = (unsigned)info->base_dtype;
     s->shape.base_id = info->base_id;
     s->shape.header_check = info->header_check;
-    s->shape.cells = info->bins;
+    s->shape.bins = info->bins;
     s->shape.clusters = info->clusters;
     s->shape.columns = info->columns;
     return bsn_stream_fits(s);
@@ -12805,7 +12805,7 @@ BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *
     const char *odd = bsn_plan(&plan, b, s->shape.count, s->shape.dtype);
     if (odd) return odd;
     if (b->block_log2 && b->block_log2 != s->shape.block_log2) return "block_log2";
-    if (plan.shape.cells != s->shape.cells || plan.shape.clusters != s->shape.clusters) return "quantizer";
+    if (plan.shape.bins != s->shape.bins || plan.shape.clusters != s->shape.clusters) return "quantizer";
     if (plan.shape.columns != s->shape.columns) return b->columns == s->shape.columns ? "level" : "columns";
     if (!s->shape.role && plan.shape.role) return "base"; /* the other way round it is missing, which is another error */
     if (!s->shape.role && (!info->checks != !(plan.shape.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.shape.flags & BSN_FLAG_CONTENT)))

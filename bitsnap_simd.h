@@ -228,8 +228,8 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
     return last;
 }
 
-/* ---- cells (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (test_kernels.c tries them all). So n cells have
+/* ---- bins (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
+ * all z there are, in every rounding mode, with and without fused operations (test_kernels.c tries them all). So n bins have
  * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
  * nearer is asked for again, by thresholds. ---- */
 
@@ -336,7 +336,7 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes as places for `shuffle`, of
  *                                             which it makes 0 from 16 on
  *
- * and, for cells (see QUANTIZE),
+ * and, for bins (see QUANTIZE),
  *
  *     w, t                                    what comparisons of lanes of 4 bytes give; three tables of 128 bytes, by tables()
  *     equal_m and_m or_m keep next lane_bits  masks of bytes; keep: 0 elsewhere; next: x and 1 more; as bits of elements in order
@@ -705,7 +705,7 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_lanes(__m256i x)
     return _mm256_permutevar8x32_epi32(x, _mm256_setr_epi32(0, 2, 4, 6, 1, 3, 5, 7));
 }
 
-/* of cells */
+/* of bins */
 typedef __m256i bsn_avx2_w;
 typedef const uint8_t (*bsn_avx2_t)[128];
 
@@ -1182,7 +1182,7 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lanes(__m512i x)
     return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), x);
 }
 
-/* of cells */
+/* of bins */
 typedef __mmask16 bsn_avx512_w;
 typedef struct bsn_avx512_t { __m512i table[3][2]; } bsn_avx512_t;
 
@@ -2131,7 +2131,7 @@ BSN_INLINE void bsn_neon_unpack(uint8x16_t v[4], uint8x16_t a, uint8x16_t b, uin
     v[3] = (uint8x16_t)vzip2q_u16(high, above_high);
 }
 
-/* of cells */
+/* of bins */
 typedef uint8x16_t bsn_neon_w;
 typedef const uint8_t (*bsn_neon_t)[128];
 
@@ -2479,7 +2479,7 @@ BSN_T_INLINE unsigned BSN_T(popcount)(uint64_t x) { return bsn_x86_ones(x); }
 BSN_T_INLINE BSN_T(v) BSN_T(shuffle)(BSN_T(v) x, BSN_T(v) index) { return BSN_MM(shuffle_epi8)(x, index); }
 BSN_T_INLINE BSN_T(v) BSN_T(all16)(const uint8_t *p) { return BSN_T(sixteen)(_mm_loadu_si128((const __m128i *)(const void *)p)); }
 
-/* of cells */
+/* of bins */
 #define BSN_PS(op, x, y) BSN_SI(castps_)(BSN_MM(op)(BSN_PASTE(BSN_SI(cast), _ps)(x), BSN_PASTE(BSN_SI(cast), _ps)(y)))
 BSN_T_INLINE BSN_T(v) BSN_T(add_f)(BSN_T(v) x, BSN_T(v) y) { return BSN_PS(add_ps, x, y); }
 BSN_T_INLINE BSN_T(v) BSN_T(sub_f)(BSN_T(v) x, BSN_T(v) y) { return BSN_PS(sub_ps, x, y); }
@@ -3512,7 +3512,7 @@ BSN_T_KERNEL void BSN_T(words_join)(const bsn_slices *t, uint8_t *words, const u
     }
 }
 
-/* ---- cells of F32, BSN_T_BYTES elements at a time ---- */
+/* ---- bins of F32, BSN_T_BYTES elements at a time ---- */
 
 BSN_T_INLINE BSN_T(v) BSN_T(all_f)(float x)
 {
@@ -3543,23 +3543,23 @@ BSN_T_INLINE uint32_t BSN_T(most)(BSN_T(v) x)
     return lane[0];
 }
 
-/* The cell of a significand's fraction z; *unsure: where that may be the one beside it. Two steps at a time: each waits for the
+/* The bin of a significand's fraction z; *unsure: where that may be the one beside it. Two steps at a time: each waits for the
  * one before. */
-BSN_T_INLINE BSN_T(v) BSN_T(cell)(BSN_T(v) z, BSN_T(v) cells, BSN_T(w) *unsure)
+BSN_T_INLINE BSN_T(v) BSN_T(bin)(BSN_T(v) z, BSN_T(v) bins, BSN_T(w) *unsure)
 {
-    const BSN_T(v) doubt = BSN_T(mul_f)(cells, BSN_T(all_f)(BSN_LOG_DOUBT)), z2 = BSN_T(mul_f)(z, z);
-    BSN_T(v) y = BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_5), z, BSN_T(all_f)(BSN_LOG_4)), cell;
+    const BSN_T(v) doubt = BSN_T(mul_f)(bins, BSN_T(all_f)(BSN_LOG_DOUBT)), z2 = BSN_T(mul_f)(z, z);
+    BSN_T(v) y = BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_5), z, BSN_T(all_f)(BSN_LOG_4)), bin;
     y = BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_6), z2, y);
     y = BSN_T(fma_f)(y, z2, BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_3), z, BSN_T(all_f)(BSN_LOG_2)));
     y = BSN_T(fma_f)(y, z2, BSN_T(fma_f)(BSN_T(all_f)(BSN_LOG_1), z, BSN_T(all_f)(BSN_LOG_0)));
-    y = BSN_T(fma_f)(y, BSN_T(mul_f)(z, cells), doubt);
-    cell = BSN_T(of_f)(y);
-    *unsure = BSN_T(less_f)(BSN_T(sub_f)(y, BSN_T(to_f)(cell)), BSN_T(add_f)(doubt, doubt));
-    return cell;
+    y = BSN_T(fma_f)(y, BSN_T(mul_f)(z, bins), doubt);
+    bin = BSN_T(of_f)(y);
+    *unsure = BSN_T(less_f)(BSN_T(sub_f)(y, BSN_T(to_f)(bin)), BSN_T(add_f)(doubt, doubt));
+    return bin;
 }
 
 /* Cells by x->find, and exponents, as bytes in the order of lanes. Returns which are of normal numbers. */
-BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *cell, BSN_T(v) *exponent, const BSN_T(v) v[4], const BSN_T(t) *t)
+BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *bin, BSN_T(v) *exponent, const BSN_T(v) v[4], const BSN_T(t) *t)
 {
     const BSN_T(v) one = BSN_T(all)(1, 1);
     BSN_T(v) b[4], found[3];
@@ -3567,28 +3567,28 @@ BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *cell, BSN_T(v) *exponent, const BSN_
     BSN_T(bytes)(b, v);
     BSN_T(of_tables)(found, t, BSN_T(and)(b[2], BSN_T(all)(1, 0x7F)), 128);
     less = BSN_T(andnot_m)(BSN_T(reach)(b[0], found[1]), BSN_T(equal_m)(b[1], found[2]));
-    *cell = BSN_T(next)(BSN_T(andnot_m)(less, BSN_T(reach)(b[1], found[2])), found[0]);
+    *bin = BSN_T(next)(BSN_T(andnot_m)(less, BSN_T(reach)(b[1], found[2])), found[0]);
     *exponent = BSN_T(or)(BSN_T(add)(1, b[3], b[3]), BSN_T(and)(BSN_T_SHR(2, b[2], 7), one));
     return BSN_T(reach)(BSN_T(all)(1, 253), BSN_T(sub)(1, *exponent, one));
 }
 
-/* What lanes of 2 bytes are above, but for what all are: see bsn_row_expected. There are 128 cells at most. */
-BSN_T_INLINE BSN_T(v) BSN_T(above)(BSN_T(v) columns, BSN_T(v) row, BSN_T(v) cells, BSN_T(v) first)
+/* What lanes of 2 bytes are above, but for what all are: see bsn_row_expected. There are 128 bins at most. */
+BSN_T_INLINE BSN_T(v) BSN_T(above)(BSN_T(v) columns, BSN_T(v) row, BSN_T(v) bins, BSN_T(v) first)
 {
-    const BSN_T(v) x = BSN_T(mul)(BSN_T(add)(2, columns, row), cells);
+    const BSN_T(v) x = BSN_T(mul)(BSN_T(add)(2, columns, row), bins);
     return BSN_T(add)(2, BSN_T_SHR(2, BSN_T(add)(2, x, BSN_T(all)(2, 4)), 3), first);
 }
 
-/* And what elements are, of any number of cells: both factors are below 2^15. */
+/* And what elements are, of any number of bins: both factors are below 2^15. */
 BSN_T_INLINE BSN_T(v) BSN_T(expected)(const bsn_row *p, size_t i)
 {
     const BSN_T(v) scale = BSN_T(add)(4, BSN_T(widen)(4, p->columns + i), BSN_T(all)(4, p->row));
-    const BSN_T(v) x = BSN_T(product)(scale, BSN_T(all)(4, p->log->cells));
+    const BSN_T(v) x = BSN_T(product)(scale, BSN_T(all)(4, p->log->bins));
     return BSN_T_SHR(4, BSN_T(add)(4, x, BSN_T(all)(4, 4)), 3);
 }
 
 /* Words, and how far significands are from what they become, where that is asked for. With x->finds of four registers at once:
- * numbers of cells less what is expected, above -2^13, in 16 bits. Returns which groups of BSN_T_BYTES elements, a bit each, are
+ * numbers of bins less what is expected, above -2^13, in 16 bits. Returns which groups of BSN_T_BYTES elements, a bit each, are
  * left to bsn_log_words_left. */
 BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
                                         const uint8_t *elements, size_t n, int finds, int measured)
@@ -3596,10 +3596,10 @@ BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_
     const bsn_log *x = p->log;
     const bsn_row row = *p; /* no store changes it */
     const unsigned lanes = BSN_T_BYTES / 4, registers = finds ? 4 : 1;
-    const uint32_t first = BSN_CODE_FIRST + 22 * x->cells - row.base;
+    const uint32_t first = BSN_CODE_FIRST + 22 * x->bins - row.base;
     const BSN_T(v) none = BSN_T(all)(8, 0), one = BSN_T(all)(4, 1), mantissa = BSN_T(all)(4, 0x7FFFFF);
-    const BSN_T(v) cells = BSN_T(all)(finds ? 2 : 4, x->cells), scale = BSN_T(all_f)((float)x->cells);
-    const uint32_t over = !row.columns ? bsn_expected(row.row, x->cells) : finds ? 8192 : 0;
+    const BSN_T(v) bins = BSN_T(all)(finds ? 2 : 4, x->bins), scale = BSN_T(all_f)((float)x->bins);
+    const uint32_t over = !row.columns ? bsn_expected(row.row, x->bins) : finds ? 8192 : 0;
     const BSN_T(v) of_row = BSN_T(all)(2, row.row), base = BSN_T(all)(4, first - over);
     const BSN_T(w) full = BSN_T(equal_w)(none, none);
     const BSN_T(n) up = BSN_T(number)(row.signs), down = BSN_T(number)(32 - row.signs);
@@ -3614,18 +3614,18 @@ BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_
         BSN_UNROLL
         for (j = 0; j < registers; j++) v[j] = BSN_T(load)(elements + 4 * i + j * BSN_T_BYTES);
         if (finds) {
-            BSN_T(v) cell, exponent, c[2], b[3];
-            const BSN_T(m) normal = BSN_T(find)(&cell, &exponent, v, &find);
+            BSN_T(v) bin, exponent, c[2], b[3];
+            const BSN_T(m) normal = BSN_T(find)(&bin, &exponent, v, &find);
             if (measured) {
-                BSN_T(of_tables)(b, &table, cell, x->cells);
+                BSN_T(of_tables)(b, &table, bin, x->bins);
                 BSN_T(unpack)(center, b[0], b[1], b[2], none);
             }
-            c[0] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_low)(1, exponent, none), cells), BSN_T(zip_low)(1, cell, none));
-            c[1] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_high)(1, exponent, none), cells), BSN_T(zip_high)(1, cell, none));
+            c[0] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_low)(1, exponent, none), bins), BSN_T(zip_low)(1, bin, none));
+            c[1] = BSN_T(add)(2, BSN_T(mul)(BSN_T(zip_high)(1, exponent, none), bins), BSN_T(zip_high)(1, bin, none));
             if (measured && row.columns) {
                 const BSN_T(v) columns = BSN_T(lanes)(BSN_T(load)(row.columns + i)), below = BSN_T(all)(2, 65536 - 8192);
-                c[0] = BSN_T(sub)(2, c[0], BSN_T(above)(BSN_T(zip_low)(1, columns, none), of_row, cells, below));
-                c[1] = BSN_T(sub)(2, c[1], BSN_T(above)(BSN_T(zip_high)(1, columns, none), of_row, cells, below));
+                c[0] = BSN_T(sub)(2, c[0], BSN_T(above)(BSN_T(zip_low)(1, columns, none), of_row, bins, below));
+                c[1] = BSN_T(sub)(2, c[1], BSN_T(above)(BSN_T(zip_high)(1, columns, none), of_row, bins, below));
             }
             BSN_UNROLL
             for (j = 0; j < 2; j++) {
@@ -3639,20 +3639,20 @@ BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_
         } else {
             const BSN_T(v) m = BSN_T(and)(v[0], mantissa), exponent = BSN_T(and)(BSN_T_SHR(4, v[0], 23), BSN_T(all)(4, 255));
             BSN_T(w) unsure;
-            BSN_T(v) cell = BSN_T(cell)(BSN_T(mul_f)(BSN_T(to_f)(m), BSN_T(all_f)(1.0f / 8388608)), scale, &unsure);
+            BSN_T(v) bin = BSN_T(bin)(BSN_T(mul_f)(BSN_T(to_f)(m), BSN_T(all_f)(1.0f / 8388608)), scale, &unsure);
             rare = BSN_T(bits_w)(BSN_T(and_w)(unsure, BSN_T(above_w)(m, none)));
             if (BSN_UNLIKELY(rare)) {
                 uint32_t known[BSN_T_BYTES / 4];
-                BSN_T(store)((uint8_t *)known, cell);
+                BSN_T(store)((uint8_t *)known, bin);
                 for (; rare; rare &= rare - 1) {
                     k = bsn_lowest_bit(rare);
-                    known[k] = bsn_log_cell(x, (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000);
+                    known[k] = bsn_log_bin(x, (bsn_load32(elements + 4 * (i + k)) & 0x7FFFFF) | 0x800000);
                 }
-                cell = BSN_T(load)((const uint8_t *)known);
+                bin = BSN_T(load)((const uint8_t *)known);
             }
             above[0] = measured && row.columns ? BSN_T(sub)(4, base, BSN_T(expected)(&row, i)) : base;
-            above[0] = BSN_T(add)(4, BSN_T(add)(4, BSN_T(product)(exponent, cells), cell), above[0]);
-            if (measured) center[0] = BSN_T(entries)(&table, x->normal, cell, 0);
+            above[0] = BSN_T(add)(4, BSN_T(add)(4, BSN_T(product)(exponent, bins), bin), above[0]);
+            if (measured) center[0] = BSN_T(entries)(&table, x->normal, bin, 0);
             usual[0] = BSN_T(reach_w)(BSN_T(all)(4, 253), BSN_T(sub)(4, exponent, one));
             normals = BSN_T(add)(4, normals, BSN_T(keep_w)(usual[0], one));
         }
@@ -3796,11 +3796,11 @@ BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8
     const bsn_log *x = p->log;
     const bsn_row row = *p; /* no store changes it */
     const unsigned lanes = BSN_T_BYTES / 4;
-    const BSN_T(v) first = BSN_T(all)(4, 23 * x->cells), count = BSN_T(all)(4, 254 * x->cells - 1), two = BSN_T(all)(4, 2);
-    const BSN_T(v) limit = BSN_T(all)(4, bsn_row_limit(p) - 3), cells = BSN_T(all)(4, x->cells), signs = BSN_T(all)(4, p->signs);
+    const BSN_T(v) first = BSN_T(all)(4, 23 * x->bins), count = BSN_T(all)(4, 254 * x->bins - 1), two = BSN_T(all)(4, 2);
+    const BSN_T(v) limit = BSN_T(all)(4, bsn_row_limit(p) - 3), bins = BSN_T(all)(4, x->bins), signs = BSN_T(all)(4, p->signs);
     const BSN_T(v) base = BSN_T(all)(4, p->base - BSN_CODE_FIRST), below = BSN_T(all)(4, 22);
-    const BSN_T(v) same = BSN_T(add)(4, base, BSN_T(all)(4, bsn_expected(row.row, x->cells)));
-    const BSN_T(v) part = BSN_T(all_f)(1.0f / (float)x->cells), half = BSN_T(all_f)(0.5f / (float)x->cells);
+    const BSN_T(v) same = BSN_T(add)(4, base, BSN_T(all)(4, bsn_expected(row.row, x->bins)));
+    const BSN_T(v) part = BSN_T(all_f)(1.0f / (float)x->bins), half = BSN_T(all_f)(0.5f / (float)x->bins);
     const BSN_T(n) down = BSN_T(number)(p->signs);
     const BSN_T(t) table = BSN_T(tables)(x, 0);
     size_t i, whole = bsn_row_limit(p) < 3 ? 0 : n & ~(size_t)(lanes - 1);
@@ -3813,7 +3813,7 @@ BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8
         const BSN_T(w) usual = BSN_T(and_w)(kept, BSN_T(reach_w)(count, BSN_T(sub)(4, q, first)));
         q = BSN_T(keep_w)(usual, q);
         octave = BSN_T(of_f)(BSN_T(fma_f)(BSN_T(to_f)(q), part, half));
-        y = BSN_T(entries)(&table, x->normal, BSN_T(sub)(4, q, BSN_T(product)(octave, cells)), few);
+        y = BSN_T(entries)(&table, x->normal, BSN_T(sub)(4, q, BSN_T(product)(octave, bins)), few);
         y = BSN_T(keep_w)(usual, BSN_T(add)(4, y, BSN_T_SHL(4, BSN_T(sub)(4, octave, below), 23)));
         BSN_T(store)(elements + 4 * i, BSN_T(or)(y, BSN_T_SHL(4, BSN_T(and)(word, signs), 31)));
         if (BSN_UNLIKELY(BSN_T(bits_w)(usual) != (1u << lanes) - 1)) {
@@ -3834,11 +3834,11 @@ BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8
 
 BSN_T_KERNEL int BSN_T(log_numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart)
 {
-    if (BSN_T_MASKS && p->log->cells <= 128) return BSN_T(numbers)(p, elements, words, n, apart, 1);
+    if (BSN_T_MASKS && p->log->bins <= 128) return BSN_T(numbers)(p, elements, words, n, apart, 1);
     return BSN_T(numbers)(p, elements, words, n, apart, 0);
 }
 
-/* Words of 15 bits in 16, exponents and cells in bytes, of which look-ups make those of the elements; in the order of lanes. n is a
+/* Words of 15 bits in 16, exponents and bins in bytes, of which look-ups make those of the elements; in the order of lanes. n is a
  * multiple of BSN_T_BYTES. */
 BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
                                            const uint8_t *low, size_t n, unsigned shift)
@@ -3846,11 +3846,11 @@ BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, 
     const bsn_log *x = p->log;
     const bsn_row row = *p; /* no store changes it */
     const BSN_T(v) none = BSN_T(all)(8, 0), one = BSN_T(all)(1, 1), low7 = BSN_T(all)(1, 0x7F);
-    const BSN_T(v) cells = BSN_T(all)(2, x->cells), factor = BSN_T(all)(2, BSN_JOIN_FACTOR(x->cells));
+    const BSN_T(v) bins = BSN_T(all)(2, x->bins), factor = BSN_T(all)(2, BSN_JOIN_FACTOR(x->bins));
     const BSN_T(v) of_row = BSN_T(all)(2, row.row);
-    const BSN_T(v) base = BSN_T(all)(2, row.base - BSN_CODE_FIRST - 22 * x->cells), same = BSN_T(above)(none, of_row, cells, base);
+    const BSN_T(v) base = BSN_T(all)(2, row.base - BSN_CODE_FIRST - 22 * x->bins), same = BSN_T(above)(none, of_row, bins, base);
     const BSN_T(v) sign = BSN_T(all)(1, row.signs ? 0x80 : 0);
-    const BSN_T(n) up = BSN_T(number)(shift), down = BSN_T(number)(row.signs), part = BSN_T(number)(BSN_JOIN_SHIFT(x->cells));
+    const BSN_T(n) up = BSN_T(number)(shift), down = BSN_T(number)(row.signs), part = BSN_T(number)(BSN_JOIN_SHIFT(x->bins));
     const BSN_T(t) table = BSN_T(tables)(x, 0);
     uint64_t any = 0;
     size_t i;
@@ -3865,15 +3865,15 @@ BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, 
         e[0] = e[1] = same;
         if (row.columns) {
             const BSN_T(v) k = BSN_T(lanes)(BSN_T(load)(row.columns + i));
-            e[0] = BSN_T(above)(BSN_T(zip_low)(1, k, none), of_row, cells, base);
-            e[1] = BSN_T(above)(BSN_T(zip_high)(1, k, none), of_row, cells, base);
+            e[0] = BSN_T(above)(BSN_T(zip_low)(1, k, none), of_row, bins, base);
+            e[1] = BSN_T(above)(BSN_T(zip_high)(1, k, none), of_row, bins, base);
         }
         BSN_UNROLL
         for (j = 0; j < 2; j++) {
             u[j] = BSN_T(shr)(2, u[j], down);
             c[j] = BSN_T(add)(2, u[j], e[j]);
             e[j] = BSN_T(shr)(2, BSN_T(mul_high)(c[j], factor), part);
-            c[j] = BSN_T(sub)(2, c[j], BSN_T(mul)(e[j], cells));
+            c[j] = BSN_T(sub)(2, c[j], BSN_T(mul)(e[j], bins));
         }
         few = BSN_T(pack)(u[0], u[1]); /* 255: or more */
         exponent = BSN_T(pack)(e[0], e[1]);
@@ -3881,7 +3881,7 @@ BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, 
         /* neither a zero nor 2 and more with an exponent of 1 to 254 */
         odd = BSN_T(or_m)(BSN_T(equal_m)(few, one), BSN_T(reach)(BSN_T(sub)(1, exponent, one), BSN_T(all)(1, 254)));
         odd = BSN_T(and_m)(coded, odd);
-        BSN_T(of_tables)(y, &table, BSN_T(pack)(c[0], c[1]), x->cells);
+        BSN_T(of_tables)(y, &table, BSN_T(pack)(c[0], c[1]), x->bins);
         y[2] = BSN_T(put)(BSN_T(all)(1, 0x80), BSN_T_SHL(2, exponent, 7), y[2]);
         y[3] = BSN_T(and)(BSN_T_SHR(2, exponent, 1), low7);
         BSN_UNROLL

@@ -244,7 +244,7 @@ static void callers_mistakes(const frame_case *c)
         else if (n == 3) info.block_log2 = 21;
         else if (n == 4) info.count = (UINT64_C(1) << 48) + 1;
         else if (n == 5) info.count = 0;
-        else if (n == 6) info.bins = BSN_CELLS_MOST + 1;
+        else if (n == 6) info.bins = BSN_BINS_MOST + 1;
         else if (n == 7) info.clusters = BSN_CLUSTERS_MOST + 1;
         else if (n == 8) info.dtype = BITSNAP_I8, info.bins = 1;
         else if (n == 9) info.dtype = BITSNAP_I8, info.clusters = 2;

@@ -42,7 +42,7 @@ size_t inside_workspace(unsigned block_log2, unsigned workers, int large)
     c.room_log2 = block_log2;
     for (i = 0; i < (large ? 2u : 1u); i++, most = size > most ? size : most) {
         c.shape.role = large && !i;
-        c.shape.cells = c.shape.clusters = large && i;
+        c.shape.bins = c.shape.clusters = large && i;
         c.shape.columns = large && i;
         size = bsn_workspace_lay(&room, NULL, &c, workers, BSN_PUSHES, 0, 0);
     }

@@ -1245,7 +1245,7 @@ static const unsigned cell_counts[] = { 1, 2, 3, 8, 31, 32, 33, 35, 64, 65, 70, 
 /* All patterns, usual numbers, subnormal and tiny ones, infinities and NaNs, borders of cells, powers of two and zeros. */
 static uint32_t float_of(const bsn_log *x, unsigned kind)
 {
-    const uint32_t v = (uint32_t)test_random(), sign = v & 0x80000000, cell = (uint32_t)test_below(x->cells + 1);
+    const uint32_t v = (uint32_t)test_random(), sign = v & 0x80000000, cell = (uint32_t)test_below(x->bins + 1);
     switch (kind) {
     case 0: return v;
     case 1: return (v & 0x83FFFFFF) | 0x3C000000;
@@ -1359,9 +1359,9 @@ static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, u
     told = kernels->log_join(&row, elements, mask, symbols, low, n, shift);
     for (i = 0; i < n; i++) {
         const uint32_t word = ((uint32_t)symbols[i] << shift) + low[i], u = word >> signs;
-        const uint32_t cell = u - BSN_CODE_FIRST + base + (row.columns ? bsn_expected(row.row + columns[i], x->cells) : 0);
+        const uint32_t cell = u - BSN_CODE_FIRST + base + (row.columns ? bsn_expected(row.row + columns[i], x->bins) : 0);
         const bsn_row one = { x, row.columns ? columns + i : NULL, row.row, base, signs };
-        const int odd = u == BSN_CODE_EXACT || (u && (cell - 23 * x->cells >= 254 * x->cells || u >= bsn_row_limit(&one)));
+        const int odd = u == BSN_CODE_EXACT || (u && (cell - 23 * x->bins >= 254 * x->bins || u >= bsn_row_limit(&one)));
         uint32_t number = 0;
         size_t apart = 0;
         any |= (uint64_t)odd;
@@ -1371,8 +1371,8 @@ static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, u
         unlike += memcmp(&number, elements + 4 * i, 4) != 0;
     }
     CHECK(!wrong && (told != 0) == (any != 0), "%s: %zu of %zu left out or not, %u cells, shift %u, base %u", kernels->name, wrong,
-          n, x->cells, shift, base);
-    CHECK(!unlike, "%s: %zu of %zu joined otherwise, %u cells, shift %u, base %u", kernels->name, unlike, n, x->cells, shift, base);
+          n, x->bins, shift, base);
+    CHECK(!unlike, "%s: %zu of %zu joined otherwise, %u cells, shift %u, base %u", kernels->name, unlike, n, x->bins, shift, base);
 }
 
 /* All words there are, where they are all kinds of numbers; and those of random places. */
@@ -1381,7 +1381,7 @@ static void log_join(void)
     static const size_t lengths[] = { 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100, 255, 256, 1000, 4096 };
     unsigned cells, k;
     if (!kernels->log_join) return;
-    for (cells = 1; cells <= BSN_JOIN_CELLS + 1; cells++) {
+    for (cells = 1; cells <= BSN_JOIN_BINS + 1; cells++) {
         bsn_log_set(&cells_log, BITSNAP_F32, cells);
         for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 0, 4096 * k);
         for (k = 0; k < 8; k++) join_case(4096, 7, 0, 22 * cells - 100, 1, 4096 * k);
