@@ -6179,19 +6179,18 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
 }
 
 /* ================================================================================= QUANTIZE
- * Numbers by their logarithms, with an error that is bounded for every one of them: an octave (a power of two) is cut into
- * n bins of equal ratio, and all numbers of a bin become one of its inside, from which both ends are equally far as a part
- * of themselves: at most tanh(ln 2 / 2n). The clusters of BitSnap (arXiv 2511.12376) with octaves for labels. Which bin,
- * which number: integers only.
+ * Quantizes the logarithm of each number, with a bound on each relative error. An octave (a power of two) is divided into n bins of equal
+ * ratio. All numbers of a bin become its center, whose relative distance from both ends is the same: at most tanh(ln 2 / 2n). These are the
+ * clusters of BitSnap (arXiv 2511.12376) with octaves for labels. All computation is on integers.
  *
- * Scales are what is known of a number's size by its place: a byte for each row and each column of a matrix, in eighths
- * of an octave. The states of optimizers are close to such products. */
+ * Scales predict a number's size from its position: a byte for each row and each column of a matrix, in eighths of an octave. The states of
+ * optimizers are close to such products. */
 
 #define BSN_BINS_MOST 2048u
 #define BSN_OCTAVES_MOST 2098u /* of F64; the other types have fewer */
 #define BSN_NO_BIN (~UINT32_C(0))
 
-/* Codes: 2 * u + sign, u being 0 for a zero, 1 for an element that stands elsewhere, exactly, else 2 + bins * octave + bin. */
+/* A code is 2 * u + sign. u is 0 for a zero, 1 for an element that is stored exactly, else 2 + bins * octave + bin. */
 enum { BSN_CODE_ZERO = 0, BSN_CODE_EXACT = 1, BSN_CODE_FIRST = 2 };
 
 /* A type's numbers. Octave k < mantissa holds the subnormal ones of k + 1 bits, octave mantissa + e - 1 those of exponent e. */
@@ -6199,7 +6198,7 @@ typedef struct bsn_octaves {
     unsigned width, mantissa; /* bytes of an element, bits of the mantissa */
     unsigned special;         /* exponent of infinities and NaNs */
     unsigned count;
-    int lowest;               /* the least number is 2^lowest */
+    int lowest;               /* the smallest positive number is 2^lowest */
 } bsn_octaves;
 
 struct bsn_log {
@@ -6208,14 +6207,14 @@ struct bsn_log {
     uint32_t bound;       /* of the relative error, in 2^-24 */
     uint64_t reciprocal;  /* 2^40 / bins, rounded up */
     uint32_t threshold[BSN_BINS_MOST + 1]; /* first significand of 24 bits of each bin */
-    uint32_t center[BSN_BINS_MOST];        /* what a bin stands for */
-    uint32_t normal[BSN_BINS_MOST];        /* its mantissa in octaves of full precision, of at most 23 bits */
-    uint8_t bytes[3][128];                  /* these, byte by byte, where there are at most so many */
-    uint8_t find[3][128];  /* by the 7 bits below the highest of a significand: a bin, and 2 bytes: it is the next one where the 16
-                              bits below are not less */
-    int finds;             /* is that always so? Up to 100 bins: those of 89 are all wider than 2^16 */
-    uint8_t steps[6][128]; /* of both, each 16 bytes without those of the 16 before, as bits */
-    uint16_t start[4096];                   /* bin in which a significand with these bits begins; it may end in the next */
+    uint32_t center[BSN_BINS_MOST];        /* the significand of 24 bits that each bin decodes to */
+    uint32_t normal[BSN_BINS_MOST];        /* the same as a mantissa of at most 23 bits, in octaves of full precision */
+    uint8_t bytes[3][128];                 /* for up to 128 bins: the bytes of `normal` */
+    uint8_t find[3][128];  /* [0]: the bin of the 7 bits below the highest of a significand; [1], [2]: it is the next bin if the 16 bits
+                              below are at least this */
+    int finds;             /* 1 if `find` finds every bin, as it does in F32 up to 100 bins */
+    uint8_t steps[6][128]; /* `bytes` and `find`, each 16 bytes XOR the 16 before them */
+    uint16_t start[4096];  /* the bin of the first significand with these 12 bits; the last one may be in the next bin */
 };
 
 /* May elements of this type be quantized, and have scales? */
@@ -6233,8 +6232,8 @@ static bsn_octaves bsn_octaves_of(unsigned dtype)
     return o;
 }
 
-/* The significand of k + 1 bits, k <= 23, that bin j of an octave with such significands stands for; 0: it holds none.
- * Where there are no more significands than bins, each has its own. */
+/* Returns the significand of k + 1 bits, k <= 23, that bin j decodes to in an octave of such significands; 0: the bin holds none. If there
+ * are no more significands than bins, each has a bin of its own. */
 static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
 {
     const unsigned shift = 23 - k;
@@ -6246,9 +6245,9 @@ static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
     return low > high ? 0 : center > high ? high : center; /* never below low, of all 2048 tables none */
 }
 
-/* Cell j begins with the least T for which T^n >= 2^(23n + j). It is found as 2^23 * (2^(1/n))^j in 62 bits of fraction, the
- * root by the series of exp(ln 2 / n) in 64 bits; for n <= 2048 no threshold comes nearer than 2^-21 to an integer, the error
- * is below 2^-23, and all have been compared with a calculation of 60 digits. */
+/* Bin j begins with the smallest T for which T^n >= 2^(23n + j). It is computed as 2^23 * (2^(1/n))^j with a fraction of 62 bits, and the
+ * root by the series of exp(ln 2 / n) in 64 bits. For n <= 2048 no threshold is nearer than 2^-21 to an integer, and the error is below
+ * 2^-23. All thresholds were compared with a computation of 60 digits. */
 typedef struct bsn_thresholds {
     uint64_t root, power; /* 2^(1/n) - 1 in 2^-64; the next threshold in 2^-39 */
     unsigned left;
@@ -6276,7 +6275,7 @@ static uint32_t bsn_thresholds_next(bsn_thresholds *t)
     return threshold;
 }
 
-/* A bin [a, b) stands for its harmonic mean 2ab / (a + b), rounded, which is as far from a as from b. */
+/* Returns what a bin [a, b) decodes to: its harmonic mean 2ab / (a + b), rounded, at the same relative distance from a and b. */
 static uint32_t bsn_bin_center(uint32_t a, uint32_t b)
 {
     const uint64_t sum = (uint64_t)a + b;
@@ -6396,7 +6395,7 @@ BSN_INLINE uint32_t bsn_log_code(const bsn_log *x, uint64_t v, unsigned width)
     return (BSN_CODE_FIRST + p.octave * x->bins + bin) << 1 | sign;
 }
 
-/* What bins * octave + bin stands for, without a sign; 0: nothing. */
+/* Returns the number of q = bins * octave + bin, without a sign; 0: there is none. */
 BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
 {
     const uint32_t octave = (uint32_t)(q * x->reciprocal >> 40), bin = q - octave * x->bins;
@@ -6409,7 +6408,7 @@ BSN_INLINE uint64_t bsn_log_number(const bsn_log *x, uint32_t q)
     return octave > 23 ? (uint64_t)x->center[bin] << (octave - 23) : bsn_log_center(x, octave, bin);
 }
 
-/* Are two elements in the same bin, so that one may stand for the other? */
+/* Returns 1 if two elements are in the same bin, so that they decode to the same number. */
 static int bsn_log_same(const bsn_log *x, const uint8_t *a, const uint8_t *b)
 {
     const unsigned width = x->type.width;
@@ -6440,7 +6439,7 @@ static void bsn_log_codes(const bsn_log *x, uint32_t *codes, const uint8_t *elem
 /* May kernels work on such elements? */
 BSN_INLINE int bsn_log_is_usual(const bsn_log *x) { return x->type.width == 4 && x->bins > 1; }
 
-/* The same by a kernel; n is at most BSN_CHUNK. */
+/* Makes codes by a kernel if there is one; n is at most BSN_CHUNK. */
 static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, uint32_t *codes, const uint8_t *elements, size_t n)
 {
     const bsn_row row = { x, NULL, 0, 0, 1 };
@@ -6448,7 +6447,7 @@ static void bsn_log_codes_by(const bitsnap_kernels *kernels, const bsn_log *x, u
     else bsn_log_codes(x, codes, elements, n);
 }
 
-/* Elements from codes; 0 for those that stand elsewhere. Returns 0 where a code stands for nothing. */
+/* Makes elements from codes; 0 for those that are stored exactly. Returns 0 if a code has no number. */
 BSN_INLINE int bsn_log_elements_loop(const bsn_log *x, uint8_t *elements, const uint32_t *codes, size_t n, unsigned width)
 {
     int good = 1;
@@ -6476,13 +6475,13 @@ static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t 
 typedef struct bsn_cluster {
     uint64_t low, high;  /* elements */
     int64_t first, step; /* of low in fixed point; and high's distance from it */
-    unsigned octave;     /* of the larger end: the unit is 2^(octave - 51) of the least number */
+    unsigned octave;     /* of the larger end; the unit is 2^(octave - 51) of the smallest number */
 } bsn_cluster;
 
 #define BSN_CLUSTERS_MOST 256u
 #define BSN_CLUSTER_CODES 256u
 
-/* An element in fixed point, of less than 2^52; what is below the unit is cut off. */
+/* Returns an element in fixed point, below 2^52. Bits below the unit are dropped. */
 static int64_t bsn_fixed(const bsn_octaves *o, uint64_t v, unsigned octave)
 {
     const uint64_t sign = UINT64_C(1) << (8 * o->width - 1);
@@ -6528,7 +6527,7 @@ static void bsn_cluster_set(bsn_cluster *x, const bsn_octaves *o, uint64_t low, 
     x->step = bsn_fixed(o, high, x->octave) - x->first;
 }
 
-/* From its ends, two native words; 0 where these are none. */
+/* Sets a cluster from its ends, two native elements. Returns 0 if these are no valid ends. */
 static int bsn_cluster_load(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ends)
 {
     const uint64_t magnitude = bsn_magnitude_bits(o->width);
@@ -6538,7 +6537,7 @@ static int bsn_cluster_load(bsn_cluster *x, const bsn_octaves *o, const uint8_t 
     return x->step >= 0;
 }
 
-/* The number that a code stands for, and the code nearest to one. Steps are below 2^53: nothing overflows. */
+/* Convert a code to its number, and a number to the nearest code. Steps are below 2^53, so nothing overflows. */
 BSN_INLINE uint64_t bsn_cluster_number(const bsn_cluster *x, const bsn_octaves *o, unsigned code)
 {
     return bsn_unfixed(o, x->first + (2 * x->step * (int64_t)code + 255) / 510, x->octave);
@@ -6563,7 +6562,7 @@ BSN_INLINE uint64_t bsn_unrank(uint64_t rank, unsigned width)
     return rank & sign ? rank & ~sign : ~rank & (sign | (sign - 1));
 }
 
-/* Sorts n numbers, a byte at a time; returns where they are, in `a` or in `b`. */
+/* Sorts n numbers, a byte at a time. Returns where the result is: `a` or `b`. */
 static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
 {
     size_t at[256], sum, count, i;
@@ -6588,8 +6587,8 @@ static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
     return a;
 }
 
-/* At most `most` clusters of as many of the n sorted ranks each as can be, none of which are apart that are equal; returns how
- * many. */
+/* Divides n sorted ranks into at most `most` clusters of sizes as equal as possible; equal ranks stay together. Returns the number of
+ * clusters. */
 static unsigned bsn_clusters_set(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ranks, size_t n, unsigned most)
 {
     const unsigned width = o->width;
@@ -6632,7 +6631,7 @@ BITSNAP_API unsigned bitsnap_log_bins(double max_relative_error)
     uint64_t limit, bins;
     if (!(scaled >= 1)) return 0;
     limit = scaled < 16777215 ? (uint64_t)scaled : 16777215;
-    /* tanh(ln 2 / 2n) <= x needs n >= ln 2 (1 - x^2) / 2x: not far below the least that will do */
+    /* tanh(ln 2 / 2n) <= x needs n >= ln 2 (1 - x^2) / 2x: not far below the smallest n that will do */
     bins = (UINT64_C(5814539) * ((UINT64_C(1) << 24) - (limit * limit >> 24)) >> 24) / limit;
     for (bins += bins == 0; bins <= BSN_BINS_MOST; bins++)
         if (bsn_log_bound((unsigned)bins) <= limit) return (unsigned)bins;
@@ -6671,7 +6670,7 @@ static bsn_real bsn_real_sum(bsn_real a, bsn_real b)
     return bsn_real_of(high.m + m, high.e);
 }
 
-/* As binary64, the least that is not below; and back. */
+/* Convert to binary64, rounding up, and back. */
 static uint64_t bsn_real_store(bsn_real x)
 {
     uint64_t m = (x.m >> 10) + ((x.m & 1023) != 0);
@@ -6699,7 +6698,7 @@ static bsn_real bsn_real_load(uint64_t bits)
 /* What is certified of a block, or of all. */
 typedef struct bsn_certificate {
     uint64_t counted;        /* elements that are neither 0 nor infinite nor NaN */
-    uint64_t exact;          /* elements that stand as they are, but for zeros */
+    uint64_t exact;          /* elements that are stored exactly, without zeros */
     uint64_t relative_sum;   /* of relative errors, in 2^-24, each rounded up; all ones: that or more */
     uint64_t squares;        /* binary64: sum of the squares of the errors */
     uint64_t absolute;       /* binary64: the largest error */
@@ -6745,7 +6744,7 @@ static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
     if (x->relative < y->relative) x->relative = y->relative;
 }
 
-/* Errors as they are measured: d * 2^(octave - 23) in units of the least number; d is at most 2^25. */
+/* Errors as they are measured: d * 2^(octave - 23) in units of the smallest number; d is at most 2^25. */
 struct bsn_errors {
     uint64_t counted, relative_sum;
     uint32_t relative;
@@ -6756,7 +6755,7 @@ struct bsn_errors {
 
 /* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
  * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
-#define BSN_NO_ERROR (-INT32_MAX) /* not the least there is, or compilers make a branch of it */
+#define BSN_NO_ERROR (-INT32_MAX) /* not INT32_MIN, of which compilers make a branch */
 
 /* `bits` as they are, 0: no error. */
 static void bsn_errors_note(bsn_errors *e, uint32_t bits)
@@ -6765,7 +6764,7 @@ static void bsn_errors_note(bsn_errors *e, uint32_t bits)
     if (bits && octave < BSN_OCTAVES_MOST && e->largest[octave] < d) e->largest[octave] = d;
 }
 
-/* The error of y, which stands for x: both finite. All that is not exact is rounded up. */
+/* Adds the error of y in place of x; both are finite. What is inexact is rounded up. */
 static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint64_t y)
 {
     const uint64_t sign = UINT64_C(1) << (8 * o->width - 1);
@@ -6837,9 +6836,9 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
 #define BSN_BANK(k)                                                                                   \
     e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
 
-/* Where the codes are those of the elements, or BSN_CODE_EXACT: 32 of F32, of which usual ones lie in the octave of what they
- * decode to. Their errors are at most half of them: relative ones are below 2^23 and so is what a quotient of float misses
- * them by, less than 1: what it leaves of the dividend, modulo 2^32, says what to add. */
+/* Adds the errors of 32 F32 elements, whose codes are their own or BSN_CODE_EXACT. Usual elements are in the octave of the number that they
+ * decode to, so a relative error is below 2^23, and a quotient in float is off by less than 1. The remainder, modulo 2^32, says what to
+ * add. */
 BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
 {
     const uint32_t bins = x->bins, first = BSN_CODE_FIRST + 22 * bins;
@@ -6907,8 +6906,8 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
     bsn_errors_measure(e, &x->type, elements, room, n);
 }
 
-/* The sum of it all; going up the octaves, so that little is lost to rounding: nothing but below the last bit of what is
- * stored, which is the least number that is not below the sum. So a square may also be counted, multiplied, in a lower octave. */
+/* Sums the errors up, from the lowest octave: then rounding loses nothing above the last stored bit, which is rounded up. So a square may also
+ * be counted, multiplied, in a lower octave. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
     bsn_certificate x;
@@ -6981,7 +6980,7 @@ static void bsn_means(bsn_mean *x, size_t n)
     for (i = 0; i < n; i++) x[i].mean = x[i].count ? (int32_t)(x[i].sum / (int64_t)x[i].count) : 0;
 }
 
-/* Means as scales: above the least of them. */
+/* Makes scales of means: their distance above the smallest mean. */
 static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsigned bins)
 {
     const uint32_t octave = 16 * bins;
@@ -7000,7 +6999,7 @@ static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mea
         size_t n)
 {
     const size_t end = bsn_min(begin + 64, s->column_count);
-    int64_t total[64], mean_sum = 0; /* of rows in which all are numbers: usually all */
+    int64_t total[64], mean_sum = 0; /* mean_sum: of rows without zeros and exact elements, usually all */
     int32_t sum[64];
     uint32_t count[64], whole = 0;
     size_t row, j;
@@ -7069,9 +7068,9 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
 
 typedef struct bsn_code_counts {
     uint32_t count[BSN_CODE_COUNTS];
-    uint32_t coded;  /* how many have been counted: all but zeros and what stands exactly */
+    uint32_t coded;  /* codes counted: without those of zeros and of exact elements */
     unsigned shift;
-    int32_t below;   /* the first bin begins so far below 0 */
+    int32_t below;   /* the distance of the first count below 0 */
 } bsn_code_counts;
 
 /* s null: no scales. */
@@ -7096,7 +7095,7 @@ static void bsn_codes_count(bsn_code_counts *x, const bsn_octaves *o, unsigned b
     x->coded = coded;
 }
 
-/* The least counted word: lower ones, at most 1 of `of`, are stored exactly, which costs no more than another symbol. */
+/* Returns the lowest code that becomes a word. Lower ones, at most 1 in `of`, are stored exactly; that costs no more than more symbols. */
 static int32_t bsn_codes_base(const bsn_code_counts *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
@@ -7132,7 +7131,7 @@ BSN_INLINE void bsn_row_expected(const bsn_row *p, uint32_t *expected, size_t i,
     }
 }
 
-/* Words from codes. What is below the base stands exactly, which its code says from now on. Returns how many do. */
+/* Makes words from codes. Changes codes below the base to BSN_CODE_EXACT. Returns their number. */
 BSN_INLINE size_t bsn_log_words(const bsn_row *p, uint32_t *words, uint32_t *codes, size_t n)
 {
     uint32_t expected[64], exact = 0;
@@ -7178,8 +7177,8 @@ static size_t bsn_scalar_log_words(const bsn_row *p, bsn_errors *e, uint32_t *wo
     return exact;
 }
 
-/* Words of at most BSN_CHUNK elements of one row, and their errors; where kernels need codes or are slower than these, `codes` has
- * them. `room` has some for as many elements. */
+/* Makes the words of at most BSN_CHUNK elements of one row, and adds their errors. `codes` has their codes, or is null if a kernel does
+ * not need them. `room` is scratch for the codes of n elements. */
 static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *codes,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
@@ -7191,8 +7190,8 @@ static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p,
     return exact;
 }
 
-/* A word u is number u + base - BSN_CODE_FIRST + what is expected, which is at least 0, modulo 2^32: where u is below this, and
- * that is below bins * octaves, nothing has been lost. */
+/* A word u decodes to number u + base - BSN_CODE_FIRST + the expected number, modulo 2^32. Returns the limit for u below which that sum, if it
+ * is below bins * octaves, has not wrapped. */
 BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
 {
     const int64_t base = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32); /* its sign */
@@ -7200,8 +7199,8 @@ BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
     return limit < 0 ? 0 : (uint32_t)limit;
 }
 
-/* Elements from words, 4 native bytes each; 0 for those that stand exactly, which are added to *apart. Returns 0 where a word
- * stands for nothing. */
+/* Makes elements from words of 4 native bytes; 0 for those that are stored exactly, which are counted in *apart. Returns 0 if a word has no
+ * number. */
 BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart,
         unsigned width)
 {
@@ -7250,10 +7249,10 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
     return bsn_scalar_log_numbers(p, elements, words, n, apart);
 }
 
-/* May kernels find the numbers of words of 15 bits in 16? With n bins, x = u + expected + base - BSN_CODE_FIRST - 22n is in
- * [n, 255n) where there is a normal number, of exponent floor(x / n); what is not must not be there modulo 2^16 either. x times
- * the factor, which is rounded up by less than 1, has the same quotient by 2^(16 + shift), as 255n * n is not above that; larger x
- * have no smaller ones. */
+/* Decides whether kernels may compute the numbers of 15-bit words in 16 bits. With n bins, x = u + expected + base - BSN_CODE_FIRST - 22n is in
+ * [n, 255n) if the number is normal, and floor(x / n) is its exponent. Other x must not be in that range modulo 2^16 either. x times the
+ * factor, which is rounded up by less than 1, divided by 2^(16 + shift) is floor(x / n), since 255n * n is at most that divisor. Larger x
+ * have no smaller quotients. */
 #define BSN_JOIN_BINS 118u
 #define BSN_JOIN_SHIFT(bins) bsn_log2((bins) - 1)
 #define BSN_JOIN_FACTOR(bins) (((UINT32_C(65536) << BSN_JOIN_SHIFT(bins)) + (bins) - 1) / (bins))
@@ -7266,12 +7265,11 @@ static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int s
            least > 255 * bins - 65536 && least + most < 65536 + bins;
 }
 
-/* Without scales a word stands for the same everywhere: where there is no kernel words are looked up in a table, if they are
- * below this. */
+/* Without scales a word has the same number everywhere. If there is no kernel, words below this are looked up in a table. */
 #define BSN_TABLE_MOST 8192u
 #define BSN_NO_NUMBER UINT32_C(0x7F800000)
 
-/* Of F32, of the words below `count`. BSN_NO_NUMBER: the word stands for nothing, or exactly. */
+/* Fills the table for F32 and the words below `count`. BSN_NO_NUMBER: the word has no number, or its element is stored exactly. */
 static void bsn_log_table(const bsn_row *p, uint32_t *table, uint32_t count)
 {
     uint32_t words[64], i, j;
