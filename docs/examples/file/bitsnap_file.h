@@ -8,7 +8,7 @@
  * The contract of every function below, besides that of bitsnap.h:
  *   - Memory comes from the caller's bitsnap_memory only. There is no global state, and no call to a system.
  *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside of the buffers, and no
- *     call takes more than linear time in what it is given and gives, sorting aside.
+ *     call takes more than linear time in the sizes of its input and output, except for sorting.
  *   - Functions that can fail return a status, and say more in the bitsnap_file_error that they are given, which must not be null.
  *   - Stack: less than 8 KiB more than bitsnap.h takes, and 1 KiB for each base of a base. No recursion, but from a file to its base.
  */
@@ -68,24 +68,24 @@ typedef struct bitsnap_element_type {
 typedef struct bitsnap_tensor {
     bitsnap_slice name;    /* UTF-8, unescaped */
     bitsnap_slice dtype;
-    const bitsnap_element_type *type; /* null: a dtype that is not known, carried as bytes */
+    const bitsnap_element_type *type; /* null: an unknown dtype, carried as bytes */
     bitsnap_slice shape;   /* as the header has it, from '[' to ']' */
     uint64_t elements;     /* 0 where the shape has a 0 */
     uint64_t begin, end;   /* bytes of the data */
-    size_t place;          /* byte of the text where the name stands */
+    size_t place;          /* where the name begins in the text */
 } bitsnap_tensor;
 
 typedef struct bitsnap_safetensors {
     bitsnap_tensor *tensors; /* in the order of their bytes */
     size_t count;
     uint64_t data_size;
-    bitsnap_slice metadata;  /* the value of "__metadata__" as the header has it; no bytes: there is none */
+    bitsnap_slice metadata;  /* the value of "__metadata__" as the header has it; empty if there is none */
     char *unescaped;         /* private: strings that had escapes */
     const bitsnap_memory *memory; /* private */
 } bitsnap_safetensors;
 
 /* Parses a header text. Text and memory must outlive the result, which refers to them; bitsnap_safetensors_free is to be called
- * after failures, too. Linear time, but for sorting the tensors, which names and places of an attacker's choice do not slow. */
+ * after failures, too. Linear time, except for sorting the tensors; hostile names and places do not slow that. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, const char *text, size_t size,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 /* Finds the names of tensors and their places alone, in any text: those that the tree of names of a .bsnap file has. */
@@ -93,11 +93,10 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_names(bitsnap_safetensors *s, con
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 BITSNAP_API void bitsnap_safetensors_free(bitsnap_safetensors *s);
 
-/* The type with this name; `any_case` for names that people type. Null if there is none. */
+/* Returns the type with this name, or null. `any_case`: for names that people type. */
 BITSNAP_API const bitsnap_element_type *bitsnap_element_type_find(const char *name, size_t size, int any_case);
 
-/* Goes through a shape: writes the next dimension and returns 1, or returns 0 behind the last. `at` is 0 at the
- * start. */
+/* Goes through a shape: writes the next dimension and returns 1, or returns 0 after the last one. Begin with *at = 0. */
 BITSNAP_API int bitsnap_shape_next(bitsnap_slice shape, size_t *at, uint64_t *dimension);
 
 /* Whether two shapes are the same numbers. */
@@ -107,20 +106,19 @@ BITSNAP_API int bitsnap_shape_same(bitsnap_slice a, bitsnap_slice b);
 BITSNAP_API bitsnap_dtype bitsnap_tensor_codec(const bitsnap_tensor *t);
 BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t);
 
-/* The tensors in the order of their names, in memory of the same kind that the caller releases; null: there is none. And the one of
- * that name, or null. */
+/* Return the tensors in the order of their names, in memory that the caller releases (null: no memory); and the tensor of a name, or null. */
 BITSNAP_API const bitsnap_tensor **bitsnap_tensors_by_name(const bitsnap_safetensors *s);
 BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **names, size_t count, bitsnap_slice name);
 
 BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b); /* <0, 0, >0 */
 
-/* The bytes of the character of UTF-8 at p, 0 where there is none: no overlong forms, no surrogates, none above U+10FFFF. p < end. */
+/* Returns the bytes of the UTF-8 character at p < end; 0 if it is none: overlong, a surrogate, or above U+10FFFF. */
 BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char *end);
 
 /* ================================================================================= READING
- * One tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is, so that of a
- * file of any size less than 64 KiB are read besides the blocks with the elements. A .safetensors file is read the same way; so is
- * a delta, given what it was made against: files opened before it, which may be deltas with bases of their own, and so on.
+ * One tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is. So of a file of any
+ * size less than 64 KiB is read besides the blocks with the elements. A .safetensors file is read the same way. So is a delta, given its
+ * bases: files that were opened before, which may be deltas with bases of their own.
  *
  *     bitsnap_file file;
  *     bitsnap_tensor t;
@@ -130,18 +128,17 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
  *         fprintf(stderr, "%s at byte %llu\n", file.error.message, (unsigned long long)file.error.offset);
  *     bitsnap_file_close(&file);
  *
- * Everything that is read is checked before it is used, and may change between two reads: then there is an error, or what was
- * checked. What has not been looked at may be damaged; bitsnap_file_verify looks at everything.
+ * Everything that is read is checked before it is used. If the file changes between two reads, there is an error or the checked bytes.
+ * Parts that were not read may be damaged; bitsnap_file_verify reads everything.
  *
- * Memory, of bitsnap_memory: 48 KiB when it is opened; 1.4 MiB when a text is decoded, and the text where it is needed as a whole;
- * the workspace and one block of the frame that is read, each at most some MiB, and for each worker one of its base; the same for
- * each base.
+ * Memory, from bitsnap_memory: 48 KiB for an open file; 1.4 MiB while a text is decoded, and the text if it is needed as a whole; the
+ * workspace and one block of the frame that is read, each at most some MiB, and a block of its base for each worker; the same for each base.
  * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
 
 /* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
 enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2, BITSNAP_SOURCE_PLAIN = 3 };
 
-#define BITSNAP_FILE_CHAIN 256 /* deltas that may stand on each other */
+#define BITSNAP_FILE_CHAIN 256 /* most deltas in a chain */
 
 struct bsf_reader;
 
@@ -153,13 +150,13 @@ typedef struct bitsnap_file_base {
     struct bitsnap_file *file; /* what was given as it, or null */
 } bitsnap_file_base;
 
-/* A file, and what is known of it once it is open: only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
+/* A file, and what is known once it is open. Only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
  * `b.workers` may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
     int quantized;           /* 1: some of its elements are not those that it was made from */
     uint64_t size;           /* of the file */
-    uint64_t text_size, data_size; /* bytes of the header text, and of the data behind it; of raw elements only data */
+    uint64_t text_size, data_size; /* bytes of the header text, and of the data after it; raw elements have only data */
     const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
     size_t base_count;
     const char *name;        /* what deltas against it call it (a file name without directories): set by the caller, or null */
@@ -179,8 +176,8 @@ BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_sour
                                              const bitsnap_memory *memory);
 BITSNAP_API void bitsnap_file_close(bitsnap_file *f);
 
-/* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text; where the file has
- * no tree of names, as those of some dozens of tensors, the whole text at the first time. BITSNAP_E_MISMATCH: there is none of
+/* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text. If the file has no
+ * tree of names, as files of some dozens of tensors, the first call reads the whole text. BITSNAP_E_MISMATCH: no tensor has
  * that name. The slices of *t are good until the next call of this function or bitsnap_file_close. */
 BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, size_t size, bitsnap_tensor *t);
 
@@ -192,16 +189,16 @@ BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_s
 BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text);
 
 /* Elements first .. first + count - 1 of a tensor, in native byte order: only the blocks that they need are read, each whole. Elements
- * of less than a byte come in whole bytes, else BITSNAP_E_ARGUMENT; those of a dtype that is not known (t->type null) are bytes. */
+ * of less than a byte come in whole bytes, else BITSNAP_E_ARGUMENT; those of an unknown dtype (t->type null) are bytes. */
 BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tensor *t, void *to, uint64_t first, uint64_t count);
 
-/* Bytes of the data, as they stand in a .safetensors file: little-endian. They may belong to several tensors. */
+/* Reads bytes of the data, as a .safetensors file has them: little-endian. They may belong to several tensors. */
 BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offset, void *to, size_t size);
 
 /* A frame of the file. */
 typedef struct bitsnap_file_frame {
     uint64_t at, size;       /* bytes of the file */
-    uint64_t begin;          /* byte of the data with which its elements begin: info.elements_size bytes */
+    uint64_t begin;          /* where its elements begin in the data: info.elements_size bytes */
     unsigned base;           /* with info.has_base: the number of its base, */
     uint64_t base_begin;     /* and the same of that base's data */
     bitsnap_info info;       /* without the counts of blocks */
@@ -211,7 +208,7 @@ typedef struct bitsnap_file_frame {
 BITSNAP_API bitsnap_status bitsnap_file_frames(bitsnap_file *f, uint64_t *count);
 BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t number, bitsnap_file_frame *frame);
 
-/* The frame with this byte of the data; BITSNAP_E_MISMATCH: there is none, as in a .safetensors file. */
+/* Finds the frame with this byte of the data. BITSNAP_E_MISMATCH: no frame has it, as in a .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offset, bitsnap_file_frame *frame);
 
 /* The content id of `count` elements from this byte of the data on: that of a frame, if they are one, else by reading them. */
@@ -364,9 +361,9 @@ typedef struct bitsnap_file_writer {
     struct bsf_writer *writer; /* private */
 } bitsnap_file_writer;
 
-/* Makes the header text of a .safetensors file with these tensors, one behind the other, in memory that the caller releases; its size
- * with 8 is a multiple of 8. Name, dtype and shape are read; type, elements, begin and end are set (a dtype that is not known takes
- * end - begin bytes as they are given). `metadata`: an object of strings, as JSON, or null. BITSNAP_E_CORRUPT: this would be no header that
+/* Makes the header text of a .safetensors file with these tensors in this order, in memory that the caller releases. Its size plus 8 is a
+ * multiple of 8. Reads name, dtype and shape; sets type, elements, begin and end (a tensor of an unknown dtype takes end - begin bytes, as
+ * given). `metadata`: an object of strings, as JSON, or null. BITSNAP_E_CORRUPT: this would be no header that
  * bitsnap_safetensors_parse accepts, as with two tensors of one name. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
@@ -382,7 +379,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
                                                     size_t text_size, bitsnap_file *const *bases, size_t base_count,
                                                     const bitsnap_memory *memory);
 
-/* The next bytes of the data, as they stand in a .safetensors file. Not of raw elements. */
+/* Writes the next bytes of the data, as a .safetensors file has them. Not for raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
 
 /* The end record; BITSNAP_E_ARGUMENT where data is missing. bitsnap_file_write_close releases memory, at any time. */
@@ -395,8 +392,8 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
-    uint64_t source_size;     /* UINT64_MAX: not known yet; of deltas it must be */
-    const char *text;         /* null in raw files, and where it is not known */
+    uint64_t source_size;     /* UINT64_MAX: not known yet; deltas must know it */
+    const char *text;         /* null in raw files, or if it is not known */
     size_t text_size;
     const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the first base. Null: of `text`, alone */
     size_t coded_size;
@@ -417,9 +414,9 @@ typedef struct bitsnap_file_place {
     uint64_t begin;
 } bitsnap_file_place;
 
-/* A frame as b has it (b->base, b->columns, b->quantizer): its header; elements, in native byte order, whole blocks but for the last call;
- * the end. `place`: null where it has no base. Of a base that is open b->base.dtype is enough: its elements are read as they are needed, for
- * each worker a block. */
+/* Write a frame with the options of b (b->base, b->columns, b->quantizer): its header; elements in native byte order, whole blocks in all calls
+ * but the last; the end. `place`: null if it has no base. If the base is open, b->base.dtype is enough: its elements are read when they are
+ * needed, a block for each worker. */
 BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
                                                     const bitsnap_file_place *place);
 BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count);
@@ -429,20 +426,20 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w);
 BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame, size_t capacity, size_t *size, bitsnap_dtype dtype,
                                              const void *elements, size_t count, const bitsnap_file_place *place);
 
-/* A frame that is there already, for so many bytes of the source. */
+/* Writes a finished frame, which stores `source_bytes` bytes of the source. */
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
                                                      const bitsnap_file_place *place);
 #endif
 
 /* ================================================================================= PARTS
- * What a file is made of, for who reads and writes it piece by piece. */
+ * The parts of a file, for programs that read and write it piece by piece. */
 
 enum {
     BITSNAP_FILE_HEADER = 32,
-    BITSNAP_BASES_PREFIX = 16, BITSNAP_BASE_ENTRY = 21, /* a name, and behind all of them 8 bytes, follow */
+    BITSNAP_BASES_PREFIX = 16, BITSNAP_BASE_ENTRY = 21, /* each followed by a name; after the last come 8 bytes */
     BITSNAP_TEXT_PREFIX = 12,    /* a coded piece and 8 bytes follow */
     BITSNAP_PLACE_SIZE = 16,
-    BITSNAP_END_PREFIX = 24, BITSNAP_END_SUFFIX = 40, /* the trees in between */
+    BITSNAP_END_PREFIX = 24, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
     BITSNAP_RECORD_ENTRY = 12, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
 };
 
@@ -466,8 +463,8 @@ enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
  * bytes, and a list of m bytes takes less than 6 * m + 1000. */
 #define BITSNAP_TEXT_CODED_MAX(size) (16 * (uint64_t)(size) + 65536)
 
-/* Codes a text of at most BITSNAP_TEXT_MAX bytes as text records, one behind the other, in memory that the caller releases. `base`:
- * the text that it is like, which who restores it must have, too; or null. The same texts give the same bytes everywhere. Time is
+/* Codes a text of at most BITSNAP_TEXT_MAX bytes as consecutive text records, in memory that the caller releases. `base`: a similar text, which
+ * decoding needs, too; or null. The same texts give the same bytes everywhere. Time is
  * linear. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base,
@@ -478,11 +475,11 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
 BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
                                                size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error);
 
-/* Bytes of the tree of so many entries. */
+/* Returns the bytes of the tree of `count` entries. */
 BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
 
-/* The tree at `to`, which has room for it, and 8 bytes before it, which are changed meanwhile: pages of the entries, nodes above
- * them. `file`: the check of the file's header. Returns the check of the root, 0 where there is none. */
+/* Writes the tree to `to`: pages of the entries, then nodes above them. Changes the 8 bytes before `to` during the call. `file`: the check of the
+ * file's header. Returns the check of the root, 0 without entries. */
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file);
 
 /* The end record of a file with these trees, in memory that the caller releases. */
@@ -494,7 +491,7 @@ BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, con
  * (FORMAT.md, 8.3). */
 BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, const char *text, size_t size,
                                               const bitsnap_memory *memory, bitsnap_file_error *error);
-/* The same of a text that has been parsed. */
+/* Makes these entries from a parsed text. */
 BITSNAP_API bitsnap_status bitsnap_tree_tensors(uint8_t **entries, size_t *count, const bitsnap_safetensors *s,
                                                 const bitsnap_memory *memory, bitsnap_file_error *error);
 
@@ -722,9 +719,9 @@ BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b)
 }
 
 /* ================================================================================= TOKENS
- * The text is JSON of known shape: an object of objects of three members. What else they have is looked at, but not kept: so
- * there is no recursion, and no limit but that of the text's size and of the depth that the reference has. Names that stand
- * twice are found by sorting: no choice of names makes that slow, as it could a hash table. */
+ * The text is JSON of known shape: an object of objects of three members. Other members are checked, but not kept. So
+ * there is no recursion, and no limit except the text's size and the reference's depth. Equal names are found by sorting, which no choice of
+ * names makes slow, as it could a hash table. */
 
 typedef struct bsf_parser {
     const char *text, *at, *end;
@@ -765,7 +762,7 @@ static int bsf_accept(bsf_parser *p, char c)
 
 static int bsf_expect(bsf_parser *p, char c, const char *what) { return bsf_accept(p, c) ? 0 : bsf_fail_header(p, p->at, what); }
 
-/* Four hexadecimal digits; -1 if they are none. */
+/* Returns the value of four hexadecimal digits, or -1. */
 static long bsf_hex4(const bsf_parser *p, const char *at)
 {
     long x = 0;
@@ -801,7 +798,7 @@ static char *bsf_put_utf8(char *to, unsigned long c)
     return to;
 }
 
-/* One escape at p->at, behind its backslash. */
+/* Parses an escape, after its backslash at p->at. */
 static int bsf_parse_escape(bsf_parser *p, char **to)
 {
     static const char plain[] = "\"\\/bfnrt", meaning[] = "\"\\/\b\f\n\r\t";
@@ -909,7 +906,7 @@ static int bsf_accept_here(bsf_parser *p, char c, char other)
     return 1;
 }
 
-/* A number of JSON that nobody needs. It has to be one that a double can hold, at least as 0: the reference says so. */
+/* Passes over a JSON number. As in the reference, a double must be able to hold it, at least as 0. */
 static int bsf_skip_number(bsf_parser *p)
 {
     static const char most[] = "17976931348623157"; /* the digits of the largest double, which is below 10^309 */
@@ -949,7 +946,7 @@ static int bsf_skip_number(bsf_parser *p)
 /* Arrays and objects in each other, those of the header itself with them: more the reference does not read. */
 #define BSF_DEPTH_MAX 127
 
-/* Any value, which nobody needs: of a member that is not known. It lies in two objects. */
+/* Passes over the value of an unknown member, which is inside of two objects. */
 static int bsf_skip_value(bsf_parser *p)
 {
     char closing[BSF_DEPTH_MAX - 2];
@@ -1043,7 +1040,7 @@ static int bsf_check_size(bsf_parser *p, bitsnap_tensor *t)
     for (t->elements = 1; bitsnap_shape_next(t->shape, &at, &dimension); t->elements *= dimension)
         if (dimension && t->elements > UINT64_MAX / dimension) return bsf_fail_tensor(p, t, "a shape of 2^64 elements or more");
     if (t->begin > t->end) return bsf_fail_tensor(p, t, "data_offsets that end before they begin");
-    if (!bits) return 0; /* nobody knows */
+    if (!bits) return 0; /* an unknown dtype may have any size */
     if (bits < 8) {
         if (t->elements > UINT64_MAX / bits) return bsf_fail_tensor(p, t, "more than 2^64 bits");
         if (t->elements * bits % 8) return bsf_fail_tensor(p, t, "its elements do not fill whole bytes");
@@ -1242,7 +1239,7 @@ static int bsf_parse_header(bsf_parser *p)
     return bsf_check_tensors(p) || bsf_check_places(p);
 }
 
-/* FORMAT.md, section 8.3: strings in one more bracket than are closed, with a colon behind them. */
+/* FORMAT.md, section 8.3: strings one bracket deep that a colon follows. */
 static int bsf_find_names(bsf_parser *p)
 {
     size_t capacity = 0;
@@ -1366,7 +1363,7 @@ enum {
     BSF_LITERALS = 0, BSF_RUNS = 1, BSF_LENGTHS = 2, BSF_DISTANCES = 3, /* BSF_DISTANCES + k: byte k */
     BSF_SIZES = 8,            /* bytes that tell how long the streams are */
     BSF_MATCH_MIN = 4,
-    BSF_WINDOW = 3 * BITSNAP_TEXT_PIECE, /* bytes of the base's text that stand before a piece, at most */
+    BSF_WINDOW = 3 * BITSNAP_TEXT_PIECE, /* most bytes of the base's text before a piece */
     BSF_HASH_BITS = 14,
     BSF_RING = 131072,        /* a window and a piece */
     BSF_DEPTH = 16,           /* candidates looked at in a chain */
@@ -1379,7 +1376,7 @@ typedef struct bsf_stream {
     size_t size;
 } bsf_stream;
 
-/* The part of the base's text that stands before the piece that begins with byte `at`. */
+/* Returns where the part of the base's text begins that is used for the piece at byte `at`. */
 static size_t bsf_window_begin(size_t at, size_t base_size)
 {
     const size_t begin = at < BITSNAP_TEXT_PIECE ? 0 : at - BITSNAP_TEXT_PIECE;
@@ -1406,7 +1403,7 @@ typedef struct bsf_place {
 } bsf_place;
 
 typedef struct bsf_text_encoder {
-    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* the piece, behind what stands before it */
+    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* the base's text before the piece, then the piece */
     size_t begin, size;        /* where the piece begins, and ends */
     uint32_t head[1 << BSF_HASH_BITS], chain[BSF_RING]; /* places + 1 with the same hash: the latest, the one before each */
     uint32_t count[BSF_STREAMS][256]; /* how often each byte was in the stream */
@@ -1646,7 +1643,7 @@ static void bsf_parse_piece(bsf_text_encoder *e, size_t last)
     bsf_put_sequence(e, anchor, e->size, 0, 0);
 }
 
-/* The streams of a piece as lists; their sizes stand before them. */
+/* Writes the streams of a piece: their sizes, then the lists. */
 static int bsf_put_lists(bitsnap *b, const bsf_stream s[BSF_STREAMS], uint8_t *coded, size_t capacity, size_t *at, bitsnap_file_error *error)
 {
     int which;
@@ -1662,7 +1659,7 @@ static int bsf_put_lists(bitsnap *b, const bsf_stream s[BSF_STREAMS], uint8_t *c
     return 0;
 }
 
-/* Bytes of the piece that is next: it ends behind a tensor, where there is one. */
+/* Returns the bytes of the next piece. It ends after a tensor if one ends in it. */
 static size_t bsf_piece_size(const char *text, size_t left)
 {
     size_t n = BITSNAP_TEXT_PIECE;
@@ -1748,7 +1745,7 @@ static int bsf_fail_piece(bitsnap_file_error *error, unsigned rule, const char *
     return bsf_fail(error, rule == 9 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, what) != 0;
 }
 
-/* The streams, none of which can be longer than a piece of `size` bytes needs; `at`: where they stand, for messages. */
+/* Reads the streams. None may be longer than a piece of `size` bytes needs. `at`: where they begin in the file, for messages. */
 static int bsf_get_streams(bitsnap *b, bsf_stream s[BSF_STREAMS], size_t size, const uint8_t *coded, size_t coded_size,
                            uint64_t at, bitsnap_file_error *error)
 {
@@ -1782,7 +1779,7 @@ static size_t bsf_get_number(const bsf_stream *s, size_t *at)
     return n;
 }
 
-/* The sequences; `before` bytes stand before the piece. */
+/* Decodes the sequences of a piece, which has `before` bytes before it. */
 static int bsf_unpack(uint8_t *text, size_t size, size_t before, const bsf_stream s[BSF_STREAMS])
 {
     const size_t matches = s[BSF_DISTANCES].size;
@@ -1805,7 +1802,7 @@ static int bsf_unpack(uint8_t *text, size_t size, size_t before, const bsf_strea
 
 typedef struct bsf_text_decoder {
     bitsnap b;
-    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* a piece, behind what stands before it */
+    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* the base's text before a piece, then the piece */
     bsf_stream s[BSF_STREAMS];
     uint8_t workspace[BITSNAP_WORKSPACE];
 } bsf_text_decoder;
@@ -1823,8 +1820,8 @@ static bsf_text_decoder *bsf_new_text_decoder(const bitsnap_memory *memory, bits
     return d;
 }
 
-/* The piece that begins with byte `at` of a text, of which `left` bytes are left. Its record is at p, with `room` bytes there; `place`:
- * where that is, for messages. */
+/* Decodes the piece at byte `at` of a text, which has `left` more bytes. The record is at p, where there are `room` bytes. `place`: where it is in
+ * the file, for messages. */
 static int bsf_decode_piece(bsf_text_decoder *d, char *to, size_t at, size_t left, const void *base, size_t base_size, const uint8_t *p,
                             size_t room, uint64_t place, size_t *n, size_t *used, bitsnap_file_error *error)
 {
@@ -1874,7 +1871,7 @@ BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry)
     return size;
 }
 
-/* The check of a page or node of this file. The 8 bytes before it are changed meanwhile. */
+/* Returns the check of a page or node of this file. Changes the 8 bytes before it during the call. */
 static uint64_t bsf_node_check(uint8_t *p, size_t size, uint64_t file)
 {
     uint8_t before[8];
@@ -1998,7 +1995,7 @@ static bitsnap_status bsf_read_header(bitsnap_file_start *s, const uint8_t *p, b
 static bitsnap_status bsf_read_entries(bitsnap_file_start *s, const uint8_t *p, size_t m, uint64_t at, bitsnap_file_error *error)
 {
     const uint8_t *const begin = p, *const end = p + m;
-    char *name = (char *)(s->bases + s->base_count); /* an entry is longer than its name with a 0 behind it */
+    char *name = (char *)(s->bases + s->base_count); /* an entry is longer than its name and a 0 */
     size_t i, k, size;
     for (i = 0; i < s->base_count; i++, p += BITSNAP_BASE_ENTRY + size) {
         bitsnap_file_base *base = &s->bases[i];
@@ -2024,7 +2021,7 @@ static bitsnap_status bsf_read_entries(bitsnap_file_start *s, const uint8_t *p, 
     return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
 }
 
-/* The record of the bases, of which `size` bytes are at p. */
+/* Reads the record of the bases. `size` bytes of it are at p. */
 static bitsnap_status bsf_read_bases(bitsnap_file_start *s, const uint8_t *p, size_t size, const bitsnap_memory *memory,
                                      bitsnap_file_error *error)
 {
@@ -2147,11 +2144,11 @@ typedef struct bsf_tree {
 typedef struct bsf_reader {
     bitsnap_source source;
     const bitsnap_memory *memory;
-    unsigned depth;                  /* deltas that it stands on */
+    unsigned depth;                  /* length of the chain of its bases */
     bitsnap_file_start start;
     uint64_t end;                    /* where the end record begins */
-    uint64_t data;                   /* byte of the source with which the data begins */
-    const char *base_text;           /* of the first; null: none is given */
+    uint64_t data;                   /* where the data begins in the source */
+    const char *base_text;           /* of the first base; or null */
     bsf_tree records, names;
     uint8_t node[8 + BSF_FAN * BSF_NODE_ENTRY];
 
@@ -2201,7 +2198,7 @@ static bitsnap_status bsf_get(bitsnap_file *f, uint64_t offset, void *to, size_t
     return BITSNAP_OK;
 }
 
-/* *p has room for so many bytes, which are lost if it moves. */
+/* Makes room for `size` bytes at *p. Its contents are lost if it moves. */
 static bitsnap_status bsf_room(bitsnap_file *f, uint8_t **p, size_t *room, size_t size)
 {
     if (*p && size <= *room) return BITSNAP_OK;
@@ -2239,7 +2236,7 @@ static int bsf_ascends(const uint8_t *p, size_t n, unsigned entry, int strictly)
     return 1;
 }
 
-/* Holds the page of the entry of this number or, with `by_key`, where the last entry stands whose key is at most `wanted`. */
+/* Reads the page with entry number `wanted` or, with `by_key`, with the last entry whose key is at most `wanted`. */
 static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, int by_key)
 {
     uint8_t *p = f->reader->node + 8;
@@ -2279,7 +2276,7 @@ static bitsnap_status bsf_page(bitsnap_file *f, bsf_tree *t, uint64_t wanted, in
     }
 }
 
-/* The number of the last entry whose key is at most this one; UINT64_MAX: there is none. */
+/* Finds the number of the last entry whose key is at most this one; UINT64_MAX: all keys are larger. */
 static bitsnap_status bsf_seek(bitsnap_file *f, bsf_tree *t, uint64_t key, uint64_t *number)
 {
     bitsnap_status status;
@@ -2293,7 +2290,7 @@ static bitsnap_status bsf_seek(bitsnap_file *f, bsf_tree *t, uint64_t key, uint6
     return BITSNAP_OK;
 }
 
-/* A record: the byte of the source and of the file where it begins; behind the last the end of the source, and the end record. */
+/* Finds where a record begins in the source and in the file. After the last record these are the end of the source, and the end record. */
 static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *at)
 {
     bsf_tree *t = &f->reader->records;
@@ -2315,7 +2312,7 @@ static bitsnap_status bsf_wrong_tree(bitsnap_file *f, const bsf_tree *t)
     return bsf_corrupt(f, 25, t->at, "a tree of the end record does not agree with what is in the file");
 }
 
-/* The same, with how many bytes of the source and of the file it has. */
+/* Finds where a record begins in the source and in the file, and its bytes in both. */
 static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *bytes, uint64_t *at, uint64_t *size)
 {
     uint64_t next_key, next_at;
@@ -2343,7 +2340,7 @@ static bitsnap_status bsf_open_plain(bitsnap_file *f, const uint8_t *p, size_t s
     return BITSNAP_OK;
 }
 
-/* What stands before texts and frames, of which the first n bytes are at p. */
+/* Reads what comes before texts and frames. The first n bytes of it are at p. */
 static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n)
 {
     bsf_reader *r = f->reader;
@@ -2363,7 +2360,7 @@ static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n
     return status;
 }
 
-/* What stands at the end of the file, but for the trees. */
+/* Reads the end record, without its trees. */
 static bitsnap_status bsf_open_end(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
@@ -2499,8 +2496,7 @@ static bitsnap_status bsf_no_base(bitsnap_file *f)
     return bsf_fail_file(f, BITSNAP_E_BASE, 17, 0, "this delta needs its base");
 }
 
-/* The text record of this number, which is that of the piece that begins with byte `done` of the text: decodes it to `to`, where so many
- * bytes have room. */
+/* Decodes text record `number`, whose piece begins with byte `done` of the text, to `to`, where `room` bytes fit. */
 static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t done, char *to, size_t room, size_t *n)
 {
     bsf_reader *r = f->reader;
@@ -2791,7 +2787,7 @@ static bitsnap_status bsf_hold_base(bitsnap_file *f, uint64_t first)
     return status;
 }
 
-/* Elements of the open frame, the first of which begins a block. */
+/* Decodes elements of the open frame. The first one must begin a block. */
 static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count, void *to)
 {
     bsf_reader *r = f->reader;
@@ -2813,7 +2809,7 @@ static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count
     return status;
 }
 
-/* Bytes of the open frame's elements, as many as can be had at once. Whole blocks go where they belong; of others one is kept. */
+/* Reads bytes of the open frame's elements, as many as one call can. Whole blocks go to their place. One block that is needed in part is kept. */
 static bitsnap_status bsf_read_elements(bitsnap_file *f, uint64_t from, uint8_t *to, size_t size, size_t *done)
 {
     bsf_reader *r = f->reader;
@@ -3165,8 +3161,8 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s)
 
 /* ---- the end ---- */
 
-/* The end record as it should be, with so many names. Where the text is not known they are taken from the record itself, which is whole in the
- * buffer then. */
+/* Makes the end record as it should be, with `names` names. If the text is not known, names are taken from the record itself, which is then whole
+ * in the buffer. */
 static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8_t **record, size_t *size)
 {
     const bsf_stream_reader *r = s->reader;
@@ -3648,8 +3644,8 @@ typedef struct bsf_writer {
     /* of data that is cut here */
     bitsnap_safetensors model;
     uint64_t expected;          /* bytes of the source; 0: not known */
-    size_t next;                /* tensor with which the next run begins */
-    uint64_t left;              /* bytes that the frame has still to get */
+    size_t next;                /* the first tensor of the next run */
+    uint64_t left;              /* bytes of the frame that are still to come */
     bitsnap_file_place place;   /* of its base */
     uint8_t *elements;          /* those that have come since the last whole blocks */
     size_t elements_room, held;
@@ -3663,7 +3659,7 @@ static bitsnap_status bsf_put_out(bitsnap_file_writer *w, const void *p, size_t 
     return BITSNAP_OK;
 }
 
-/* The check of a record behind its other bytes, and all of it into the file. */
+/* Appends the check of a record to it, and writes it to the file. */
 static bitsnap_status bsf_put_record(bitsnap_file_writer *w, uint8_t *record, size_t size)
 {
     bsf_store(record + size, bitsnap_hash(record, size), 8);
@@ -3760,7 +3756,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     return status;
 }
 
-/* What stands before a frame: the place of its base, where it has one. */
+/* Writes what comes before a frame: the place of its base, if it has one. */
 static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
@@ -4114,7 +4110,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     return BITSNAP_OK;
 }
 
-/* As what elements of `old` are the base of those of the tensor; 0: they are none. */
+/* Returns the dtype in which elements of `old` can be the base of the tensor; 0: in none. */
 static bitsnap_dtype bsf_base_dtype(const bitsnap_tensor *t, const bitsnap_tensor *old)
 {
     if (!bitsnap_shape_same(t->shape, old->shape)) return (bitsnap_dtype)0;
@@ -4123,7 +4119,7 @@ static bitsnap_dtype bsf_base_dtype(const bitsnap_tensor *t, const bitsnap_tenso
     return bsf_slice_is(old->dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
 }
 
-/* Where elements of a base stand that those of the tensor are differences to, and of what dtype; 0: nowhere. */
+/* Finds the elements of a base that the tensor's are coded against. Returns their dtype; 0: there are none. */
 static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_tensor *t, bitsnap_file_place *place)
 {
     const bsf_writer *x = w->writer;
