@@ -55,7 +55,7 @@ engine_status engine_good(engine_error *error)
     return ENGINE_OK;
 }
 
-static uint64_t nanoseconds(void) /* since the machine was started: nobody sets this clock */
+static uint64_t nanoseconds(void) /* since the machine was started: this clock is never set */
 {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -96,7 +96,7 @@ typedef struct slot_seal {
     uint64_t contents_at, contents_size, contents_check;
     uint64_t tensors, pieces, elements_size, frames_size;
     uint64_t rank, ranks;                  /* whose state it is */
-    uint64_t parity;                       /* 0; or it is the parity of a group of so many */
+    uint64_t parity;                       /* not 0: this is the parity of a group of this many ranks */
     double max_relative;
     engine_lineage line;                   /* of the attempt that took it */
 } slot_seal;
@@ -119,7 +119,7 @@ typedef struct map_entry {
 
 enum { HEADER = 4096, ARENA_ALIGN = 4096, LEAST_LOG2 = 14, MOST_LOG2 = 20, MOST_CHUNKS = 1 << 24 };
 enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
-enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* behind them those of the rank whose partner this one is */
+enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* the other slots are for the rank whose partner this one is */
 
 typedef struct segment {
     int fd; /* -1 also in a child of the process that opened it */
@@ -465,7 +465,7 @@ static void protection_of(const segment *s, engine_protection *p)
 }
 
 /* ================================================================================= CONTENTS
- * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It stands in the chunks as frames do. */
+ * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It is in the chunks, as frames are. */
 
 #define CONTENTS_MAGIC UINT64_C(0x32524944454E4EB5)
 
@@ -486,8 +486,8 @@ typedef struct contents_frame {
 typedef struct contents_piece {
     uint64_t tensor, first, count; /* elements */
     contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
-    contents_frame anchor; /* that the frame is a delta to; no bytes: it is none */
-    uint64_t settled;       /* the anchor, or the frame if it can become one, stands among those that are likely to stay */
+    contents_frame anchor; /* the base of the frame; no bytes: the frame is no delta */
+    uint64_t settled;       /* 1: the anchor, or a frame that can become one, is in a chunk of frames that are likely to stay */
 } contents_piece;
 
 typedef struct contents {
@@ -592,7 +592,7 @@ static engine_status status_of(const char *wrong)
     return wrong == out_of_memory || wrong == not_fetched || wrong == not_stored ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED;
 }
 
-/* A snapshot that can be read. The bytes behind it may change: what comes out has been checked, or is an error. */
+/* A snapshot that can be read. Its bytes may change during a read: the result is what was checked, or an error. */
 typedef struct snapshot {
     const segment *s;
     slot_seal seal;
@@ -608,7 +608,7 @@ static void snapshot_free(snapshot *v)
     memset(v, 0, sizeof *v);
 }
 
-/* Copies bytes out of the chunks; 1: there are not as many. */
+/* Copies bytes out of the chunks. Returns 1 if the snapshot has fewer. */
 static int snapshot_read(const snapshot *v, uint64_t at, uint64_t size, uint8_t *to)
 {
     const unsigned log2 = v->s->chunk_log2;
@@ -626,7 +626,7 @@ static int snapshot_read(const snapshot *v, uint64_t at, uint64_t size, uint8_t 
     return 0;
 }
 
-/* The snapshot of a slot, with map and contents. Returns what is wrong with it, or null; "" for nothing there. */
+/* Opens the snapshot of a slot, with map and contents. Returns null, or what is wrong with it; "" if the slot is empty. */
 static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
 {
     uint64_t i, size;
@@ -780,7 +780,7 @@ typedef struct pool {
     pthread_mutex_t mutex;
     pthread_cond_t start, done;
     pthread_t *threads;
-    unsigned count, running, numbers; /* threads besides the caller; at work; given to threads so far */
+    unsigned count, running, numbers; /* threads besides the caller; threads at work; numbers given to threads so far */
     uint64_t round;
     int quit;
     void (*run)(void *context, unsigned worker);
@@ -881,7 +881,7 @@ struct engine {
     engine_options o;
     pool workers;
     worker *w;
-    snapshot last;   /* the newest one that counts, if last.map is not null: it stays, and deltas stand on it */
+    snapshot last;   /* the newest one that counts, if last.map is not null. It stays: deltas are made against it */
     choice *choices; /* of its pieces */
     pace *paces;     /* of its tensors */
     int afresh;      /* the next snapshot is to be made without deltas */
@@ -971,7 +971,7 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
                    : engine_fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
 }
 
-/* The agent, if there is none: a session of its own, which does not end with this one. */
+/* Starts an agent if none is running. It has a session of its own, which does not end with this one. */
 static engine_status start_agent(engine *e, engine_error *error)
 {
     char *const *argv = (char *const *)(uintptr_t)e->o.agent; /* execv changes nothing */
@@ -1080,7 +1080,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     }
     pool_stop(&e->workers);
 failed:
-    if (fresh) unlink(e->s.path); /* nobody has it yet, and all its memory is taken */
+    if (fresh) unlink(e->s.path); /* no other process has it yet, and it holds all its memory */
     segment_close(&e->s);
     free(e->held), free(e->w);
     free(e);
@@ -1115,7 +1115,7 @@ void engine_ids(const engine *e, char run[33], char attempt[33])
 
 /* ================================================================================= SNAPSHOT */
 
-/* Frames one behind the other, over chunks. */
+/* Consecutive frames, across chunks. */
 typedef struct stream {
     uint32_t chunk; /* of the map; NONE: none yet */
     uint64_t fill;
@@ -1239,7 +1239,7 @@ static uint32_t new_chunk(making *m)
     return m->chunks++;
 }
 
-/* Puts bytes behind those of a stream; 1: there is no room. */
+/* Appends bytes to a stream. Returns 1 if there is no room. */
 static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, uint64_t *at)
 {
     const segment *s = &m->e->s;
@@ -1271,7 +1271,7 @@ static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, ui
     return 0;
 }
 
-/* The same frame in the new snapshot, which then shares its chunks with the last one. */
+/* Takes a frame of the last snapshot over to the new one, which then shares its chunks. */
 static contents_frame import(making *m, const contents_frame *f)
 {
     const snapshot *v = &m->e->last;
@@ -1349,8 +1349,8 @@ static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor
     return 0;
 }
 
-/* Encodes at the level that serves this piece. Where level_most may be used, that is tried with the first whole frame, and the second, fourth, eighth
- * ..., and with as many deltas; it stays while it saves a 32nd. */
+/* Encodes at the level that serves this piece. If level_most is allowed, it is tried with the first, second, fourth, eighth ... whole
+ * frame, and with these deltas. It stays while it saves 1/32 of the bytes. */
 static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, size_t *size, const uint8_t *elements, uint64_t count,
                           const engine_tensor *t)
 {
@@ -1373,8 +1373,8 @@ static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, si
     return failed;
 }
 
-/* Whether a new anchor would soon pay, though deltas to this one grow no more, as where a stage of many changes has ended. A delta to the last snapshot
- * would take d; if deltas grew by that each time, the best average would be the root of 2 * d * anchor, of which half as much again is allowed. */
+/* Returns 1 if a new anchor would soon pay although deltas to this one no longer grow, as after a stage of many changes. A delta to the last
+ * snapshot would take d bytes. If deltas grew by d each time, the best average would be sqrt(2 * d * anchor); 1.5 times that is allowed. */
 static int is_stale(const engine *e, const choice *c, const contents_piece *before, const uint8_t *elements, uint64_t count, unsigned width)
 {
     if (e->o.deltas != ENGINE_ADAPT || !c->has_sample || !c->has_last) return 0;
@@ -1382,10 +1382,10 @@ static int is_stale(const engine *e, const choice *c, const contents_piece *befo
            4.5 * (double)before->anchor.size * guess_delta(c->last, elements, count, width);
 }
 
-/* A delta to the anchor that the last snapshot has of this piece; 0: there is none that takes at most delta_percent of it, or no more than the
- * frames since the anchor have taken on an average: where deltas grow with the distance, a new anchor then makes the average least. With half of
- * it, anchor and two deltas never take more than two whole frames. A frame becomes an anchor only if it stands among those that are
- * likely to stay, as it keeps its chunks: so where deltas begin to pay, one more whole frame comes first. */
+/* Encodes a delta to the anchor of this piece in the last snapshot. Returns 0 if it takes more than delta_percent of the anchor, or more than the
+ * average of the frames since the anchor: if deltas grow with the distance, a new anchor then minimizes the average. With delta_percent 50,
+ * anchor and two deltas never take more than two whole frames. A frame keeps its chunks while it is an anchor. So it becomes one only if it
+ * is in a chunk of frames that are likely to stay; when deltas begin to pay, one more whole frame comes first. */
 static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, const engine_tensor *t)
 {
     const bitsnap_dtype dtype = t->dtype;
@@ -1587,7 +1587,7 @@ static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *ten
     return NULL;
 }
 
-/* The contents for these tensors, but for where the frames are. */
+/* Makes the contents for these tensors, without the places of frames. */
 static engine_status list_tensors(contents *d, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     contents_header h;
@@ -1784,7 +1784,7 @@ static engine_status make(making *m, unsigned slot, uint64_t step)
     return ENGINE_OK;
 }
 
-/* Says of which tensors deltas begin or cease to be made, or the level changes, and why. A new anchor among deltas is neither. */
+/* Reports the tensors for which deltas begin or end, or the level changes, and why. A new anchor among deltas is not reported. */
 static void say_choices(const making *m, uint64_t step)
 {
     const contents *d = &m->d;
@@ -1837,7 +1837,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
-        /* chunks of anchors, some of which are anchors no more: all are made anew before that is more than an eighth */
+        /* some chunks hold frames that are no anchors any longer: all is made anew before these are more than 1/8 */
         e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 2 * e->o.threads;
         say_choices(&m, step);
         m.cost.sent_size = cost->sent_size;
@@ -1879,7 +1879,7 @@ static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineag
     return error->status;
 }
 
-/* ---- copies of the tensors, to be encoded behind the call ---- */
+/* ---- copies of the tensors, which are encoded after the call has returned ---- */
 
 typedef struct staging {
     engine_tensor *tensors;
@@ -1940,7 +1940,7 @@ static engine_status staging_list(staging *g, const engine_tensor *tensors, size
     return engine_good(error);
 }
 
-/* Copies parts that nobody else has taken: they are numbered through all tensors. */
+/* Copies parts that no other thread has taken. Parts are numbered through all tensors. */
 static void copy_parts(void *context, unsigned number)
 {
     staging *g = (staging *)context;
@@ -2136,8 +2136,8 @@ static const char *verify(const snapshot *v)
 }
 
 /* ================================================================================= PARTNERS
- * A snapshot goes to the rank behind this one while that of the rank before comes in: head, map, which chunks are missing there,
- * these chunks. Then rank 0 asks all whether they have both, and says whether it counts. */
+ * A snapshot goes to the next rank while that of the previous rank comes in: head, map, the list of chunks that are missing there, these
+ * chunks. Then rank 0 asks all ranks whether they have both, and tells them whether the step counts. */
 
 enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4, MOST_OPEN = 64 };
 
@@ -2591,7 +2591,7 @@ static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned 
     return 0;
 }
 
-/* Chunks for the rows, and behind them for what says what they are: in *seal and *map. 0: there are not enough. */
+/* Places chunks for the rows, and after them for their description, in *seal and *map. Returns 0 if there are not enough. */
 static int place_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry **map, uint64_t *rows,
                         unsigned *slot)
 {
@@ -3119,7 +3119,7 @@ static engine_status match(const snapshot *v, const engine_tensor **to, const en
     for (i = 0; i < count; i++) {
         const contents_tensor *t = &v->d.tensors[i];
         const char *name = v->d.names + t->name_at, *type = name + t->name_size;
-        for (k = 0; k < count; k++) { /* most often they are in the same order */
+        for (k = 0; k < count; k++) { /* usually they are in the same order */
             const engine_tensor *x = &tensors[(i + k) % count];
             size_t size;
             if (strlen(x->name) != t->name_size || memcmp(x->name, name, (size_t)t->name_size)) continue;
@@ -3295,7 +3295,7 @@ static void plan_fail(plan *p, const engine_error *error)
 
 /* Steps that ranks have, each once, and lineages. */
 typedef struct view {
-    offered *steps; /* from: all of them; IS_DAMAGED is gone where it is whole elsewhere */
+    offered *steps; /* all steps; IS_DAMAGED is cleared if another copy is whole */
     engine_lineage *lines;
     uint8_t *counted; /* of each lineage */
     size_t count, lines_count;
@@ -4124,7 +4124,7 @@ const engine_tensor *engine_reader_tensors(const engine_reader *r, size_t *count
     return r->tensors;
 }
 
-/* The pieces of a tensor: first, and one behind the last. */
+/* Finds the pieces of a tensor: *first .. *end - 1. */
 static void pieces_of(const contents *d, uint64_t tensor, uint64_t *first, uint64_t *end)
 {
     *first = d->tensors[tensor].first_piece;
