@@ -183,8 +183,10 @@ int store_open(store *s, const char *path, store_use how, const char *command, f
     s->path = path;
     s->lock = -1;
     if (stat(path, &st)) {
-        s->absent = errno == ENOENT;
-        if (!s->absent || how != STORE_CREATE) return fault_errno(f, "cannot be opened");
+        if (errno != ENOENT || how != STORE_CREATE) {
+            s->absent = errno == ENOENT;
+            return fault_errno(f, "cannot be opened");
+        }
     } else if (!S_ISDIR(st.st_mode)) {
         return fault_set(f, "is no folder; a store of snapshots is one");
     } else if (check_own(s, MANIFEST, 0, &there, f) || (!there && how == STORE_CREATE && check_new(s, f))) {
