@@ -22,9 +22,10 @@ enum { CHAIN = 16 };
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
 #define IDENTITY "engine.json" /* the second file of a step: disk_metadata */
 
+/* Passes on a fault of the store at `path`, or of a file in it. */
 static engine_status wrong(const char *path, const fault *f, engine_error *error)
 {
-    return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", path, f->text);
+    return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", *f->file ? f->file : path, f->text);
 }
 static engine_status refused(const char *path, engine_error *error)
 {
@@ -58,9 +59,9 @@ static engine_status open_store(store *s, char path[DISK_PATH], const char *dire
         return engine_fail(error, ENGINE_E_ARGUMENT, "the name of the directory is too long");
     if (store_open(s, path, how, "engine", &why)) {
         if (s->absent) return engine_fail(error, ENGINE_E_NONE, "%.180s: there is no store", path);
-        return wrong(*why.file ? why.file : path, &why, error);
+        return wrong(path, &why, error);
     }
-    return s->lost ? wrong(*s->why.file ? s->why.file : path, &s->why, error) : engine_good(error);
+    return s->lost ? wrong(path, &s->why, error) : engine_good(error);
 }
 
 /* Of a step that an engine has written: its file, and how many ranks there were; null: it is none. */
@@ -310,17 +311,23 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     return error->status;
 }
 
-/* Then removes what no step needs: objects of steps that are gone, and what an agent that was killed has left. */
-static engine_status save(const disk_writer *w, store *s, uint64_t step, engine_error *error)
+static engine_status save(store *s, engine_error *error)
 {
-    char stray[256];
-    size_t strays;
     fault why;
     memset(&why, 0, sizeof why);
-    if (store_save(s, &why))
-        return engine_fail(error, ENGINE_E_SYSTEM, "%.40s, step %" PRIu64 ": %.80s: %.80s", w->name, step, why.file, why.text);
-    (void)store_strays(s, 1, stray, &strays, &why);
-    return engine_good(error);
+    return store_save(s, &why) ? wrong(s->path, &why, error) : engine_good(error);
+}
+
+/* Gives a written file its name in `objects`, which the lock has before: if no manifest comes to list it, it is removed. */
+static engine_status name_object(const store *s, disk_sink *out, const char *temporary, const store_object *x, uint64_t step, engine_error *error)
+{
+    char path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
+    const char *const names[] = { object };
+    fault why;
+    memset(&why, 0, sizeof why);
+    object_name(x, object);
+    if (!error->status && store_note(s, names, 1, &why)) (void)wrong(s->path, &why, error);
+    return disk_close_sink(out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
 }
 
 /* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
@@ -381,25 +388,24 @@ static engine_status take_over(store *s, const disk_writer *w, const engine_line
 /* A second object of the step: what it is. */
 static engine_status write_identity(const store *s, const disk_writer *w, engine_reader *r, uint64_t step, store_object *x, engine_error *error)
 {
-    char text[METADATA], temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
+    char text[METADATA], temporary[DISK_PATH + 64];
     disk_writer at_once = *w;
     disk_sink out;
     at_once.rate = 0, at_once.let_go = NULL;
     memset(x, 0, sizeof *x);
     disk_metadata(text, engine_reader_lineage(r), step, engine_reader_rank(r), engine_reader_ranks(r));
     x->size = x->bytes = strlen(text), x->id = bitsnap_hash(text, strlen(text));
-    object_name(x, object);
     if (disk_open_sink(&out, &at_once, in_store(s, "objects/.bitsnap-engine", temporary), error)) return error->status;
     (void)engine_good(error);
     if (disk_put(&out, text, strlen(text))) (void)engine_fail(error, ENGINE_E_SYSTEM, "what step %" PRIu64 " is cannot be written", step);
-    return disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
+    return name_object(s, &out, temporary, x, step, error);
 }
 
 /* The file of the step as an object: a delta where that is allowed, and the base is whole. */
 static engine_status write_step(store *s, const disk_writer *w, engine_reader *r, uint64_t step, const char *name, store_object *x,
                                 engine_error *error)
 {
-    char temporary[DISK_PATH + 64], path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
+    char temporary[DISK_PATH + 64];
     chain *c = (chain *)calloc(1, sizeof *c);
     const store_object *base, *known;
     size_t count;
@@ -420,9 +426,7 @@ static engine_status write_step(store *s, const disk_writer *w, engine_reader *r
         x->base = base && x->has_base ? base->id : 0;
         known = manifest_object(&s->m, x->id);
         if (!error->status && known) *x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
-        else
-            object_name(x, object),
-                (void)disk_close_sink(&out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
+        else (void)name_object(s, &out, temporary, x, step, error);
     }
     close_chain(c);
     return error->status;
@@ -433,13 +437,17 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
     char name[80], path[DISK_PATH];
     store_object x, identity;
     store s;
+    size_t listed;
     if (step > STEP_MAX) return engine_fail(error, ENGINE_E_ARGUMENT, "a store has no steps above 2^53 - 1");
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
-    /* steps that go leave the manifest before their objects do, and these make room for the new one */
-    if (!open_store(&s, path, w->directory, w->name, STORE_CREATE, error) && !take_over(&s, w, engine_reader_lineage(r), step, error) &&
-        !save(w, &s, step, error) && !write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) &&
-        !disk_is_late(r, error) && !list_step(w, &s, step, name, &x, &identity, error))
-        (void)save(w, &s, step, error);
+    (void)open_store(&s, path, w->directory, w->name, STORE_CREATE, error);
+    listed = s.m.step_count;
+    /* Dead steps leave the manifest before their objects go. The objects go first, to make room for the new one. */
+    if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error) && (s.m.step_count == listed || !save(&s, error)) &&
+        !write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) && !disk_is_late(r, error) &&
+        !list_step(w, &s, step, name, &x, &identity, error))
+        (void)save(&s, error);
+    if (error->status) store_undo(&s);
     store_close(&s);
     return error->status;
 }

@@ -331,7 +331,7 @@ static int verify(verification *v, fault *f)
         json_member_list(&v->out, "problems");
     }
     failed = store_check(&v->store, v->codec, tell, v, f) || report_verify(v, f);
-    if (!store_strays(&v->store, 0, stray, &strays, &ignored) && strays) {
+    if (!store_strays(&v->store, stray, &strays, &ignored) && strays) {
         (void)snprintf(text, sizeof text, "%zu of the files in it are of no step, as %.255s; look at them, and remove them if nothing needs them", strays, stray);
         warn(&v->codec->used, v->store.path, text);
     }

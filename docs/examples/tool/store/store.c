@@ -353,7 +353,7 @@ int store_save(store *s, fault *f)
     return note_changes(s, f) || manifest_save(&s->m, s->path, f) || store_sweep(s, f);
 }
 
-int store_strays(const store *s, int remove, char first[256], size_t *count, fault *f)
+int store_strays(const store *s, char first[256], size_t *count, fault *f)
 {
     size_t known;
     char (*names)[OBJECT_NAME] = names_of(&s->m, &known, f), *path = store_path(s, "", OBJECTS, f);
@@ -363,7 +363,6 @@ int store_strays(const store *s, int remove, char first[256], size_t *count, fau
     while (d && (e = readdir(d)) != NULL) {
         if (!strcmp(e->d_name, ".") || !strcmp(e->d_name, "..") || bsearch(e->d_name, names, known, sizeof *names, by_name)) continue;
         if (!(*count)++) (void)snprintf(first, 256, "%s", e->d_name);
-        if (remove) (void)unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d) (void)closedir(d);
     else if (names && path) (void)fault_errno_in(f, path, "cannot be opened");

@@ -57,8 +57,7 @@ void store_undo(store *s);
  * manifest-damaged.json. Removes nothing. */
 int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f);
 
-/* Counts the files in `objects` that the manifest does not name, gives the name of one, and removes them all if told so. Only who alone
- * writes to a store may do that. */
-int store_strays(const store *s, int remove, char first[256], size_t *count, fault *f);
+/* Counts the files in `objects` that the manifest does not name, and gives the name of one. */
+int store_strays(const store *s, char first[256], size_t *count, fault *f);
 
 #endif
