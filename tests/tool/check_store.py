@@ -631,6 +631,22 @@ if p.has_shim:
             runs += 1
     result(f"fsck: {len(calls)} calls, each the last or failing ({runs} runs): the next one does it")
 
+    stray = "run/objects/0123456789abcdef.bsnap"
+
+    def killed():
+        """A store that a run was to add an object to."""
+        begin("six")
+        write("run/lock", b"bitsnap snapshot, process 1 on node1\n0123456789abcdef.bsnap\n")
+        write(stray, b"")
+    killed()
+    k = p.calls("fsck run -q").index("unlinkat") + 1
+    killed()
+    got = p.run("fsck run -q", shim=f"*:{k} fail {errno.EIO}")
+    expect(got.returncode == 1 and "cannot be removed" in got.stderr and os.path.exists(stray), got)
+    run(0, "fsck run -q")
+    expect(not os.path.exists(stray), "the lock has lost the name of an object that could not be removed")
+    result("an object of a run that was killed, which the next one cannot remove, is removed by the one after it")
+
 checkpoint(1, shards=1)
 shutil.rmtree("in/optimizer")
 run(0, "snapshot small in --step 1")

@@ -203,8 +203,9 @@ int store_open(store *s, const char *path, store_use how, const char *command, f
     s->begun = how == STORE_CREATE && !there;
     if (!s->begun && read_manifest(s, how, f)) return 1;
     if (how < STORE_CHANGE) return 0;
+    if (!s->lost && store_sweep(s, f)) return 1; /* the lock keeps the names for the next run */
     s->changes = 1;
-    return (!s->lost && store_sweep(s, f)) || take(s, command, f) || (s->begun && manifest_save(&s->m, s->path, f));
+    return take(s, command, f) || (s->begun && manifest_save(&s->m, s->path, f));
 }
 
 void store_close(store *s)
