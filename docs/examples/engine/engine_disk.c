@@ -1036,12 +1036,14 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
     if (disk_close_sink(&s, temporary, path, w->directory, step, error)) return error->status;
     made.size = s.written;
     /* by now another attempt may have come, or a trainer that looks which files there are: none of them goes meanwhile */
-    if (take_over(w, line, &listed, error) || disk_is_late(r, error)) {
+    if (!take_over(w, line, &listed, error) && !disk_is_late(r, error)) {
+        list_file(w, &listed, &made);
+        (void)write_manifest(w->directory, w->name, ".manifest", &listed, &line->links[0].attempt, error);
+    }
+    if (error->status) {
         if (!find_entry(&before, &made)) unlink(path); /* else it has only been written again */
         return error->status;
     }
-    list_file(w, &listed, &made);
-    if (write_manifest(w->directory, w->name, ".manifest", &listed, &line->links[0].attempt, error)) return error->status;
     for (i = 0; i < before.count; i++)
         if (!find_entry(&listed, &before.entries[i]) && !file_path(path, w->directory, w->name, &before.entries[i], &removed)) unlink(path);
     if (!engine_same_id(&m->line.links[0].attempt, &made.attempt)) sweep(w, &listed, engine_reader_rank(r));
