@@ -237,7 +237,6 @@ static int add(job *j, source *s, const tensor *t, size_t glob)
     if (!p) return 1;
     j->picks = p;
     p += j->pick_count++;
-    memset(p, 0, sizeof *p);
     p->from = s;
     p->glob = glob;
     p->whole = *t;

@@ -45,10 +45,12 @@ int fault_memory(fault *f)
 void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f)
 {
     const size_t more = *capacity ? 2 * *capacity : 16;
-    if (count < *capacity) return items;
-    items = more <= SIZE_MAX / each ? realloc(items, more * each) : NULL;
-    if (items) *capacity = more;
-    else (void)fault_memory(f);
+    if (count >= *capacity) {
+        items = more <= SIZE_MAX / each ? realloc(items, more * each) : NULL;
+        if (!items) return (void)fault_memory(f), NULL;
+        *capacity = more;
+    }
+    memset((char *)items + count * each, 0, each);
     return items;
 }
 

@@ -29,8 +29,8 @@ int fault_errno(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
 int fault_memory(fault *f);
 
-/* `items` of `each` bytes, moved to where one more than `count` fits if that is not so already (then *capacity grows); null,
- * with the fault set and all as it was, where there is no memory. */
+/* `items` of `each` bytes, moved to where one more than `count` fits if that is not so already (then *capacity grows). That
+ * one is zero. Null, with the fault set and all as it was, if there is no memory. */
 void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f);
 
 /* Writes more behind the message; always returns 1. */

@@ -153,7 +153,6 @@ int delta_note_frame(delta *d, const file_frame *about, fault *f)
     if (!frame) return 1;
     d->frames = frame;
     frame = &d->frames[d->count++];
-    memset(frame, 0, sizeof *frame);
     frame->about = *about;
     return 0;
 }

@@ -178,7 +178,6 @@ static int read_step(json_reader *r, manifest *m)
     if (!s) return 1;
     m->steps = s;
     s += m->step_count++;
-    memset(s, 0, sizeof *s);
     failed = read_record(r, m, &x, HAS(STEP) | HAS(TIME) | HAS(MODE) | HAS(ENTRIES), 0);
     if (!failed && !is_time(x.texts[TIME])) failed = json_bad(r, "a time is none");
     failed = failed || read_mode(r, x.texts[MODE], &s->mode);
@@ -351,7 +350,6 @@ store_entry *step_add(store_step *s, entry_kind kind, const char *path, unsigned
     if (!e) return NULL;
     s->entries = e;
     e += s->count;
-    memset(e, 0, sizeof *e);
     e->kind = kind;
     e->mode = mode;
     e->path = strdup(path);

@@ -50,7 +50,6 @@ static int add_record(directory *d, const char *record, fault *f)
     if (!x) return 1;
     d->files = x;
     x += d->count;
-    memset(x, 0, sizeof *x);
     if (!(name = stamp_read(record, &x->source)) || !(name = stamp_read(name, &x->own))) return 0;
     x->name = strdup(name);
     if (!x->name) return fault_memory(f);
@@ -292,10 +291,9 @@ int directory_note(directory *d, const char *name, const file_stamp *source, fau
     finished *x = (finished *)grown(d->files, d->count, &d->capacity, sizeof *x, f);
     int failed = !path || !own || !x;
     if (x) d->files = x;
-    if (failed && own) (void)fault_memory(f);
+    if (!own) (void)fault_memory(f);
     if (!failed) {
         x += d->count;
-        memset(x, 0, sizeof *x);
         x->name = own;
         x->source = *source;
         x->wanted = 1;

@@ -104,7 +104,6 @@ static used_file *used_add(used_files *u, const char *name, use role, fault *f)
     if (!file) return NULL;
     u->files = file;
     file += u->count++;
-    memset(file, 0, sizeof *file);
     file->name = strdup(name);
     file->role = role;
     if (!file->name) return (void)fault_memory(f), NULL;

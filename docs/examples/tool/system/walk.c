@@ -108,7 +108,6 @@ static walk_entry *add(const walker *k, char *path)
     if (!x) return free(path), NULL;
     w->at = x;
     x += w->count++;
-    memset(x, 0, sizeof *x);
     x->path = path;
     x->name = w->count == 1 ? "" : path + k->skip;
     if (w->count == 1 && k->select ? stat(path, &st) : lstat(path, &st)) return (void)fault_errno_in(k->f, path, "cannot be examined"), NULL;
