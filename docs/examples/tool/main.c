@@ -2,7 +2,8 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  * `make` builds it: a C99 compiler, POSIX and its threads are all it needs.
  *
- * The folders. Each calls those below it; system also reports faults by console/fault.h:
+ * The folders. Each calls those below it, with two exceptions: console/options.c parses --adam with tensors/adam.h and takes limits
+ * of numbers from store/manifest.h, and system reports faults with console/fault.h:
  *     commands    what the tool can do; main runs one of them
  *     store       a folder of snapshots: commands snapshot, log, restore, verify, prune, fsck
  *     tensors     what becomes of tensors: pairs with a base, frames, quantization; differences and bounds
