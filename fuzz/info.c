@@ -68,6 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         REQUIRE(info.count <= UINT64_C(1) << 48 && info.elements_size == info.count * info.width);
         REQUIRE(info.block_log2 >= 6 && info.block_log2 <= 20 && info.header_size <= size && info.frame_size <= size);
         REQUIRE(info.worker_size && info.workspace_size && info.workspace_size <= fuzz_workspace_size(20, 1));
+        REQUIRE(info.worker_size <= fuzz_workspace_size(20, 2) - info.workspace_size);
         if (info.count && info.count <= MOST) {
             look(&info, copy, size, 0);
             if (info.has_base) look(&info, copy, size, 1);
