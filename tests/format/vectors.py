@@ -879,7 +879,7 @@ def write():
     for name, title, vectors in all_vectors():
         found = [(vector, vector.text()) for vector in vectors]
         read = to_read(found, shown)
-        texts[os.path.join(FOLDER, name + ".txt")] = "# FORMAT.md %s. README.md has the grammar. Written by tests/vectors.py.\n\n" % title + "".join(
+        texts[os.path.join(FOLDER, name + ".txt")] = "# FORMAT.md %s. README.md has the grammar. Written by tests/format/vectors.py.\n\n" % title + "".join(
             text for vector, text in found if vector in read)
         lines += [vector.line(name + "/" + vector.name) for vector in vectors if vector not in read]
         made |= {vector.name for vector in vectors}
@@ -889,7 +889,7 @@ def write():
             line = "" if name in made else smallest(name, rule, recipe, 5).line(name)
             lines += [line] * (0 < len(line) <= CHARACTERS)
     lines += [made_by(key).line(key) for key in MORE]
-    texts[CORPUS] = "# Frozen frames and files beside those of docs/vectors, whose README.md has the grammar. Written by tests/vectors.py.\n" + "".join(lines)
+    texts[CORPUS] = "# Frozen frames and files beside those of docs/vectors, whose README.md has the grammar. Written by tests/format/vectors.py.\n" + "".join(lines)
     for name in os.listdir(FOLDER):
         if name.endswith(".txt"):
             os.remove(os.path.join(FOLDER, name))
