@@ -379,7 +379,7 @@ static void bounds_follow_updates(void)
         for (i = 0; i < OWN_SLOTS; i++)
             if (r.slots[i].whole && r.slots[i].step == step) CHECK(r.slots[i].max_relative > 0 && r.slots[i].max_relative <= 1.0001 * bitsnap_log_bound(stages[k].cells / 2), "certified %g", r.slots[i].max_relative);
     }
-    CHECK(strstr(said, "moments of master in 70 cells instead of 16, as an update is"), "%s", said);
+    CHECK(strstr(said, "moments of master in 70 bins instead of 16, as an update is"), "%s", said);
     now.tensors[2].weights = now.tensors[3].weights = NULL;
     engine_close(e, ENGINE_REMOVE);
 }

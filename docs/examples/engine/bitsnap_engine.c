@@ -867,7 +867,7 @@ typedef struct choice {
 
 enum { PACES = 1024, PACE_RUN = 64 };
 
-/* How fast a tensor of weights moves: some elements in the last snapshot; what an update is of the weights; cells of the moments that are of it. */
+/* How fast a tensor of weights moves: some elements in the last snapshot; what an update is of the weights; bins of the moments that are of it. */
 typedef struct pace {
     float last[PACES];
     uint64_t step;
@@ -1038,7 +1038,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     if (segment_name(&e->s, o->directory, o->name, error)) goto failed;
     if (o->threads > 1024 || o->m_cells > 2048 || o->deltas < ENGINE_ADAPT || o->deltas > ENGINE_TRY || o->v_cells > 2048 || e->o.level < 0 ||
         e->o.level_most > BITSNAP_BEST || e->o.delta_percent > 90) {
-        (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, levels, cells or percentage out of range");
+        (void)engine_fail(error, ENGINE_E_ARGUMENT, "threads, levels, bins or percentage out of range");
         goto failed;
     }
     if (e->o.transport && o->group && (o->group < 3 || o->group > 64 || o->transport->ranks % ((uint64_t)o->group * e->o.distance))) {
@@ -1457,7 +1457,7 @@ static void measure_pace(pace *c, const engine_tensor *t, uint64_t step)
     c->step = step;
 }
 
-/* Cells of moments, by what an update is of the weights that they are of. Fewer only where an update a fourth larger would have fewer, too. */
+/* Bins of moments, by what an update is of the weights that they are of. Fewer only where an update a fourth larger would have fewer, too. */
 static void choose_cells(making *m, uint64_t step)
 {
     size_t i;
@@ -1475,7 +1475,7 @@ static void choose_cells(making *m, uint64_t step)
             if (c->cells > before) c->cells = before;
         }
         if (before && before != c->cells)
-            say(m->e, "step %llu: moments of %s in %u cells instead of %u, as an update is %.2g %% of the weights", (unsigned long long)step,
+            say(m->e, "step %llu: moments of %s in %u bins instead of %u, as an update is %.2g %% of the weights", (unsigned long long)step,
                 t->weights->name, c->cells, before, 100 * c->ratio);
     }
 }

@@ -109,8 +109,8 @@ typedef struct engine_options {
     unsigned threads;      /* 0: 1 */
     int level;             /* of the codec; 0: BITSNAP_FAST */
     int level_most;        /* for pieces whose frames it makes at least a 32nd smaller; 0: none */
-    unsigned m_cells, v_cells; /* cells of an octave for moments, see bitsnap_log_bound; 0: lossless */
-    int stage;             /* 1: moments whose weights are known get the cells of engine_stage_cells, and at least these */
+    unsigned m_cells, v_cells; /* bins of an octave for moments, see bitsnap_log_bound; 0: lossless */
+    int stage;             /* 1: moments whose weights are known get the bins of engine_stage_cells, and at least these */
     int deltas;            /* ENGINE_ADAPT: where a sample of a piece says that they pay; ENGINE_WHOLE: never; ENGINE_TRY: every piece, each time */
     unsigned delta_percent; /* the most that a delta may take of its anchor; 0: 50. Then two snapshots never take more than two whole ones. Up to 90: fewer
                               bytes to partners and disk; an anchor and two deltas then take at most 1.4 times two whole frames */
@@ -135,10 +135,10 @@ typedef struct engine_options {
     void *say_context;
 } engine_options;
 
-/* Sets the cells of a policy by its name: lossless, resume, standard, small. Returns 0, or 1 for another name. */
+/* Sets the bins of a policy by its name: lossless, resume, standard, small. Returns 0, or 1 for another name. */
 int engine_policy(engine_options *o, const char *name);
 
-/* Cells of the first moment, twice those of the second, at this stage of training: the fewest of 8, 12, 16, 24, 34, 48 and 70, and not below `least`, with
+/* Bins of the first moment, twice those of the second, at this stage of training: the fewest of 8, 12, 16, 24, 34, 48 and 70, and not below `least`, with
  * which the error of an update moves the weights by at most 2^-13 of their size, a 16th of what rounding to bfloat16 does at most; else 70.
  * `update`: the size of an update, of that of the weights; options.stage takes it from 1,024 elements of each tensor, in this snapshot and the
  * one before. Early, and where weights are small, updates are large, and moments exact; late, and in fine-tuning, they are what the caller

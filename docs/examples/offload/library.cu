@@ -63,7 +63,7 @@ void library_end(library *x)
 
 const char *library_message(const library *x) { return x->message; }
 
-/* cells: of an octave, 0: lossless; columns: elements in a row, 0: of no matrix. */
+/* cells: bins of an octave, 0: lossless; columns: elements in a row, 0: of no matrix. */
 static bitsnap library_options(int level, unsigned cells, uint64_t columns)
 {
     bitsnap b;

@@ -1,4 +1,4 @@
-/* quantize.h - QUANTIZED blocks by cells (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32 encoded by groups: byte for byte what the
+/* quantize.h - QUANTIZED blocks by bins (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32 encoded by groups: byte for byte what the
  * codec makes of them at levels fast and default. Left to the host: equal elements, more than one in 64 that stand exactly, lists that
  * the codec may split (mostly zeros, or seven in ten of the symbols 0 to 2), and what does not gain a byte. MIT licence, see
  * bitsnap.h. */
@@ -112,7 +112,7 @@ FN u32 log_of(GLOBAL const u32 *logs, u32 x)
 }
 FN u64 cost_of(GLOBAL const u32 *logs, u32 count, u32 log_n) { return count ? (u64)count * (log_n - log_of(logs, count)) : 0; }
 
-/* ---- cells ---- */
+/* ---- bins of an octave ---- */
 
 /* d * 2^24 / of, rounded up; both below 2^24. */
 FN u32 relative_to(u32 d, u32 of)
@@ -179,7 +179,7 @@ FN u32 u_of(LOCAL const Quantizer *g, const Tables t, u64 source, u32 i)
     return g->scaled ? t.u[i] : cell_of(g, t, get_element(source, g->width, i)).u;
 }
 
-/* ---- bins, and what they tell ---- */
+/* ---- histograms, and what they tell ---- */
 
 /* Of each eight groups of 64 elements one; the last may be behind their end. */
 FN u32 sample_group(u32 span) { return (span << 3) + (span * 0x9E3779B1u >> 29); }
@@ -192,7 +192,7 @@ FN u32 bin_shift(LOCAL const Numbers *x)
     return shift;
 }
 
-/* What is expected of an element, in cells. */
+/* What is expected of an element, in bins. */
 FN u32 expected_of(LOCAL const Numbers *x, const Tables t, u32 i) { return (x->cells * scale_of(x, t.scales, i) + 4) / 8; }
 
 FN void bins_count(LOCAL const Quantizer *g, ARENA u32 *bins, const Tables t, u64 source, u32 n, u32 sampled)

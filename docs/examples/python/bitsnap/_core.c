@@ -566,7 +566,7 @@ static PyObject *hash(PyObject *self, PyObject *data)
     return result;
 }
 
-/* cells for a bound of the relative error */
+/* bins for a bound of the relative error */
 static PyObject *log_cells(PyObject *self, PyObject *bound)
 {
     const double x = PyFloat_AsDouble(bound);
@@ -1341,7 +1341,7 @@ static PyMethodDef functions[] = {
     { "info", info, METH_O, "info(frame) -> dict" },
     { "content_id", content_id, METH_VARARGS, "content_id(data, dtype) -> int" },
     { "hash", hash, METH_O, "hash(data) -> int: XXH3, 64 bits" },
-    { "log_cells", log_cells, METH_O, "log_cells(max_relative_error) -> cells" },
+    { "log_cells", log_cells, METH_O, "log_cells(max_relative_error) -> bins of an octave" },
     { NULL, NULL, 0, NULL }
 };
 

@@ -281,7 +281,7 @@ static const char info_text[] =
     "known where the base is, from -b or as the file before. A delta behind another\n"
     "file in the command line is told to follow it or not.\n"
     "\n"
-    "Of quantized tensors (compress --adam): the cells of an octave, columns, the bound\n"
+    "Of quantized tensors (compress --adam): the bins of an octave, columns, the bound\n"
     "of relative errors, what was measured when they were encoded (the largest relative\n"
     "error, the mean, the mean square error, the largest absolute error), how many\n"
     "elements stand exactly, and of m beside its v the bound of an update's error.\n"

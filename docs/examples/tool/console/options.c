@@ -359,8 +359,8 @@ static int check(const options *o, uint64_t used, fault *f)
         return fault_set(f, "--adam and -b exclude each other: a delta restores its file exactly, quantized tensors do not");
     if (o->adam.name && o->dtype)
         return fault_set(f, "--adam is for .safetensors files, whose tensors have names, not for raw elements");
-    if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give cells");
-    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give cells");
+    if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give bins (LOG-70)");
+    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give bins (LOG-70)");
     if (o->weights && !o->adam.stage) return fault_set(f, "--weights is of use only with --adam stage");
     if (o->dry_run && (o->dtype || o->base_count)) return fault_set(f, "--dry-run goes with .safetensors files, without -b");
     for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");

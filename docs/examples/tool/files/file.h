@@ -57,7 +57,7 @@ int file_base_read(const file_base *bases, const file_range *range, void *to, si
 /* As what elements are coded. */
 typedef struct file_form {
     bitsnap_dtype dtype;
-    unsigned cells;        /* of an octave, where they are quantized; else 0 */
+    unsigned cells;        /* bins of an octave, where they are quantized; else 0 */
     unsigned clusters;     /* or of a block, where they are quantized so */
     uint64_t columns;      /* 0: not known */
 } file_form;

@@ -355,7 +355,7 @@ static int parse_loss(const char *text, size_t size, unsigned *cells, fault *f)
     if (is_log(text, size)) {
         text += text[3] == '-' ? 4 : 3;
         if (parse_number(text, end, &x) || x < 1 || x > 2048 || x > (unsigned)x)
-            return fault_set(f, "--adam wants 1 to 2048 cells, as in LOG-70, not '%.*s'", (int)size, end - size);
+            return fault_set(f, "--adam wants 1 to 2048 bins, as in LOG-70, not '%.*s'", (int)size, end - size);
         *cells = (unsigned)x;
         return 0;
     }

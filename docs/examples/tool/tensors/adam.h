@@ -14,13 +14,13 @@ typedef struct adam_policy {
     const char *name;        /* as it was given; null: no --adam */
     unsigned m_cells, v_cells; /* LOG-n; 0: lossless */
     unsigned clusters;       /* or both by so many clusters, 2 to 256, as in BitSnap, arXiv 2511.12376; 0: not */
-    int stage;               /* the cells are still to be found */
+    int stage;               /* the bins are still to be found */
     double rate;             /* of which learning rate, then */
     uint64_t least;          /* elements: smaller tensors stay exact */
 } adam_policy;
 
 /* "exact", "resume", "standard", "small", "stage", "stage=RATE", "clusters", "clusters=N", or "m=LOSS,v=LOSS" where LOSS is a relative error (0.5%,
- * 0.005), cells (LOG-70, log70), or lossless. Returns 0, or 1 with a message. */
+ * 0.005), bins (LOG-70, log70), or lossless. Returns 0, or 1 with a message. */
 int adam_parse(adam_policy *p, const char *text, fault *f);
 
 /* What a tensor is, and what becomes of it. */
@@ -36,7 +36,7 @@ typedef struct adam_choice {
 /* The roles of all tensors, by their names, then by the file's: in memory that the caller frees; null: no memory. */
 adam_choice *adam_roles(const safetensors *model, const char *path);
 
-/* The cells that the policy, if its name is not null, has for them. None has a tensor that belongs to a quantized moment, as its scales
+/* The bins that the policy, if its name is not null, has for them. None has a tensor that belongs to a quantized moment, as its scales
  * do, or has another size than its weight or the other moment, where these are in the file. Returns 0, or 1: no memory. */
 int adam_choose(const adam_policy *p, const safetensors *model, adam_choice *choices);
 

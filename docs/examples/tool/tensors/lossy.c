@@ -138,7 +138,7 @@ void lossy_print_line(FILE *to, const lossy *l)
 void lossy_print_table(const lossy *l)
 {
     size_t i;
-    (void)printf("%-2s  %-7s  %7s  %10s  %10s  %10s  %10s  %10s  %8s  %10s  %s\n", "", "cells", "columns", "bound", "max rel", "MRE",
+    (void)printf("%-2s  %-7s  %7s  %10s  %10s  %10s  %10s  %10s  %8s  %10s  %s\n", "", "bins", "columns", "bound", "max rel", "MRE",
                  "MSE", "max abs", "exact", "update", "quantized");
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];

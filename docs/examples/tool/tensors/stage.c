@@ -15,7 +15,7 @@
 /* An error of an update below this part of the weights' size: a 16th of what rounding to bfloat16 does to a weight. */
 #define ERROR_OF_WEIGHT (1 / 8192.0)
 
-enum { FINEST = 70, COARSEST = 8 }; /* cells of m: what "resume" and "small" have */
+enum { FINEST = 70, COARSEST = 8 }; /* bins of m: what "resume" and "small" have */
 
 /* The elements of a tensor, one after the other. */
 typedef struct cursor {
@@ -143,7 +143,7 @@ static int take(cursor *c, double *x, int *finite, fault *f)
     return 0;
 }
 
-/* Statements are short here, so that no compiler makes one rounding of two and finds other cells than another. */
+/* Statements are short here, so that no compiler makes one rounding of two and finds other bins than another. */
 static int measure(job *j, const tensor *m, const base *v_base, const tensor *v, const tensor *w)
 {
     cursor *of_m = &j->cursors[0], *of_v = &j->cursors[1], *of_w = &j->cursors[2];
