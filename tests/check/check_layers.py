@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Layers of bitsnap.h call downwards only: a function may name functions and tables of its own layer and of those before it in the file. A table of
-functions belongs to the layer that defines it, and may name functions of that layer and of those before it; who calls through a member of its
-type needs the table's layer. Kernels are left out: each is called by the layer that it serves."""
+"""Layers of bitsnap.h call downwards only: a function may name functions and tables of its own layer and of those before it in the file.
+A table of functions belongs to the layer that defines it, and may name functions of that layer and of those before it. A function that
+calls through a member of its type needs the table's layer. Kernels are left out: each is called by the layer that it serves."""
 import os
 import re
 import sys

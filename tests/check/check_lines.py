@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Limits on the code of the two headers: lines in all, and for each function its lines, parameters, levels of nesting and branch
-points. A line counts if it has code: neither blank nor a comment alone. With `all`, prints every function above a limit."""
+points. A line counts if it has code: neither blank nor a comment alone. With `all`, prints every function above a limit. A planted
+function above each limit shows that they are noticed."""
 import os
 import re
 import sys
 
-HEADERS = {"bitsnap.h": 11953, "bitsnap_simd.h": 3716}  # code lines at most; lower these when lines go
+HEADERS = {"bitsnap.h": 11953, "bitsnap_simd.h": 3654}  # code lines at most; lower these when lines go
 LIMITS = {"lines": 80, "parameters": 8, "levels": 4, "branches": 30}
 
-# Functions above a limit, and why. A needless entry fails, unless its function is being rebuilt.
-BEING_REBUILT = "being rebuilt"
+# Functions above a limit, and why. A needless entry fails.
+TO_BE_CUT = "no reason: still to be cut"
 FIXED_SHAPE = "one straight run for fixed shapes: cut in two it would pass a dozen registers"
 EXCEPTIONS = {
     "bitsnap_mask_encode": "public: two arrays, their base and three outputs, and no struct to hold them",
@@ -20,7 +21,7 @@ EXCEPTIONS = {
     "BSN_T(some_words)": "the branches are known when a template is compiled",
     **dict.fromkeys((
         "bsn_plan_list", "bsn_words_read", "bsn_find_place", "bsn_read_extensions", "bsn_index_piece", "bsn_content_constant", "bsn_push",
-        "bsn_pull_blocks", "bsn_decode_begun", "bsn_device_begin", "bsn_offload_frame"), BEING_REBUILT),
+        "bsn_pull_blocks", "bsn_decode_begun", "bsn_device_begin", "bsn_offload_frame"), TO_BE_CUT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}
@@ -93,8 +94,16 @@ def levels(inside):
     return deepest
 
 
+def unnoticed():
+    """The limits that a function above all of them does not exceed."""
+    parameters = ", ".join(f"int a{k}" for k in range(LIMITS["parameters"] + 1))
+    nested = "".join("    " * k + "if (a0)\n" for k in range(1, LIMITS["levels"] + 2))
+    found = dict(functions(f"static int f({parameters})\n{{\n{nested}" + "    a1 = a2 ? 1 : 2;\n" * LIMITS["lines"] + "}\n"))
+    return [k for k, limit in LIMITS.items() if found.get("f", {}).get(k, 0) <= limit]
+
+
 def main():
-    bad, at_limit = [], []
+    bad, at_limit = [f"does not notice too many {k}" for k in unnoticed()], []
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
     totals = []
     for name, limit in HEADERS.items():
@@ -115,8 +124,7 @@ def main():
             if above and function not in EXCEPTIONS:
                 bad.append(f"{function} has {text_of}")
     above = {line.split(":")[0] for line in at_limit}
-    bad += [f"{function} is within the limits: take it out of EXCEPTIONS" for function, why in EXCEPTIONS.items()
-            if function not in above and why != BEING_REBUILT]
+    bad += [f"{function} is within the limits: take it out of EXCEPTIONS" for function in EXCEPTIONS if function not in above]
     if "all" in sys.argv[1:]:
         print("\n".join(at_limit))
     print("not ok - lines: " + "; ".join(bad) if bad else "ok - lines: " + "; ".join(totals) + f"; {len(EXCEPTIONS)} exceptions")
