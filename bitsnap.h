@@ -757,7 +757,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
 /* Encodes one block for bitsnap_encoder_push_block: elements first .. first + count - 1, with `first` a multiple of 2^block_log2.
  * `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote; b must have the same options, else
  * BITSNAP_E_ARGUMENT, and error.argument names the one that differs. Blocks can be encoded in any order, on any machine. A capacity of the
- * elements' size plus 28 always suffices. Workspace: info->workspace_size; with less capacity bitsnap_workspace_size(). */
+ * elements' size plus 28 always suffices. Workspace: bitsnap_workspace_size(), for any number of workers: one makes the block. */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
 #endif
@@ -12815,7 +12815,6 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
                                                 const void *elements, uint64_t first, size_t count)
 {
     uint64_t cell;
-    size_t most;
     bsn_coder s;
     bsn_call call;
     bsn_job *job;
@@ -12829,8 +12828,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     if (count != (s.shape.count - first < cell ? s.shape.count - first : cell)) return bsn_wrong(b, "count");
     status = bsn_wrong(b, bsn_other_option(b, info, &s));
     if (status) return status;
-    most = count * s.shape.width + bsn_prefix_of((s.shape.flags & BSN_FLAG_CHECKS) != 0, s.shape.role != BSN_ROLE_NONE);
-    status = bsn_call_begin(&call, b, &s, capacity < most ? BSN_PUSHES : BSN_DECODES | BSN_ENCODES, 0);
+    status = bsn_call_begin(&call, b, &s, BSN_PUSHES | BSN_ONE_WORKER, 0); /* of one worker the bytes do not depend on the room */
     if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
     bsn_call_log(&call, &s, 0);
@@ -12843,7 +12841,7 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     job->n = count;
     job->first = first;
     bsn_encode_job(&call, job, 0);
-    if (job->error.status == BITSNAP_E_CAPACITY) job->error.needed = most;
+    if (job->error.status == BITSNAP_E_CAPACITY) job->error.needed = bsn_block_most(&call.context, count);
     if (job->error.status) return bsn_pass(b, &job->error, 0);
     *size = job->size;
     return BITSNAP_OK;

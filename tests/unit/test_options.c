@@ -173,9 +173,11 @@ static void every_capacity(const char *what, bitsnap b, size_t n, bitsnap_dtype 
     CHECK(bound <= FRAME, "%s", what);
     CHECK(!bitsnap_encode(&b, good, bound, &size, elements, n, dtype), "%s: %s", what, bitsnap_message(&b));
     for (how = 0; how < HOWS; how++)
-        for (threads = 1; threads <= (how == AT_ONCE ? 2u : 1u); threads++) {
+        for (threads = 1; threads <= (how == PUSHED ? 1u : 2u); threads++) {
             b.run = threads > 1 ? run : NULL;
             b.workers = threads;
+            b.workspace_size = bitsnap_workspace_size(&b, n, dtype);
+            if (how == ALONE && (b.flags & BITSNAP_CONTENT_ID)) b.workspace_size += (size_t)bitsnap_width(dtype) << b.block_log2; /* to push a block */
             for (capacity = 0; capacity <= bound; capacity = next_capacity(capacity, size)) {
                 const bitsnap_status status = make(&b, how, tight, capacity, &made, n, dtype);
                 CHECK(status == (capacity < size ? BITSNAP_E_CAPACITY : BITSNAP_OK), "%s, way %u, %u workers: %lu bytes: %s in %lu", what, how, threads,
