@@ -447,9 +447,9 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* ================================================================================= HUFFMAN */
 
-/* Canonical Huffman coding of a list of n bytes, n <= 2^20 (with the workspace for a block of n elements), as in frames:
- * raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask, whichever the level estimates to
- * be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A
+/* Canonical Huffman coding of a list of n bytes, n <= 2^20, as in frames. Workspace: bitsnap_workspace_size() of n elements of
+ * BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask,
+ * whichever the level estimates to be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A
  * list is self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
@@ -7576,7 +7576,8 @@ static void bsn_lay_symbols(bsn_arena *a, bsn_rooms *x, size_t n)
 }
 BSN_ASSERT(sorted_numbers_fit, 64 + BSN_WRITE_SIZE(64) >= 7 * 64 && 64 + BSN_WRITE_SIZE(1048576) >= 7 * 1048576);
 
-/* Encoding with a base. */
+/* Encoding with a base. If another thread changes the base after words were counted by class, a class may get all n words: the last
+ * one then runs into the symbols, which are not made yet. */
 static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
@@ -7585,6 +7586,7 @@ static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->census = (bsn_census *)bsn_arena_take(a, sizeof(bsn_census));
     bsn_lay_changes(a, x, n);
 }
+BSN_ASSERT(classes_dealt_inside, 64 + 64 + BSN_WRITE_SIZE(64) >= 8 * 64 && 1048576 + BSN_WRITE_SIZE(1048576) >= 8 * 1048576);
 
 /* Encoding blocks with scales or codes. */
 static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
@@ -11292,7 +11294,7 @@ static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
     unsigned k;
     if (w) {
         w->elements = elements;
-        w->planner = planner;
+        w->planner = use & BSN_ENCODES ? planner : NULL;
         for (k = 0; k < 8; k++) w->plane[k] = planes + bsn_min(k, last) * (chunk + 64);
         w->arena = a;
     }
