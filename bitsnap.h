@@ -7311,12 +7311,6 @@ enum {
     BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
 };
 
-/* Of these a block holds what is added to predictions. */
-BSN_INLINE int bsn_is_difference(unsigned form) { return form == BSN_FORM_CLASSED || form == BSN_FORM_SPARSE; }
-
-/* Of these it holds elements that need no prediction. */
-BSN_INLINE int bsn_is_alone(unsigned form) { return !bsn_is_difference(form) && form != BSN_FORM_SAME; }
-
 #define BSN_HEAD_SIZE 4u
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
@@ -10238,12 +10232,15 @@ static const bsn_form bsn_forms[] = {
 };
 BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORM_ZIGZAG + 1);
 
+/* Returns 1 if a block of this form has elements that need no prediction. */
+BSN_INLINE int bsn_is_alone(unsigned form) { return !(bsn_forms[form].traits & BSN_NEEDS_BASE); }
+
 /* Returns the BSN_NEEDS_... that a frame meets. */
-static unsigned bsn_frame_has(const bsn_context *c)
+static unsigned bsn_frame_has(const bsn_shape *s)
 {
-    return (c->shape.role ? (unsigned)BSN_NEEDS_BASE : 0u) | (c->shape.columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
-           (c->shape.bins || c->shape.clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
-           (c->shape.width > 1 && !bsn_symbol_bits(c->shape.dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
+    return (s->role ? (unsigned)BSN_NEEDS_BASE : 0u) | (s->columns ? (unsigned)BSN_NEEDS_COLUMNS : 0u) |
+           (s->bins || s->clusters ? (unsigned)BSN_NEEDS_QUANTIZER : 0u) |
+           (s->width > 1 && !bsn_symbol_bits(s->dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
 }
 
 /* What a head says of its block. */
@@ -10256,20 +10253,20 @@ typedef struct bsn_look {
 } bsn_look;
 
 /* Reads a head that has `left` elements of the frame from its first one on. Returns the rule that is broken, or 0. */
-static unsigned bsn_read_head(const bsn_context *c, bsn_look *look, uint32_t head, uint64_t left)
+static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head, uint64_t left)
 {
-    const uint64_t cell = UINT64_C(1) << c->shape.block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * c->shape.width;
+    const uint64_t cell = UINT64_C(1) << s->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * s->width;
     const unsigned number = head & 255;
     const bsn_form *form = &bsn_forms[number <= BSN_FORM_ZIGZAG ? number : 0];
     uint64_t least, most;
     look->head = head;
     look->form = number;
     look->elements = n;
-    look->prefix = bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
-    look->whole = look->need = look->prefix + bsn_body_of(head, c->shape.width);
-    if (number > BSN_FORM_ZIGZAG || (form->traits & BSN_NEEDS & ~bsn_frame_has(c))) return BITSNAP_R_FORM;
+    look->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
+    look->whole = look->need = look->prefix + bsn_body_of(head, s->width);
+    if (number > BSN_FORM_ZIGZAG || (form->traits & BSN_NEEDS & ~bsn_frame_has(s))) return BITSNAP_R_FORM;
     if (form->body == BSN_BODY_RUN) {
-        if (size == 0 || size > (left - 1) / cell + 1 || (c->shape.role && size != 1)) return BITSNAP_R_RUN;
+        if (size == 0 || size > (left - 1) / cell + 1 || (s->role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
         return 0;
     }
@@ -10994,23 +10991,14 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     return BITSNAP_OK;
 }
 
-/* What it takes to read heads. */
-static void bsn_grammar_of(bsn_context *c, const bsn_shape *s)
-{
-    memset(c, 0, sizeof *c);
-    c->shape = *s;
-}
-
 /* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
 static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t size)
 {
     uint64_t at = h->header_size, left = h->count, blocks = 0;
-    bsn_context c;
     bsn_look look;
     bsn_index index;
-    bsn_grammar_of(&c, h);
     for (; left; left -= look.elements, at += look.whole, blocks++)
-        if (size - at < BSN_HEAD_SIZE || bsn_read_head(&c, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
+        if (size - at < BSN_HEAD_SIZE || bsn_read_head(h, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks);
     if (bsn_has_footer(bsn_blocks(h), h->flags)) at += index.size + bsn_fixed_size(h->flags);
     return at <= size ? at : 0;
@@ -11133,11 +11121,11 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
 }
 
 /* The next block; goes to the next page where this one ends. */
-static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_opened *o, bsn_nodes *nodes, const bsn_context *c,
-                                      bsn_look *look)
+static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_opened *o, bsn_nodes *nodes, bsn_look *look)
 {
     const bsn_footer *f = &o->footer;
-    const uint64_t position = at->cell << c->shape.block_log2;
+    const bsn_shape *h = &o->header;
+    const uint64_t position = at->cell << h->block_log2;
     unsigned rule;
     if (!at->left) {
         const uint64_t cell = at->cell, offset = at->offset;
@@ -11150,13 +11138,13 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
         if (status) return status;
     }
     if (at->cell >= at->page_end) return bsn_reject(b, BITSNAP_R_INDEX_END, at->offset, 0);
-    rule = bsn_read_head(c, look, bsn_once32(at->page), o->header.count - position);
+    rule = bsn_read_head(h, look, bsn_once32(at->page), h->count - position);
     if (!rule && look->whole > at->offset_end - at->offset) rule = f->end == f->start ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_TRUNCATED;
-    if (!rule && look->elements > (at->page_end << c->shape.block_log2) - position) rule = BITSNAP_R_INDEX_END;
+    if (!rule && look->elements > (at->page_end << h->block_log2) - position) rule = BITSNAP_R_INDEX_END;
     if (rule) return bsn_reject(b, rule, rule == BITSNAP_R_TRUNCATED ? f->end : at->offset, position);
     at->page += BSN_HEAD_SIZE;
     at->left--;
-    at->cell += ((look->elements - 1) >> c->shape.block_log2) + 1;
+    at->cell += ((look->elements - 1) >> h->block_log2) + 1;
     at->offset += look->whole;
     if (at->cell >= f->cells && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
         return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
@@ -12258,7 +12246,7 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, cons
     memset(look, 0, sizeof *look);
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
-    rule = bsn_read_head(&call->context, look, bsn_once32(p), s->shape.count - first);
+    rule = bsn_read_head(&s->shape, look, bsn_once32(p), s->shape.count - first);
     if (rule) return bsn_reject(call->b, rule, offset, first);
     if (size < look->need) look->whole = 0;
     return BITSNAP_OK;
@@ -12640,7 +12628,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
             const uint64_t begin = at.cell << h->block_log2, offset = at.offset;
             uint64_t from = begin < first ? first : begin;
             position = begin;
-            status = bsn_cursor_next(b, &at, o, nodes, &call.context, &look);
+            status = bsn_cursor_next(b, &at, o, nodes, &look);
             if (status || begin + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
             position += look.elements;
             bsn_job_part(bsn_job_of(&call, batch++, &look, begin, offset), &look, h->role, from, end < position ? end : position,
@@ -12719,7 +12707,7 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
 {
     bsn_access *x = bsn_access_of(b, index);
     const bsn_opened *o;
-    bsn_context c;
+    unsigned log2;
     bsn_cursor at;
     bsn_look look;
     bitsnap_status status;
@@ -12728,11 +12716,11 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
     status = bsn_wrong(b, !extent ? "extent" : element >= o->header.count ? "element" : NULL);
     if (status) return status;
     memset(extent, 0, sizeof *extent);
-    bsn_grammar_of(&c, &o->header);
-    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> c.shape.block_log2);
+    log2 = o->header.block_log2;
+    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> log2);
     while (!status) {
-        const uint64_t first = at.cell << c.shape.block_log2, offset = at.offset;
-        status = bsn_cursor_next(b, &at, o, &x->nodes, &c, &look);
+        const uint64_t first = at.cell << log2, offset = at.offset;
+        status = bsn_cursor_next(b, &at, o, &x->nodes, &look);
         if (status || element - first >= look.elements) continue;
         extent->offset = offset;
         extent->size = look.whole;
@@ -13159,7 +13147,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         bsn_walk_ids(two, next);
         if (ids[1] != next[0]) return bsn_reject(b, BITSNAP_R_BASE_HASH, (uint64_t)(two->at - two->frame), position);
         if (two->look.form == BSN_FORM_SAME) copy = one;
-        else if (!bsn_is_difference(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
+        else if (bsn_is_alone(two->look.form) || one->look.form == BSN_FORM_SAME) copy = two;
         ids[1] = next[1];
     } else {
         next[0] = ids[0];
@@ -13176,7 +13164,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.shape.width);
         status = bsn_make_words(m, m->cell[0], position, n, ids);
     } else {
-        const int known = merging && !bsn_is_difference(one->look.form); /* the elements of the first, without its base */
+        const int known = merging && bsn_is_alone(one->look.form); /* the elements of the first, without its base */
         const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
         if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
@@ -13625,7 +13613,6 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     bsn_offload_room room;
     bitsnap_source source;
     bsn_pieces chain;
-    bsn_context grammar;
     bsn_cursor at;
     bsn_look look;
     uint64_t behind = 0;
@@ -13651,7 +13638,6 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         bsn_offload_note(d, request, 0);
         return BITSNAP_OK;
     }
-    bsn_grammar_of(&grammar, &opened->header);
     footer = bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags) != 0;
     check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
     bsn_pieces_begin(&chain, 0);
@@ -13659,7 +13645,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     for (; extent->first < info->count && !q->error.status; extent->first += look.elements) {
         bsn_batch *batch = &d->x->batch[*queue];
         bitsnap_work *w;
-        if (bsn_cursor_next(host, &at, opened, &x->nodes, &grammar, &look)) {
+        if (bsn_cursor_next(host, &at, opened, &x->nodes, &look)) {
             bsn_offload_note(d, request, extent->first);
             break;
         }
