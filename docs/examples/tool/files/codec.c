@@ -53,23 +53,34 @@ void codec_close(codec *c)
     memset(c, 0, sizeof *c);
 }
 
-size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta)
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int large)
 {
     bitsnap b = c->b;
-    memset(&b.base, 0, sizeof b.base);
+    size_t most = 0, size;
+    unsigned kind;
     b.workers = workers;
-    b.block_log2 = block_log2 ? block_log2 : delta ? 19 : 16;
-    if (delta && b.block_log2 < 16) b.block_log2 = 16;
-    b.base.data = delta ? c : NULL;
-    b.base.dtype = BITSNAP_F64;
-    return bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64); /* enough for any dtype and number of elements */
+    b.block_log2 = block_log2 ? block_log2 : large ? 19 : 16;
+    if (large && b.block_log2 < 16) b.block_log2 = 16;
+    for (kind = 0; kind < (large ? 3u : 1u); kind++) { /* plain, with a base, with a quantizer and columns: none is always the largest */
+        memset(&b.base, 0, sizeof b.base);
+        memset(&b.quantizer, 0, sizeof b.quantizer);
+        if (kind) b.flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which a quantizer excludes */
+        b.base.data = kind == 1 ? c : NULL;
+        b.base.dtype = BITSNAP_F64;
+        b.quantizer.bins = kind == 2;
+        b.columns = kind == 2;
+        size = bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64); /* enough for any dtype and number of elements */
+        if (!size) return 0;
+        if (size > most) most = size;
+    }
+    return most;
 }
 
-int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f)
+int codec_reserve(codec *c, unsigned block_log2, int large, fault *f)
 {
     unsigned workers = pool_workers(c->threads);
-    size_t size = codec_workspace(c, block_log2, workers, delta);
-    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = codec_workspace(c, block_log2, workers /= 2, delta);
+    size_t size = codec_workspace(c, block_log2, workers, large);
+    while (workers > 1 && (size == 0 || size > WORKSPACE_MAX)) size = codec_workspace(c, block_log2, workers /= 2, large);
     if (!size) return fault_memory(f);
     if (size > c->b.workspace_size) {
         free(c->b.workspace);

@@ -23,11 +23,12 @@ typedef struct codec {
 int codec_open(codec *c, unsigned threads, int level, uint64_t memory, size_t chain, fault *f);
 void codec_close(codec *c);
 
-/* Bytes of workspace for blocks of this size (0: the usual ones), or for deltas of it. Two workers can merge. */
-size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int delta);
+/* Bytes of workspace for blocks of this size (0: the usual ones). large: 1 if they may have a base, a quantizer or columns. That of two
+ * workers is enough to merge. */
+size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, int large);
 
-/* Memory for blocks of this size, or for deltas of it; where that is too much, fewer threads will work. */
-int codec_reserve(codec *c, unsigned block_log2, int delta, fault *f);
+/* Reserves that workspace. If it is too much, fewer threads will work. */
+int codec_reserve(codec *c, unsigned block_log2, int large, fault *f);
 
 /* Elements of files are little-endian, those of the codec as the machine has them: from one to the other, in
  * place. Does nothing on little-endian machines. */

@@ -136,6 +136,11 @@ static void set_form(codec *c, const file_form *form, const file_range *range)
     if (range) c->b.base.dtype = range->dtype;
 }
 
+static int is_large(const file_form *form, const file_range *range)
+{
+    return range || form->cells || form->clusters || form->columns;
+}
+
 static void reset_form(codec *c)
 {
     memset(&c->b.quantizer, 0, sizeof c->b.quantizer);
@@ -162,7 +167,7 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     reset_form(w->codec);
     if (done(w, status, f)) return 1;
     (void)bitsnap_read_info(&w->info, w->to.written, w->to.written_size);
-    return codec_reserve(w->codec, w->to.stream.block_log2, range || form->cells || form->clusters || form->columns, f);
+    return codec_reserve(w->codec, w->to.stream.block_log2, is_large(form, range), f);
 }
 
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
@@ -187,7 +192,7 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     const unsigned width = bitsnap_width(form->dtype);
     bitsnap_file_place place;
     bitsnap_status status;
-    if (codec_reserve(w->codec, w->codec->b.level == BITSNAP_BEST ? 20 : 0, range || form->columns, f)) return 1; /* no blocks are larger */
+    if (codec_reserve(w->codec, w->codec->b.level == BITSNAP_BEST ? 20 : 0, is_large(form, range), f)) return 1; /* no blocks are larger */
     ready(w, f);
     set_form(w->codec, form, range);
     swap_elements(elements, bytes, width);
