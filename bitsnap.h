@@ -5680,7 +5680,8 @@ BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigne
 }
 
 /* Moves the words whose symbol is the limit to the beginning of the array, and replaces them by their remainders. Returns their number.
- * `room` is scratch for a mask and the words of a chunk. */
+ * `room` is scratch for a mask and the words of a chunk that escape, BSN_WRITE_SIZE(n) bytes: if n is below 16384, at most n / 8 words
+ * do; see bsn_plan_shift. */
 static size_t bsn_words_escape(const bitsnap_kernels *kernels, const bsn_slices *t, const uint8_t *symbols, uint8_t *words,
                                size_t n, uint8_t *room)
 {
@@ -7329,7 +7330,8 @@ enum {
 enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
 
 /* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an encoder's arguments,
- * bsn_stream_of_info of a bitsnap_info; everything else copies it whole. The first members of a bitsnap_encoder are these. */
+ * bsn_stream_of_info of a bitsnap_info, bsn_list_begin for a list without a frame; everything else copies it whole. The first members
+ * of a bitsnap_encoder are these. */
 typedef struct bsn_shape {
     bitsnap_dtype dtype;
     unsigned width, block_log2;
@@ -7582,7 +7584,8 @@ static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
 }
 BSN_ASSERT(classes_dealt_inside, 64 + 64 + BSN_WRITE_SIZE(64) >= 8 * 64 && 1048576 + BSN_WRITE_SIZE(1048576) >= 8 * 1048576);
 
-/* Encoding blocks with scales or codes. */
+/* Encoding blocks with scales or codes. Scales are made before words. So kernels that make words must be exact: after these there are
+ * no bytes to overwrite. */
 static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     const size_t scales = c->shape.columns ? BSN_SCALES_MOST(n) : 0;
@@ -10444,7 +10447,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_jo
  *     if it adds words of classes     the journal has a copy of the base, which is put back. Without a journal the cell is lost
  * This layer is called between the base and the body of a block, and by nothing in them. */
 
-/* Copies of cells, made before these are overwritten: one for each worker, and more if the caller's memory has room. */
+/* Copies of cells, made before these are overwritten: one for each worker. Memory for more is only read: the call that was interrupted
+ * may have had more workers. */
 typedef struct bsn_journal {
     uint8_t *cells;     /* null: there is no journal */
     size_t count, size; /* cells, bytes of each */
@@ -10803,7 +10807,7 @@ typedef struct bsn_index {
     uint64_t blocks;
     unsigned top;                  /* the root's level; pages are level 0 */
     uint64_t entries[BSN_LEVELS];  /* of each level */
-    uint64_t place[BSN_LEVELS];    /* where each level begins, after the first page */
+    uint64_t place[BSN_LEVELS];    /* where each level begins; the first page is at 0 */
     uint64_t size;                 /* where the last level ends */
 } bsn_index;
 
@@ -11485,7 +11489,7 @@ typedef struct bsn_call {
     uint8_t *bases;        /* of a base with a source: for each worker a cell */
     uint8_t *more;         /* of an input with a callback: for each worker a block; or of elements: a block of them */
     size_t more_size;
-    const bsn_input *input; /* where blocks are read from if they are not in memory; or null */
+    const bsn_input *input; /* a frame, in memory or behind a callback, that the index gives offsets of; null: jobs have their source */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
