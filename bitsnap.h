@@ -448,9 +448,10 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 /* ================================================================================= HUFFMAN */
 
 /* Canonical Huffman coding of a list of n bytes, n <= 2^20, as in frames. Workspace: bitsnap_workspace_size() of n elements of
- * BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a mask,
- * whichever the level estimates to be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is stored: both are up to the caller. A
- * list is self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING. */
+ * BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a
+ * mask, whichever the level estimates to be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is
+ * stored: both are up to the caller. A list is self-delimiting: `used` receives its size. With `used` null, bytes after the list are
+ * BITSNAP_E_TRAILING. */
 #ifndef BITSNAP_NO_ENCODE
 BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                                const void *symbols, size_t n);
