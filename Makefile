@@ -148,11 +148,15 @@ $(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)
 # the longest first, as they run side by side
-CHECKS = tests/check/check_sanitize.sh tests/engine/check_crash.sh tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_docs.py \
-         tests/check/check_embed.sh tests/format/check_decoder.sh tests/check/check_switches.py tests/check/check_mutants.sh tests/platforms/check_avx512.sh tests/platforms/check_m32.sh \
-         tests/adapters/check_python.sh tests/check/check_race.sh tests/adapters/check_offload.sh tests/platforms/check_windows.sh tests/check/check_layers.py tests/platforms/check_pext.sh \
-         tests/tool/check_safety.py tests/tool/check_kill.py tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh tests/platforms/check_languages.sh \
-         tests/check/check_shell_docs.py tests/tool/check_terminal.py tests/check/check_lines.py
+CHECKS = tests/check/check_sanitize.sh tests/engine/check_crash.sh tests/format/check_bytes.sh \
+         tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_docs.py tests/check/check_embed.sh \
+         tests/format/check_decoder.sh tests/check/check_switches.py tests/check/check_mutants.sh \
+         tests/platforms/check_avx512.sh tests/platforms/check_m32.sh tests/adapters/check_python.sh \
+         tests/check/check_race.sh tests/adapters/check_offload.sh tests/platforms/check_windows.sh \
+         tests/check/check_layers.py tests/platforms/check_pext.sh tests/tool/check_safety.py tests/tool/check_kill.py \
+         tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh \
+         tests/platforms/check_languages.sh tests/check/check_shell_docs.py tests/tool/check_terminal.py \
+         tests/check/check_lines.py
 check: $(B)/bitsnap $(B)/tests/engine_codec.o $(TESTS)
 	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
@@ -163,8 +167,10 @@ checks: $(B)/bitsnap $(B)/tests/engine_codec.o $(LONGER)
 	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS) $(LONGER)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
-NIGHTLY = tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_replay.sh tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
-          tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
+NIGHTLY = tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_replay.sh \
+          tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
+          tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh \
+          tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
 nightly: $(B)/bitsnap
 	@mkdir -p $(B); { NIGHTLY=1 LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
