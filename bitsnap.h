@@ -13457,26 +13457,35 @@ static int bsn_offload_fits(const bitsnap_offload *o)
            !(o->device & 15) && o->size >= 32;
 }
 
-/* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its error. */
-static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
+static int bsn_request_fits(const bitsnap_request *q, int apply, int encode)
+{
+    if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements)) return 0;
+    return encode ? q->destination && !q->base : q->frame && (apply || !(q->base & 3));
+}
+
+/* Checks the arguments of a call. */
+static bitsnap_status bsn_device_check(bsn_device *d, bitsnap *b, const bitsnap_offload *o, const bitsnap_request *requests, size_t count,
                                        int apply, int encode)
 {
     size_t i, needed;
     bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests" : NULL);
-    if (!status)
-        status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : NULL);
-    for (i = 0; i < count && !status; i++) {
-        const bitsnap_request *q = &requests[i];
-        if (!bsn_is_dtype((unsigned)q->dtype) || q->elements & 3 || (q->count && !q->elements) ||
-            (encode && (!q->destination || q->base)) || (!encode && (!q->frame || (!apply && q->base & 3))))
-            status = bsn_wrong(b, "requests");
-    }
+    if (!status) status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : NULL);
+    for (i = 0; i < count && !status; i++)
+        if (!bsn_request_fits(&requests[i], apply, encode)) status = bsn_wrong(b, "requests");
+    if (status) return status;
+    d->room = bsn_offload_needs(encode ? b : NULL, requests, count);
+    needed = bsn_offload_size(&d->room);
+    return !b->workspace || !needed || b->workspace_size < needed ? bsn_need(b, BITSNAP_E_WORKSPACE, needed) : BITSNAP_OK;
+}
+
+/* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its error. */
+static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
+                                       int apply, int encode)
+{
+    size_t i;
+    bitsnap_status status;
     memset(d, 0, sizeof *d);
-    if (!status) {
-        d->room = bsn_offload_needs(encode ? b : NULL, requests, count);
-        needed = bsn_offload_size(&d->room);
-        if (!b->workspace || !needed || b->workspace_size < needed) status = bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    }
+    status = bsn_device_check(d, b, o, requests, count, apply, encode);
     for (i = 0; i < count && requests; i++) {
         memset(&requests[i].error, 0, sizeof requests[i].error);
         requests[i].error.status = status;
@@ -13602,105 +13611,139 @@ static bitsnap_status bsn_device_launch(bsn_device *d, unsigned queue,
     return code(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
 }
 
-/* Sends the blocks of one frame; *queue is the one that is being filled. */
-static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
-{
-    const bitsnap_offload *o = d->o;
-    bitsnap_request *q = &d->requests[request];
-    bitsnap *host = &d->host;
-    const bitsnap_kernels *kernels = bsn_kernels_of(host);
-    const uint8_t *frame = (const uint8_t *)q->frame;
-    bsn_access *x = (bsn_access *)(void *)&d->x->index;
-    const bsn_opened *opened = &x->opened;
-    bsn_sent sent;
-    bitsnap_info *info = &sent.info;
-    bitsnap_extent *extent = &sent.extent;
-    bsn_offload_room room;
-    bitsnap_source source;
+typedef struct bsn_sending { /* a frame whose blocks are being sent */
+    bsn_sent sent;   /* the next block */
+    bsn_cursor at;   /* behind the block that was sent last */
     bsn_pieces chain;
-    bsn_cursor at;
-    bsn_look look;
-    uint64_t behind = 0;
-    unsigned check, footer, rule;
+    uint64_t behind; /* where what was uploaded last ends in the frame */
+    int check;
+} bsn_sending;
+
+/* Opens the frame of a request. An error is the host's. */
+static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t request)
+{
+    const bitsnap_request *q = &d->requests[request];
+    bitsnap *host = &d->host;
+    bsn_access *x = (bsn_access *)(void *)&d->x->index;
+    bitsnap_info *info = &f->sent.info;
+    bitsnap_source source;
+    bsn_offload_room room;
     bitsnap_status status;
-    memset(&sent, 0, sizeof sent);
+    memset(f, 0, sizeof *f);
     memset(&source, 0, sizeof source);
-    sent.request = request;
-    source.data = frame;
+    f->sent.request = request;
+    source.data = q->frame;
     source.size = q->size;
     status = bitsnap_index_open(host, &d->x->index, info, &source);
-    if (!status && (info->dtype != q->dtype || info->count != q->count)) status = bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
-    if (!status && d->apply && info->base_dtype != info->dtype)
-        status = info->has_base ? bsn_fail(host, BITSNAP_E_UNSUPPORTED, 0, 0) : bsn_wrong(host, "requests");
-    if (!status && !d->apply && info->has_base && info->count &&
+    if (status) return status;
+    if (info->dtype != q->dtype || info->count != q->count) return bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
+    if (d->apply && info->base_dtype != info->dtype)
+        return info->has_base ? bsn_fail(host, BITSNAP_E_UNSUPPORTED, 0, 0) : bsn_wrong(host, "requests");
+    if (!d->apply && info->has_base && info->count &&
         (!q->base || q->base_dtype != info->base_dtype || (q->base_id && q->base_id != info->base_id)))
-        status = bsn_reject(host, BITSNAP_R_BASE, 0, 0);
+        return bsn_reject(host, BITSNAP_R_BASE, 0, 0);
     room = bsn_offload_needs_of(info); /* the source has been changed since it was measured? */
-    if (!status && (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work))
-        status = bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
-    if (!status) status = bsn_cursor_seek(host, &at, &opened->footer, &opened->input, &x->nodes, 0);
-    if (status) {
+    if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work)
+        return bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
+    f->check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
+    bsn_pieces_begin(&f->chain, 0);
+    bsn_series_add(bsn_kernels_of(host), &f->chain, info->header_check);
+    return bsn_cursor_seek(host, &f->at, &x->opened.footer, &x->opened.input, &x->nodes, 0);
+}
+
+/* Launches the queue that is being filled, and empties the other one, which is filled from then on. */
+static bitsnap_status bsn_offload_turn(bsn_device *d, unsigned *queue, const uint8_t *end)
+{
+    bitsnap_status status = bsn_offload_upload(d, *queue, end);
+    if (!status) status = bsn_device_launch(d, *queue, d->o->decode);
+    *queue ^= 1;
+    return status ? status : bsn_offload_finish(d, *queue);
+}
+
+/* Puts a block into a queue that has room for it. */
+static void bsn_offload_add(bsn_device *d, bsn_sending *f, unsigned queue, uint32_t head)
+{
+    const bitsnap_info *info = &f->sent.info;
+    const bitsnap_extent *extent = &f->sent.extent;
+    const bitsnap_request *q = &d->requests[f->sent.request];
+    bsn_batch *batch = &d->x->batch[queue];
+    bitsnap_work *w = &batch->work[batch->count];
+    memset(w, 0, sizeof *w);
+    w->source = d->o->device + queue * d->half + batch->used;
+    w->target = q->elements + extent->first * info->width;
+    if (info->has_base) w->base = (d->apply ? q->elements : q->base) + extent->first * bsn_dtypes[info->base_dtype].width;
+    w->first = extent->first;
+    w->header_check = info->header_check;
+    w->size = (uint32_t)extent->size;
+    w->count = (uint32_t)extent->count;
+    w->head = head;
+    w->dtype = (uint8_t)info->dtype;
+    w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
+    w->role = (uint8_t)((const bsn_access *)(const void *)&d->x->index)->opened.header.role;
+    w->bins = info->bins;
+    w->columns = bsn_columns_of(info);
+    batch->sent[batch->count++] = f->sent;
+    batch->used += (size_t)extent->size;
+    f->behind = f->at.offset;
+}
+
+/* Sends the next block. What does not fit a queue is the host's. */
+static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned *queue, const bsn_look *look)
+{
+    const uint8_t *frame = (const uint8_t *)d->requests[f->sent.request].frame;
+    bitsnap_extent *extent = &f->sent.extent;
+    const bsn_batch *batch = &d->x->batch[*queue];
+    bitsnap_status status = BITSNAP_OK;
+    extent->offset = f->at.offset - look->whole;
+    extent->size = look->whole;
+    extent->count = look->elements;
+    extent->form = look->form;
+    if (f->check) bsn_series_add(bsn_kernels_of(&d->host), &f->chain, bsn_load64(frame + extent->offset + BSN_HEAD_SIZE));
+    if (look->whole > d->half || look->elements > 0xFFFFFFFF) return bsn_offload_host(d, *queue, &f->sent);
+    if (batch->count == BSN_BATCH || d->half - batch->used < look->whole)
+        status = bsn_offload_turn(d, queue, frame + f->behind);
+    if (!status && extent->offset != f->behind) status = bsn_offload_upload(d, *queue, frame + f->behind);
+    if (!status) bsn_offload_add(d, f, *queue, look->head);
+    return status;
+}
+
+/* The rule that a frame breaks behind its last block, or 0. */
+static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
+{
+    const bsn_opened *opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
+    if (!bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags))
+        return f->at.offset != d->requests[f->sent.request].size && !(d->host.flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
+    if (f->at.left || f->at.offset != f->at.offset_end) return BITSNAP_R_INDEX_SIZE;
+    return f->check && opened->footer.chain != bsn_series_end(&f->chain) ? BITSNAP_R_CHAIN : 0;
+}
+
+/* Sends the blocks of one frame; *queue is the one that is being filled. Fails if the device does; errors of the frame are noted. */
+static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
+{
+    const bitsnap_request *q = &d->requests[request];
+    bsn_access *x = (bsn_access *)(void *)&d->x->index;
+    bsn_sending f;
+    bsn_look look;
+    bitsnap_status status = BITSNAP_OK;
+    unsigned rule;
+    if (bsn_offload_open(d, &f, request)) {
         bsn_offload_note(d, request, 0);
         return BITSNAP_OK;
     }
-    footer = bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags) != 0;
-    check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
-    bsn_pieces_begin(&chain, 0);
-    bsn_series_add(kernels, &chain, info->header_check);
-    for (; extent->first < info->count && !q->error.status; extent->first += look.elements) {
-        bsn_batch *batch = &d->x->batch[*queue];
-        bitsnap_work *w;
-        if (bsn_cursor_next(host, &at, opened, &x->nodes, &look)) {
-            bsn_offload_note(d, request, extent->first);
+    for (; f.sent.extent.first < q->count && !q->error.status; f.sent.extent.first += look.elements) {
+        if (bsn_cursor_next(&d->host, &f.at, &x->opened, &x->nodes, &look)) {
+            bsn_offload_note(d, request, f.sent.extent.first);
             break;
         }
-        extent->offset = at.offset - look.whole;
-        extent->size = look.whole;
-        extent->count = look.elements;
-        extent->form = look.form;
-        if (check) bsn_series_add(kernels, &chain, bsn_load64(frame + extent->offset + BSN_HEAD_SIZE));
-        if (look.whole > d->half || look.elements > 0xFFFFFFFF) {
-            status = bsn_offload_host(d, *queue, &sent);
-            if (status) return status;
-            continue;
-        }
-        if (batch->count == BSN_BATCH || d->half - batch->used < look.whole) {
-            status = bsn_offload_upload(d, *queue, frame + behind);
-            if (!status) status = bsn_device_launch(d, *queue, o->decode);
-            *queue ^= 1;
-            if (!status) status = bsn_offload_finish(d, *queue);
-            if (status) return status;
-            batch = &d->x->batch[*queue];
-        }
-        if (extent->offset != behind) status = bsn_offload_upload(d, *queue, frame + behind);
+        status = bsn_offload_block(d, &f, queue, &look);
         if (status) return status;
-        w = &batch->work[batch->count];
-        memset(w, 0, sizeof *w);
-        w->source = o->device + *queue * d->half + batch->used;
-        w->target = q->elements + extent->first * info->width;
-        if (info->has_base) w->base = (d->apply ? q->elements : q->base) + extent->first * bsn_dtypes[info->base_dtype].width;
-        w->first = extent->first;
-        w->header_check = info->header_check;
-        w->size = (uint32_t)look.whole;
-        w->count = (uint32_t)look.elements;
-        w->head = look.head;
-        w->dtype = (uint8_t)info->dtype;
-        w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
-        w->role = (uint8_t)opened->header.role;
-        w->bins = info->bins;
-        w->columns = bsn_columns_of(info);
-        batch->sent[batch->count++] = sent;
-        batch->used += look.whole;
-        behind = at.offset;
     }
-    status = bsn_offload_upload(d, *queue, frame + behind);
+    status = bsn_offload_upload(d, *queue, (const uint8_t *)q->frame + f.behind);
     if (status || q->error.status) return status;
-    if (!footer) rule = at.offset != q->size && !(host->flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
-    else if (at.left || at.offset != at.offset_end) rule = BITSNAP_R_INDEX_SIZE;
-    else rule = check && opened->footer.chain != bsn_series_end(&chain) ? BITSNAP_R_CHAIN : 0;
+    rule = bsn_offload_rule(d, &f);
     if (rule) {
-        (void)bsn_reject(host, rule, at.offset, info->count);
-        bsn_offload_note(d, request, info->count);
+        (void)bsn_reject(&d->host, rule, f.at.offset, q->count);
+        bsn_offload_note(d, request, q->count);
     }
     return BITSNAP_OK;
 }

@@ -21,7 +21,7 @@ EXCEPTIONS = {
     "BSN_T(some_words)": "the branches are known when a template is compiled",
     **dict.fromkeys((
         "bsn_plan_list", "bsn_words_read", "bsn_find_place", "bsn_read_extensions", "bsn_index_piece", "bsn_content_constant", "bsn_push",
-        "bsn_pull_blocks", "bsn_decode_begun", "bsn_device_begin", "bsn_offload_frame"), TO_BE_CUT),
+        "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}
