@@ -8005,9 +8005,13 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
             if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
         }
     }
-    if (y->planes > top) /* a whole word at a time: there is room after both */
+    if (y->planes > top) { /* a whole word at a time: there is room after both */
+        const uint8_t *from = s->plane[top];
+        uint8_t *to = s->symbols + i;
+        const unsigned shift = y->shift;
         for (j = 0; j < m; j += BSN_WIDE)
-            bsn_wide_store(s->symbols + i + j, (bsn_wide_load(s->plane[top] + j) >> y->shift) & (BSN_ONES * (0xFFu >> y->shift)));
+            bsn_wide_store(to + j, (bsn_wide_load(from + j) >> shift) & (BSN_ONES * (0xFFu >> shift)));
+    }
     return 1;
 }
 
