@@ -475,6 +475,25 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
 BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
                                                size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error);
 
+/* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 of each MiB of it; the last may be shorter, and an empty source has none.
+ * So threads can make it. It names a file where somebody may forge one, which XXH3 does not (docs/SECURITY.md). */
+#define BITSNAP_SHA256_SIZE 32u
+
+typedef struct bitsnap_sha256 { /* private: of bytes that come in order */
+    uint32_t state[8];
+    uint64_t size;
+    uint8_t bytes[64]; /* since the last whole 64 */
+} bitsnap_sha256;
+
+typedef struct bitsnap_strong_hash { /* private */
+    bitsnap_sha256 whole, piece;
+} bitsnap_strong_hash;
+
+/* Adds the next bytes of a source, any number of them. `b` gives the threads that share whole MiB; null: only the caller's. */
+BITSNAP_API void bitsnap_strong_hash_begin(bitsnap_strong_hash *h);
+BITSNAP_API void bitsnap_strong_hash_add(bitsnap_strong_hash *h, const bitsnap *b, const void *bytes, size_t size);
+BITSNAP_API void bitsnap_strong_hash_end(bitsnap_strong_hash *h, uint8_t digest[BITSNAP_SHA256_SIZE]);
+
 /* Returns the bytes of the tree of `count` entries. */
 BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
 
@@ -716,6 +735,142 @@ BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b)
     const size_t both = a.size < b.size ? a.size : b.size;
     const int order = both ? memcmp(a.at, b.at, both) : 0;
     return order ? order : (a.size > b.size) - (a.size < b.size);
+}
+
+/* ================================================================================= STRONG HASH
+ * SHA-256, written from FIPS 180-4, and the hash of a source that is made of it. */
+
+static const uint32_t bsf_sha256_round[64] = {
+    0x428a2f98u, 0x71374491u, 0xb5c0fbcfu, 0xe9b5dba5u, 0x3956c25bu, 0x59f111f1u, 0x923f82a4u, 0xab1c5ed5u,
+    0xd807aa98u, 0x12835b01u, 0x243185beu, 0x550c7dc3u, 0x72be5d74u, 0x80deb1feu, 0x9bdc06a7u, 0xc19bf174u,
+    0xe49b69c1u, 0xefbe4786u, 0x0fc19dc6u, 0x240ca1ccu, 0x2de92c6fu, 0x4a7484aau, 0x5cb0a9dcu, 0x76f988dau,
+    0x983e5152u, 0xa831c66du, 0xb00327c8u, 0xbf597fc7u, 0xc6e00bf3u, 0xd5a79147u, 0x06ca6351u, 0x14292967u,
+    0x27b70a85u, 0x2e1b2138u, 0x4d2c6dfcu, 0x53380d13u, 0x650a7354u, 0x766a0abbu, 0x81c2c92eu, 0x92722c85u,
+    0xa2bfe8a1u, 0xa81a664bu, 0xc24b8b70u, 0xc76c51a3u, 0xd192e819u, 0xd6990624u, 0xf40e3585u, 0x106aa070u,
+    0x19a4c116u, 0x1e376c08u, 0x2748774cu, 0x34b0bcb5u, 0x391c0cb3u, 0x4ed8aa4au, 0x5b9cca4fu, 0x682e6ff3u,
+    0x748f82eeu, 0x78a5636fu, 0x84c87814u, 0x8cc70208u, 0x90befffau, 0xa4506cebu, 0xbef9a3f7u, 0xc67178f2u
+};
+
+static uint32_t bsf_turn(uint32_t x, unsigned n) { return x >> n | x << (32 - n); }
+
+/* A round, with the eight words by the names that the standard gives them. Between rounds they move on by one. */
+#define BSF_ROUND(a, b, c, d, e, f, g, h, i) do { \
+    const uint32_t x = h + (bsf_turn(e, 6) ^ bsf_turn(e, 11) ^ bsf_turn(e, 25)) + ((e & f) ^ (~e & g)) + bsf_sha256_round[i] + w[i]; \
+    d += x; \
+    h = x + (bsf_turn(a, 2) ^ bsf_turn(a, 13) ^ bsf_turn(a, 22)) + ((a & b) ^ (a & c) ^ (b & c)); \
+} while (0)
+
+static void bsf_sha256_block(uint32_t state[8], const uint8_t *p)
+{
+    uint32_t w[64], a = state[0], b = state[1], c = state[2], d = state[3], e = state[4], f = state[5], g = state[6], h = state[7];
+    unsigned i;
+    for (i = 0; i < 16; i++) w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
+    for (i = 16; i < 64; i++) {
+        const uint32_t old = w[i - 15], last = w[i - 2];
+        w[i] = w[i - 16] + w[i - 7] + (bsf_turn(old, 7) ^ bsf_turn(old, 18) ^ old >> 3) + (bsf_turn(last, 17) ^ bsf_turn(last, 19) ^ last >> 10);
+    }
+    for (i = 0; i < 64; i += 8) {
+        BSF_ROUND(a, b, c, d, e, f, g, h, i);
+        BSF_ROUND(h, a, b, c, d, e, f, g, i + 1);
+        BSF_ROUND(g, h, a, b, c, d, e, f, i + 2);
+        BSF_ROUND(f, g, h, a, b, c, d, e, i + 3);
+        BSF_ROUND(e, f, g, h, a, b, c, d, i + 4);
+        BSF_ROUND(d, e, f, g, h, a, b, c, i + 5);
+        BSF_ROUND(c, d, e, f, g, h, a, b, i + 6);
+        BSF_ROUND(b, c, d, e, f, g, h, a, i + 7);
+    }
+    state[0] += a, state[1] += b, state[2] += c, state[3] += d, state[4] += e, state[5] += f, state[6] += g, state[7] += h;
+}
+#undef BSF_ROUND
+
+static void bsf_sha256_begin(bitsnap_sha256 *h)
+{
+    static const uint32_t start[8] = { 0x6a09e667u, 0xbb67ae85u, 0x3c6ef372u, 0xa54ff53au, 0x510e527fu, 0x9b05688cu, 0x1f83d9abu, 0x5be0cd19u };
+    memcpy(h->state, start, sizeof start);
+    h->size = 0;
+}
+
+static void bsf_sha256_add(bitsnap_sha256 *h, const uint8_t *p, size_t size)
+{
+    while (size) {
+        const size_t at = (size_t)(h->size % 64), n = size < 64 - at ? size : 64 - at;
+        if (n < 64) memcpy(h->bytes + at, p, n);
+        if (at + n == 64) bsf_sha256_block(h->state, n < 64 ? h->bytes : p);
+        h->size += n;
+        p += n;
+        size -= n;
+    }
+}
+
+static void bsf_sha256_end(bitsnap_sha256 *h, uint8_t digest[BITSNAP_SHA256_SIZE])
+{
+    static const uint8_t padding[64] = { 0x80 };
+    const uint64_t bits = 8 * h->size;
+    uint8_t size[8];
+    unsigned i;
+    bsf_sha256_add(h, padding, (size_t)((h->size % 64 < 56 ? 56 : 120) - h->size % 64));
+    for (i = 0; i < 8; i++) size[i] = (uint8_t)(bits >> (56 - 8 * i));
+    bsf_sha256_add(h, size, 8);
+    for (i = 0; i < BITSNAP_SHA256_SIZE; i++) digest[i] = (uint8_t)(h->state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+enum { BSF_STRONG_PIECE = 1 << 20, BSF_STRONG_JOBS = 64 };
+
+typedef struct bsf_strong_pieces { /* whole pieces, for threads */
+    const uint8_t *bytes;
+    uint8_t digest[BSF_STRONG_JOBS][BITSNAP_SHA256_SIZE];
+} bsf_strong_pieces;
+
+static void bsf_strong_task(void *argument, uint64_t index, unsigned worker)
+{
+    bsf_strong_pieces *x = (bsf_strong_pieces *)argument;
+    bitsnap_sha256 h;
+    (void)worker;
+    bsf_sha256_begin(&h);
+    bsf_sha256_add(&h, x->bytes + index * BSF_STRONG_PIECE, BSF_STRONG_PIECE);
+    bsf_sha256_end(&h, x->digest[index]);
+}
+
+BITSNAP_API void bitsnap_strong_hash_begin(bitsnap_strong_hash *h)
+{
+    bsf_sha256_begin(&h->whole);
+    bsf_sha256_begin(&h->piece);
+}
+
+static void bsf_strong_piece_end(bitsnap_strong_hash *h)
+{
+    uint8_t digest[BITSNAP_SHA256_SIZE];
+    bsf_sha256_end(&h->piece, digest);
+    bsf_sha256_add(&h->whole, digest, sizeof digest);
+    bsf_sha256_begin(&h->piece);
+}
+
+BITSNAP_API void bitsnap_strong_hash_add(bitsnap_strong_hash *h, const bitsnap *b, const void *bytes, size_t size)
+{
+    const uint8_t *p = (const uint8_t *)bytes;
+    while (size) {
+        const size_t left = BSF_STRONG_PIECE - (size_t)h->piece.size;
+        size_t n = size < left ? size : left, jobs = size / BSF_STRONG_PIECE;
+        if (!h->piece.size && jobs > 1 && b && b->run && b->workers > 1) {
+            bsf_strong_pieces x;
+            if (jobs > BSF_STRONG_JOBS) jobs = BSF_STRONG_JOBS;
+            x.bytes = p;
+            b->run(b->run_context, bsf_strong_task, &x, jobs);
+            bsf_sha256_add(&h->whole, x.digest[0], jobs * BITSNAP_SHA256_SIZE);
+            n = jobs * BSF_STRONG_PIECE;
+        } else {
+            bsf_sha256_add(&h->piece, p, n);
+            if (n == left) bsf_strong_piece_end(h);
+        }
+        p += n;
+        size -= n;
+    }
+}
+
+BITSNAP_API void bitsnap_strong_hash_end(bitsnap_strong_hash *h, uint8_t digest[BITSNAP_SHA256_SIZE])
+{
+    if (h->piece.size) bsf_strong_piece_end(h);
+    bsf_sha256_end(&h->whole, digest);
 }
 
 /* ================================================================================= TOKENS
