@@ -256,13 +256,14 @@ typedef struct bitsnap_source {
     uint64_t size;    /* of all the bytes. Not used for bases */
 } bitsnap_source;
 
-/* What a delta is made against: an earlier state of the same tensor or, for F16 and BF16, an F32 tensor (a master copy) that
- * rounds, to nearest even, to about the same elements. It has as many elements as the tensor. It is in memory, whole or in
- * part (a window), or read block by block from `source`: the workspace then includes a block for each worker. */
+/* What a delta is made against: an earlier state of the same tensor; for F16 and BF16 also an F32 tensor (a master copy) that rounds, to
+ * nearest even, to about the same elements; for F32 also the F16 or BF16 tensor that it rounds to. It has as many elements as the
+ * tensor. It is in memory, whole or in part (a window), or read block by block from `source`: the workspace then includes a block for
+ * each worker. */
 typedef struct bitsnap_base {
     const void *data;       /* null, and no source: no base */
     uint64_t count;
-    bitsnap_dtype dtype;    /* the tensor's, or BITSNAP_F32 */
+    bitsnap_dtype dtype;    /* the tensor's; BITSNAP_F32 for F16 and BF16, and these for BITSNAP_F32 */
     uint64_t id;            /* its content id if known, else 0: encoding then reads the base once more */
     uint64_t first, held;   /* the window: `data` holds elements first .. first + held - 1, which must include all blocks that the
                                call codes (else BITSNAP_E_BASE); encoding needs `id`. held 0: `data` is the whole base */
@@ -560,7 +561,7 @@ typedef struct bitsnap_encoder {
     bitsnap_dtype dtype;       /* of the frame; this and the members up to `stored` are read-only, valid after begin */
     unsigned width, block_log2;
     unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 128 extensions */
-    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to the dtype */
+    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to F16 or BF16, 3 to the base as F32 */
     unsigned bins, clusters;
     uint64_t columns;
     uint64_t count;            /* elements of the frame */
@@ -608,7 +609,7 @@ typedef struct bitsnap_work {
     uint32_t count;        /* elements */
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
-    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32 */
+    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32, 3 one of F16 or BF16 for F32 */
     uint32_t bins;         /* per octave, of a frame quantized by LOG-n; else 0 */
     uint32_t columns;      /* of the frame, 0 none; 2^32 - 1: that or more */
 } bitsnap_work;
@@ -697,7 +698,7 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
 #ifndef BITSNAP_NO_ENCODE
 /* Encodes `count` elements as one frame. A capacity of bitsnap_bound() always suffices. A smaller one may be used as a budget:
  * BITSNAP_E_CAPACITY is found at the first block that cannot fit. The bytes do not depend on the capacity. With b->base,
- * BITSNAP_E_BASE if its count differs, if its dtype is neither `dtype` nor, for F16 and BF16, F32, or if base.id is not
+ * BITSNAP_E_BASE if its count differs, if its dtype is none of those that bitsnap_base allows, or if base.id is not
  * its content id, which is found only at the end. Linear time; memory is read and written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
@@ -778,7 +779,7 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
  * (progress is called in both passes, but cancels only in the first). Checksums and hashes of blocks are verified even with
  * BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped: applying twice is harmless.
  * Elements that are neither base nor result, nor in between as below: BITSNAP_E_BASE, and error.element is the first of the
- * block. b->base is not used. Frames without a base: BITSNAP_E_ARGUMENT; role 2 (against a cast): BITSNAP_E_UNSUPPORTED.
+ * block. b->base is not used. Frames without a base: BITSNAP_E_ARGUMENT; roles 2 and 3 (against a cast): BITSNAP_E_UNSUPPORTED.
  * Source and elements must not change during the call.
  *
  * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or a mapped file),
@@ -4539,7 +4540,16 @@ static void bsn_list_write(bsn_writer *w, uint8_t *symbols, size_t n, unsigned b
 #define BSN_WORD_LEVELS 4u  /* lists of words inside one another, raw ones not counted */
 #define BSN_WORDS_RAW 0x80u
 
-enum { BSN_ROLE_NONE = 0, BSN_ROLE_BASE = 1, BSN_ROLE_CAST = 2 };
+enum { BSN_ROLE_NONE = 0, BSN_ROLE_BASE = 1, BSN_ROLE_CAST = 2, BSN_ROLE_UPCAST = 3 };
+
+/* The role that a base of one dtype has for elements of another; 0: none. */
+static unsigned bsn_role_of(unsigned dtype, unsigned base_dtype)
+{
+    if (dtype == base_dtype) return BSN_ROLE_BASE;
+    if (base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16)) return BSN_ROLE_CAST;
+    if (dtype == BITSNAP_F32 && (base_dtype == BITSNAP_F16 || base_dtype == BITSNAP_BF16)) return BSN_ROLE_UPCAST;
+    return BSN_ROLE_NONE;
+}
 
 /* binary32 to bfloat16, to nearest, ties to even; a NaN keeps its sign and upper payload, and becomes quiet */
 BSN_INLINE uint16_t bsn_cast_bf16(uint32_t x)
@@ -4595,12 +4605,35 @@ BSN_INLINE __m128i bsn_cast_four_f16(__m128i x, __m128i *odd)
 }
 #endif
 
-/* Elements i .. i + m - 1 of the prediction: the base's own, or cast into `out`. */
-static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *base, size_t i, size_t m, uint8_t *out)
+/* binary16 to binary32, exactly. */
+BSN_INLINE uint32_t bsn_upcast_f16(uint32_t x)
+{
+    const uint32_t sign = (x & 0x8000) << 16, a = x & 0x7FFF;
+    unsigned shift = 0;
+    if (a >= 0x7C00) return sign | 0x7F800000 | (a & 0x3FF) << 13;
+    if (a >= 0x400) return sign | ((a << 13) + 0x38000000);
+    if (!a) return sign;
+    while (!(a << shift & 0x400)) shift++; /* a subnormal number, which binary32 has as a normal one */
+    return sign | ((113 - shift) << 23) | (a << shift & 0x3FF) << 13;
+}
+
+/* m F32 elements of the same values. */
+static void bsn_predict_upcast(unsigned base_dtype, const uint8_t *base, size_t m, uint8_t *out)
+{
+    size_t j;
+    for (j = 0; j < m; j++) {
+        uint16_t x;
+        uint32_t y;
+        memcpy(&x, base + 2 * j, 2);
+        y = base_dtype == BITSNAP_F16 ? bsn_upcast_f16(x) : (uint32_t)x << 16;
+        memcpy(out + 4 * j, &y, 4);
+    }
+}
+
+/* m F16 or BF16 elements, rounded. */
+static void bsn_predict_cast(unsigned dtype, const uint8_t *base, size_t m, uint8_t *out)
 {
     size_t j = 0, end;
-    if (role != BSN_ROLE_CAST) return base + i * bsn_dtypes[dtype].width;
-    base += 4 * i;
     while (j < m) {
 #if BSN_SSE2
         for (; j + 8 <= m; j += 8) {
@@ -4621,6 +4654,15 @@ static const uint8_t *bsn_predict(unsigned role, unsigned dtype, const uint8_t *
             memcpy(out + 2 * j, &y, 2);
         }
     }
+}
+
+/* Elements i .. i + m - 1 of the prediction: the base's own, or cast into `out`. */
+static const uint8_t *bsn_predict(unsigned dtype, unsigned base_dtype, const uint8_t *base, size_t i, size_t m, uint8_t *out)
+{
+    base += i * bsn_dtypes[base_dtype].width;
+    if (dtype == base_dtype) return base;
+    if (dtype == BITSNAP_F32) bsn_predict_upcast(base_dtype, base, m, out);
+    else bsn_predict_cast(dtype, base, m, out);
     return out;
 }
 
@@ -5642,7 +5684,7 @@ static bsn_words_plan bsn_plan_words(bsn_writer *w, const uint8_t *words, size_t
     for (i = 0; i < 65; i++) p.x->tally.beyond[i] *= times;
     p.n = (uint32_t)n * times;
     p.end = p.longest >= p.least + 11 ? BSN_FINE : p.longest > p.least ? 1u << (p.longest - p.least) : 1;
-    for (j = 0; j < 7 && p.least + j < most && (j == 0 || p.least + j < p.middle); j++) {
+    for (j = 0; j < 8 && p.least + j < most && (j == 0 || p.least + j <= p.middle + 1); j++) {
         if (j) p.end = bsn_fold(p.x->tables, p.end, 1);
         bsn_plan_shift(&p, &plan, j);
     }
@@ -8645,7 +8687,7 @@ static void bsn_changes_begin(bsn_changes *x, const bsn_context *c, size_t n)
 static uint64_t bsn_chunk_words(bsn_coding *e, uint8_t *words, size_t i, size_t m, const uint8_t **prediction)
 {
     const bsn_context *c = e->context;
-    *prediction = bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements);
+    *prediction = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
     return bsn_subtract(c->kernels, words, e->elements + i * c->shape.width, *prediction, m, c->shape.width);
 }
 
@@ -8723,7 +8765,7 @@ static int bsn_take_changes(bsn_coding *e, size_t i, size_t m)
 {
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width;
-    const uint8_t *p = bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
+    const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
     bsn_changes *x = e->delta.changes;
     uint8_t *mask = e->work->plane[0];
     size_t count;
@@ -8940,7 +8982,7 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
             bsn_prefetch(e->ids->cell + (e->n + i) * base_width, m * base_width);
         }
         bsn_classes_deal(c->kernels, t, words + i * width,
-                         bsn_predict(c->shape.role, c->shape.dtype, e->ids->cell, i, m, e->work->elements), m);
+                         bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements), m);
     }
 }
 
@@ -9741,7 +9783,7 @@ static unsigned bsn_base_pass(bsn_decoding *d, const bsn_classes *t, size_t abov
     for (i = 0; i < d->n && (d->hash_base || t); i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, d->n - i);
         if (d->hash_base) bsn_leaves_add(c->kernels, &w->pieces, &d->ids->base, d->base + i * width, i, m, d->n, width);
-        if (t) bsn_classes_above(c->kernels, t, above, bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, w->elements), m);
+        if (t) bsn_classes_above(c->kernels, t, above, bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, w->elements), m);
     }
     return d->hash_base ? bsn_base_check(d) : 0;
 }
@@ -9762,7 +9804,7 @@ static unsigned bsn_base_same(bsn_decoding *d)
 static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     (void)out;
-    d->made = bsn_predict(d->context->shape.role, d->context->shape.dtype, d->base, i, m, d->work->plane[0]);
+    d->made = bsn_predict(d->context->shape.dtype, d->context->shape.base_dtype, d->base, i, m, d->work->plane[0]);
     return 0;
 }
 
@@ -9795,7 +9837,7 @@ static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t 
     const unsigned width = c->shape.width, base_width = bsn_dtypes[c->shape.base_dtype].width;
     const bsn_changes *x = d->of.sparse.changes;
     const int hash = d->hash_base && !d->base_first;
-    const uint8_t *p = out ? bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, d->work->plane[0]) : NULL;
+    const uint8_t *p = out ? bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->plane[0]) : NULL;
     bsn_asking asking = bsn_asking_for(d, NULL, 0, out, m, 3);
     size_t j = d->of.sparse.next;
     bsn_ask(&asking);
@@ -9884,7 +9926,7 @@ static unsigned bsn_make_classed(bsn_decoding *d, uint8_t *out, size_t i, size_t
 {
     const bsn_context *c = d->context;
     bsn_classes *t = &d->of.classed.classes;
-    const uint8_t *p = bsn_predict(c->shape.role, c->shape.dtype, d->base, i, m, d->work->elements + 4 * BSN_CHUNK);
+    const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->elements + 4 * BSN_CHUNK);
     bsn_asking asking;
     if (!out) {
         bsn_classes_skip(c->kernels, t, p, m);
@@ -10719,12 +10761,6 @@ static int bsn_has_footer(uint64_t blocks, unsigned flags) { return blocks > 1 |
 
 enum { BSN_FAMILY_BINS = 1, BSN_FAMILY_CLUSTERS = 2 };
 
-static int bsn_base_fits(unsigned role, unsigned dtype, unsigned base_dtype)
-{
-    if (role == BSN_ROLE_BASE) return base_dtype == dtype;
-    return role == BSN_ROLE_CAST && base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16);
-}
-
 /* Reads extensions: type, length and value of each. An unknown critical type makes the frame unreadable; other unknown types are passed
  * over. */
 static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
@@ -10736,7 +10772,7 @@ static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_
         if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
         if (type == BSN_EXTENSION_BASE) {
             const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
-            if (h->role || !bsn_base_fits(role, h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
+            if (h->role || !role || role != bsn_role_of(h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
                 (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
                 return bsn_reject(b, BITSNAP_R_BASE_EXTENSION, offset, 0);
             h->role = role;
@@ -11603,7 +11639,7 @@ static int bsn_stream_fits(const bsn_coder *s)
     const unsigned dtype = (unsigned)s->shape.dtype, octaves = s->shape.bins || s->shape.clusters || s->shape.columns;
     return bsn_is_dtype(dtype) && s->shape.width == bsn_dtypes[dtype].width && s->shape.block_log2 >= BSN_LOG2_MIN &&
            s->shape.block_log2 <= BSN_LOG2_MAX && s->shape.count <= BSN_COUNT_MAX && s->position <= s->shape.count && s->state.run <= s->position &&
-           (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && bsn_base_fits(s->shape.role, dtype, s->shape.base_dtype))) &&
+           (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && s->shape.role == bsn_role_of(dtype, s->shape.base_dtype))) &&
            s->shape.bins <= BSN_BINS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
            s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->shape.count, s->shape.block_log2);
@@ -11809,7 +11845,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     s->shape.flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     if (bsn_has_base(b)) {
-        s->shape.role = b->base.dtype == dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+        s->shape.role = bsn_role_of(dtype, (unsigned)b->base.dtype);
         s->shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
         s->shape.base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
@@ -11828,7 +11864,7 @@ BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bits
     bsn_coder s;
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
-    if (bsn_plan(&s, b, count, dtype) || (s.shape.role && !bsn_base_fits(s.shape.role, (unsigned)dtype, s.shape.base_dtype))) return 0;
+    if (bsn_plan(&s, b, count, dtype) || (bsn_has_base(b) && !s.shape.role)) return 0;
     return bsn_needed(b, &s, BSN_PUSHES);
 }
 
@@ -11850,10 +11886,9 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
     status = bsn_begin(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : NULL);
     if (!status) status = bsn_wrong(b, bsn_plan(s, b, count, dtype));
     if (status) return status;
-    if (s->shape.role) {
+    if (bsn_has_base(b)) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
-        if (!bsn_base_fits(s->shape.role, (unsigned)dtype, s->shape.base_dtype) || b->base.count != count)
-            return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
+        if (!s->shape.role || b->base.count != count) return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->shape.base_id = b->base.id;
         s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
         if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
@@ -12551,7 +12586,7 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
                           : aim >= BSN_BLIND && !s->shape.role                     ? "source" /* no delta */
                                                                              : NULL);
     if (status) return status;
-    if (aim >= BSN_APPLY_DRY && s->shape.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    if (aim >= BSN_APPLY_DRY && s->shape.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s, BSN_DECODES, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
     if (status) return status;
@@ -12757,7 +12792,7 @@ static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
     s->shape.block_log2 = info->block_log2;
     s->shape.count = info->count;
     s->shape.flags = info->checks ? BSN_FLAG_CHECKS : 0;
-    if (info->has_base) s->shape.role = info->base_dtype == info->dtype ? BSN_ROLE_BASE : BSN_ROLE_CAST;
+    if (info->has_base) s->shape.role = bsn_role_of((unsigned)info->dtype, (unsigned)info->base_dtype);
     s->shape.base_dtype = (unsigned)info->base_dtype;
     s->shape.base_id = info->base_id;
     s->shape.header_check = info->header_check;
@@ -13241,7 +13276,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
     if (!merging) {
-        if (h.role == BSN_ROLE_CAST) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+        if (h.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     } else {
         if (x->two.s.shape.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     }

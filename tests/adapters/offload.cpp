@@ -183,7 +183,7 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
     kept[2] = NULL;
     if (base_width) {
         const u8 *base = (const u8 *)b->base.data + x->first * base_width;
-        work.role = b->base.dtype == info->dtype ? 1 : 2;
+        work.role = b->base.dtype == info->dtype ? 1 : b->base.dtype == BITSNAP_F32 ? 2 : 3;
         if (work.role == 1 && (x->size + n) % 3 == 0) { /* in place */
             memcpy(target, base, n * width);
             work.base = work.target;
@@ -207,6 +207,7 @@ static void both(const char *name, bitsnap *b, const bitsnap_info *info, const b
     const bool stores = !done.status && !(work.flags & BITSNAP_WORK_TEST);
     CHECK(!work.role || stores || !memcmp(target, was, n * width), "%s: status %u, but something has been stored", name, done.status);
     s = bitsnap_block_decode(b, expected, x->first, n, info, x, block);
+    CHECK(work.role != 3 || done.status == ST_DECLINED, "%s: an upcast is the host's", name);
     if (done.status == ST_DECLINED) declined++;
     else if (s) {
         /* which of two conditions is named may differ, but for those of one list */

@@ -1130,11 +1130,28 @@ def cast_element(x, dtype):
 
 def predict(cell, header):
     """6.3: the predictions of the elements of a cell, whose base is given."""
-    return cell if header.base.role == 1 else cast_cell(cell, header.dtype)
+    return cell if header.base.role == 1 else cast_cell(cell, header.base.dtype, header.dtype)
+
+
+def upcast_element(x, dtype):
+    """6.3: an element of F16 or BF16 as one of F32, which has its value."""
+    if dtype == BF16:
+        return x << 16
+    sign, exponent, mantissa = x >> 15 << 31, x >> 10 & 31, x & 1023
+    if exponent == 31:
+        return sign | 255 << 23 | mantissa << 13
+    if exponent:
+        return sign | exponent + 112 << 23 | mantissa << 13
+    if not mantissa:
+        return sign
+    high = mantissa.bit_length() - 1    # the value is mantissa * 2^-24
+    return sign | high + 103 << 23 | (mantissa ^ 1 << high) << 23 - high
 
 
 @functools.lru_cache(maxsize=8)     # cells that repeat themselves are cast once
-def cast_cell(cell, dtype):
+def cast_cell(cell, base_dtype, dtype):
+    if dtype == F32:
+        return b"".join(upcast_element(cell[i] | cell[i + 1] << 8, base_dtype).to_bytes(4, "little") for i in range(0, len(cell), 2))
     return b"".join(cast_element(u32(cell, i), dtype).to_bytes(2, "little") for i in range(0, len(cell), 4))
 
 
@@ -1267,7 +1284,8 @@ def decode_base_info(data, extensions):
     if len(found) > 1 or len(found[0]) != 10:
         raise Reject(42, "two bases, or one of another size", 16)
     info = BaseInfo(found[0][0], found[0][1], u64(found[0], 2))
-    right = (info.role == 1 and info.dtype == data[5]) or (info.role == 2 and info.dtype == F32 and data[5] in (F16, BF16))
+    right = ((info.role == 1 and info.dtype == data[5]) or (info.role == 2 and info.dtype == F32 and data[5] in (F16, BF16)) or
+             (info.role == 3 and info.dtype in (F16, BF16) and data[5] == F32))
     if not right or data[7] & 3 != 3 or data[6] < MIN_BASE_LOG2:
         raise Reject(42, "a base that does not fit the frame", 16)
     return info

@@ -939,7 +939,18 @@ def random_master(rng, dtype):
     return sign | rng.randint(127 - 16, 127 + 2) << 23 | mantissa
 
 
+def role_of(frame):
+    return 1 if frame.base.dtype == frame.dtype else 3 if frame.dtype == F32 else 2
+
+
+def base_dtype_of(rng, dtype, role):
+    return dtype if role == 1 else F32 if role == 2 else rng.choice((F16, BF16))
+
+
 def random_base_of(rng, dtype, role, n):
+    if role == 3:
+        dtype = base_dtype_of(rng, dtype, role)
+        return Base(dtype, pack([random_element(rng, dtype) for _ in range(n)], 2))
     if role == 2:
         return Base(F32, pack([random_master(rng, dtype) for _ in range(n)], 4))
     return Base(dtype, pack([random_prediction(rng, dtype) for _ in range(n)], DTYPES[dtype].width))
@@ -947,10 +958,7 @@ def random_base_of(rng, dtype, role, n):
 
 def predictions_of(base, dtype, role, first, n):
     w = DTYPES[dtype].width
-    if role == 2:
-        cell = base.cell(first, n)
-        return [decoder.cast_element(decoder.u32(cell, i), dtype) for i in range(0, 4 * n, 4)]
-    cell = base.cell(first, n)
+    cell = base.cell(first, n) if role == 1 else decoder.cast_cell(base.cell(first, n), base.dtype, dtype)
     return [int.from_bytes(cell[i:i + w], "little") for i in range(0, n * w, w)]
 
 
@@ -1079,7 +1087,7 @@ def random_classed(rng, dtype, predictions, classes=None):
 
 def same_block(base, dtype, role, first, n):
     """5.6"""
-    elements = pack(predictions_of(base, dtype, role, first, n), DTYPES[dtype].width) if role == 2 else base.cell(first, n)
+    elements = pack(predictions_of(base, dtype, role, first, n), DTYPES[dtype].width)
     return Block(SAME, b"", n, elements)
 
 
@@ -1099,7 +1107,7 @@ def delta_frame(rng, dtype, role, base, blocks, log2=None):
 
 
 def random_role(rng, dtype):
-    return rng.choice((1, 2)) if dtype in (F16, BF16) else 1
+    return rng.choice((1, 2)) if dtype in (F16, BF16) else rng.choice((1, 3)) if dtype == F32 else 1
 
 
 def valid_delta(rng, dtype, make):
@@ -1127,7 +1135,7 @@ def valid_same(rng, dtype, role):
 def valid_delta_empty(rng):
     dtype = rng.choice(list(DTYPES))
     role = random_role(rng, dtype)
-    return delta_frame(rng, dtype, role, Base(F32 if role == 2 else dtype, b""), [])
+    return delta_frame(rng, dtype, role, Base(base_dtype_of(rng, dtype, role), b""), [])
 
 
 def cheap_words(rng, m, bits, s, limit):
@@ -1260,7 +1268,7 @@ def sparse_block(rng, dtype, role, base, first, n, **errors):
     that escape."""
     w, bits = DTYPES[dtype].width, 8 * DTYPES[dtype].width
     cell = base.cell(first, n)
-    prediction = decoder.cast_cell(cell, dtype) if role == 2 else cell
+    prediction = cell if role == 1 else decoder.cast_cell(cell, base.dtype, dtype)
     most = min(n // 16, 65535)
     for _ in range(20):
         m = rng.choice((1, 2, most, rng.randint(1, max(1, most)), int(rng.expovariate(1 / 20)) + 1))
@@ -1353,15 +1361,16 @@ def cell_of_delta(rng, dtype, role, base, first, n, log2):
 
 def large_base(rng, dtype, role, n):
     """A base of many elements that repeats itself."""
-    w = 4 if role == 2 else DTYPES[dtype].width
-    some = random_base_of(rng, dtype, role, 997).elements
-    repeats = (some * (n // 997 + 1))[:n * w]
-    return Base(F32 if role == 2 else dtype, repeats[:-w] + rng.randbytes(w))
+    some = random_base_of(rng, dtype, role, 997)
+    w = DTYPES[some.dtype].width
+    repeats = (some.elements * (n // 997 + 1))[:n * w]
+    return Base(some.dtype, repeats[:-w] + rng.randbytes(w))
 
 
 def valid_delta_cells(rng, role, same=0):
     """Cells of all forms; so many of them one behind the other are SAME."""
-    dtype = rng.choice((F16, BF16)) if role == 2 else rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
+    dtype = (rng.choice((F16, BF16)) if role == 2 else F32 if role == 3 else
+             rng.choice([d for d in DTYPES if DTYPES[d].width <= 2]))
     cells, last = max(2, same), rng.choice((1, 2, 100, 1 << 16))
     n = (cells - 1 << 16) + last
     base, blocks = large_base(rng, dtype, role, n), []
@@ -1386,12 +1395,14 @@ def valid_delta_leaves(rng):
 def valid_delta_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_delta_empty, lambda rng: valid_delta_cells(rng, 1), lambda rng: valid_delta_cells(rng, 1, 2),
-               lambda rng: valid_delta_cells(rng, 2, 2), lambda rng: valid_delta_cells(rng, 1, 3), valid_delta_leaves]
+               lambda rng: valid_delta_cells(rng, 2, 2), lambda rng: valid_delta_cells(rng, 1, 3), lambda rng: valid_delta_cells(rng, 3, 1),
+               valid_delta_leaves]
     recipes += [lambda rng, d=d: valid_classed(rng, d, None) for d in DTYPES]
     recipes += [lambda rng, k=k: valid_classed(rng, rng.choice(floats), k) for k in range(1, 9)]
     recipes += [lambda rng, d=d: valid_delta_plain(rng, d) for d in DTYPES]
     recipes += [lambda rng: valid_same(rng, rng.choice(list(DTYPES)), 1)] * 2
     recipes += [lambda rng, d=d: valid_same(rng, d, 2) for d in (F16, BF16)] * 3
+    recipes += [lambda rng: valid_same(rng, F32, 3)] * 4
     recipes += [lambda rng, d=d, s=s: valid_shifts(rng, d, range(s, s + 8))
                 for d in floats for s in range(0, 8 * DTYPES[d].width, 8)]
     recipes += [lambda rng, d=d: valid_shifts(rng, d, range(8 * DTYPES[d].width)) for d in (1, 2, 3, 4, 5)]
@@ -1400,7 +1411,7 @@ def valid_delta_recipes():
     recipes += [lambda rng, limit=limit: valid_limit(rng, rng.choice(list(DTYPES)), limit) for limit in (1, 2, 127, 254, 255)]
     recipes += [lambda rng: valid_raw_words(rng, rng.choice(floats))] * 3
     recipes += [lambda rng, d=d: sparse_delta(rng, d, 1) for d in DTYPES]
-    recipes += [lambda rng, d=d: sparse_delta(rng, d, 2) for d in (F16, BF16)]
+    recipes += [lambda rng, d=d: sparse_delta(rng, d, 2) for d in (F16, BF16)] + [lambda rng: sparse_delta(rng, F32, 3)]
     recipes += [lambda rng: valid_sparse_cell(rng, rng.choice((16, 16, 17, rng.randint(18, 20))))] * 2
     return recipes
 
@@ -2465,7 +2476,7 @@ def bad_base_info(change):
     """R42"""
     def made(rng):
         frame = small_delta(rng)
-        role = 1 if frame.base.dtype == frame.dtype else 2
+        role = role_of(frame)
         info = base_info(role, frame.base)
         frame.extensions = base_extension(change(rng, info))
         return frame
@@ -2474,7 +2485,7 @@ def bad_base_info(change):
 
 def second_base(rng):
     frame = small_delta(rng)
-    role = 1 if frame.base.dtype == frame.dtype else 2
+    role = role_of(frame)
     frame.extensions = (frame.extensions + base_extension(base_info(role, frame.base)) if rng.random() < 0.7 else
                         base_extension(rng.randbytes(3)) + frame.extensions)
     return frame
@@ -2486,6 +2497,14 @@ def cast_to(dtype):
         n, w = sizes(rng), DTYPES[dtype].width
         base = random_base_of(rng, F16, 2, n)
         return delta_frame(rng, dtype, 2, base, [stored_block(rng.randbytes(n * w), w)])
+    return made
+
+
+def upcast_to(dtype):
+    """R42: role 3 of elements that nothing is upcast to."""
+    def made(rng):
+        n, w = sizes(rng), DTYPES[dtype].width
+        return delta_frame(rng, dtype, 3, random_base_of(rng, F32, 3, n), [stored_block(rng.randbytes(n * w), w)])
     return made
 
 
@@ -3067,7 +3086,7 @@ def invalid_recipes():
             lambda rng, info: bytes([rng.choice((0, 3, 4, 255))]) + info[1:],
             lambda rng, info: info[:1] + bytes([rng.choice([d for d in range(256) if d != info[1]])]) + info[2:],
             lambda rng, info: bytes([3 - info[0]]) + info[1:])] + [
-            second_base, cast_to(F32), cast_to(5), cast_to(F64)] + [bad_base_flags(flags) for flags in (0, 1, 2)] + [
+            second_base, cast_to(F32), cast_to(5), cast_to(F64), upcast_to(F64), upcast_to(BF16)] + [bad_base_flags(flags) for flags in (0, 1, 2)] + [
             bad_base_log2(log2) for log2 in (6, 15)],
         43: [no_base, other_base_dtype, other_base_count],
         44: [changed_base, wrong_base_hash, wrong_same_hash, changed_base,

@@ -683,7 +683,7 @@ def all_vectors():
             of_blocks("R39-byte-before", 39, g.Frame(2, 6, [g.const_block(b"\7", 64, 1), g.const_block(b"\7", 1, 1)], errors={"gap": b"\0"}))] + rejected(10, 11, 12, 37, 38, 39, most=2)),
         ("index", "6.2: indices of two and three levels", [valid("257-blocks", of_257_blocks, 1), of_65537_blocks()] + rejected(40, 41, most=2)),
         ("delta-base", "6.3, 5.6, 7.1: bases, SAME", [valid("empty", g.valid_delta_empty), valid("two-cells", two_cells, 1)] + [
-            valid("role-%d-%s" % (role, name[d]), lambda rng, d=d, role=role: g.valid_same(rng, d, role)) for d, role in ((8, 1), (8, 2), (9, 2))] + [
+            valid("role-%d-%s" % (role, name[d]), lambda rng, d=d, role=role: g.valid_same(rng, d, role)) for d, role in ((8, 1), (8, 2), (9, 2), (10, 3))] + [
             valid("cast-" + name[d], lambda rng, d=d: long_cast(rng, d)) for d in (8, 9)] + rejected(42, 43, 44, 45)),
         ("delta-classed", "5.7: CLASSED, classes", [valid("classes-%d" % k, lambda rng, k=k: g.valid_classed(rng, rng.choice(floats), k)) for k in range(1, 9)] + [
             valid("i64", lambda rng: g.valid_classed(rng, 5, 1)), valid("bits-of-f64", classes_of_f64)] + rejected(46)),
@@ -692,6 +692,7 @@ def all_vectors():
             valid("raw-words", lambda rng: g.valid_raw_words(rng, 8)), valid("low-bits", lambda rng: g.valid_shifts(rng, F32, (11,))),
             words_of_bits("all-but-1-bit", None, 7), words_of_bits("R47-all-bits", 47, 8)] + rejected(47, most=9)),
         ("delta-sparse", "5.14: SPARSE", [valid(name[d], lambda rng, d=d: g.sparse_delta(rng, d, 1)) for d in DTYPES] + [valid("cast-" + name[d], lambda rng, d=d: g.sparse_delta(rng, d, 2)) for d in (8, 9)] + [
+            valid("upcast", lambda rng: g.sparse_delta(rng, F32, 3)),
             valid("escapes", escaping_sparse), sparse_number("largest-number", None, 8, 254), sparse_number("least-escape", None, 4, 15, 15),
             sparse_number("R52-number", 52, 8, 255), sparse_number("R52-escape", 52, 4, 15, 14)] + rejected(52, most=8)),
         ("scaled", "5.8, 5.9: scales, SCALED", [valid(name[d], lambda rng, d=d: g.with_form(rng, lambda rng: g.valid_lossy(rng, d, 0, True, (decoder.SCALED,)), decoder.SCALED)) for d in decoder.FLOATS] + rejected(49)),

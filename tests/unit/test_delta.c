@@ -221,10 +221,10 @@ static void cast_lists(void)
     for (high = 0; high < 65536; high++) {
         const uint32_t alike = test_below(2); /* of one magnitude, or of all */
         for (i = 0; i < 25; i++) x[i] = (alike ? high ^ (i & 1) << 15 : test_below(65536)) << 16 | low[(high + i) % 11];
-        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_BF16, (const uint8_t *)x, 0, 25, y) == y);
+        CHECK(bsn_predict(BITSNAP_BF16, BITSNAP_F32, (const uint8_t *)x, 0, 25, y) == y);
         for (i = 0; i < 25; i++) CHECK(bsn_element_load(y + 2 * i, 2) == bsn_cast_bf16(x[i]), "%08x", (unsigned)x[i]);
         y[46] = 0xA5; /* behind 23 */
-        CHECK(bsn_predict(BSN_ROLE_CAST, BITSNAP_F16, (const uint8_t *)x, 1, 23, y) == y && y[46] == 0xA5);
+        CHECK(bsn_predict(BITSNAP_F16, BITSNAP_F32, (const uint8_t *)x, 1, 23, y) == y && y[46] == 0xA5);
         for (i = 1; i < 24; i++) CHECK(bsn_element_load(y + 2 * i - 2, 2) == bsn_cast_f16(x[i]), "%08x", (unsigned)x[i]);
     }
 }
@@ -258,6 +258,52 @@ static void cast_frames(void)
             c.base.data = NULL;
             CHECK(bitsnap_merge(&c, merged, sizeof merged, &size, frame, size, other, again) == BITSNAP_OK, "%s", bitsnap_message(&c));
             CHECK(bitsnap_decode(&b, back, n, dtype, merged, size) == BITSNAP_OK && !memcmp(back, third, 2 * n), "%s", bitsnap_message(&b));
+        }
+}
+
+/* every F16 and BF16 element as F32: the same value, and cast back the same element */
+static void upcasts(void)
+{
+    uint32_t i, y[2];
+    for (i = 0; i < 65536; i++) {
+        const uint16_t x[2] = { 0, (uint16_t)i };
+        float f;
+        CHECK(bsn_predict(BITSNAP_F32, BITSNAP_BF16, (const uint8_t *)x, 1, 1, (uint8_t *)y) == (uint8_t *)y && y[0] == i << 16);
+        CHECK(bsn_predict(BITSNAP_F32, BITSNAP_F16, (const uint8_t *)x, 1, 1, (uint8_t *)y) == (uint8_t *)y && y[0] >> 31 == i >> 15);
+        memcpy(&f, y, 4);
+        if ((i & 0x7FFF) < 0x7C00) CHECK(bsn_cast_f16(y[0]) == i && (double)(i >> 15 ? -f : f) == half_value((uint16_t)(i & 0x7FFF)), "%04x", (unsigned)i);
+        else CHECK((y[0] & 0x7FFFFFFF) == 0x7F800000 + ((i & 0x3FF) << 13), "%04x", (unsigned)i);
+    }
+}
+
+/* An F32 tensor against the F16 or BF16 tensor that it rounds to takes the bits that rounding took, and an exact upcast takes nothing. */
+static void upcast_frames(void)
+{
+    unsigned d, k;
+    size_t n, size, again, i;
+    for (d = 0; d < 4; d++)
+        for (n = 1; n < MOST; n = n * 5 + 3) {
+            const bitsnap_dtype half = d & 1 ? BITSNAP_F16 : BITSNAP_BF16;
+            bitsnap b = with_base(base, n, half);
+            b.level = d & 2 ? BITSNAP_FAST : BITSNAP_DEFAULT;
+            for (k = 0; k < 2; k++) {
+                for (i = 0; i < n; i++) {
+                    uint32_t x = (test_below(65536) & 0xBFFF) << 16 | 0x20000000; /* an exponent of F16, too */
+                    const uint16_t y = d & 1 ? bsn_cast_f16(x) : bsn_cast_bf16(x);
+                    memcpy(base + 2 * i, &y, 2);
+                    if (k) x = d & 1 ? bsn_upcast_f16(y) : (uint32_t)y << 16;
+                    else x = (d & 1 ? bsn_upcast_f16(y) : (uint32_t)y << 16) + test_below(0x8000);
+                    memcpy(result + 4 * i, &x, 4);
+                }
+                size = encode(&b, frame, result, n, BITSNAP_F32);
+                CHECK(size < 300 + (k ? n / 1000 : 2 * n + n / 100), "%zu elements: %zu bytes", n, size);
+                CHECK(bitsnap_decode(&b, back, n, BITSNAP_F32, frame, size) == BITSNAP_OK && !memcmp(back, result, 4 * n), "%s", bitsnap_message(&b));
+                CHECK(bitsnap_apply(&b, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_UNSUPPORTED);
+                CHECK(bitsnap_invert(&b, other, sizeof other, &again, frame, size) == BITSNAP_E_UNSUPPORTED && again == 0);
+            }
+            b.base.dtype = half == BITSNAP_F16 ? BITSNAP_BF16 : BITSNAP_F16;
+            CHECK(bitsnap_decode(&b, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_BASE);
+            CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, result, n, half) == BITSNAP_E_BASE); /* F16 is nothing to BF16 */
         }
 }
 
@@ -741,6 +787,8 @@ int main(void)
     RUN(cast_lists);
     RUN(round_trips);
     RUN(cast_frames);
+    RUN(upcasts);
+    RUN(upcast_frames);
     RUN(wrong_bases);
     RUN(interrupted);
     RUN(damage);

@@ -172,7 +172,7 @@ static uint32_t status_of(const bitsnap_work *w)
     info.columns = w->columns;
     if (w->role) {
         info.has_base = 1;
-        info.base_dtype = w->role == 1 ? info.dtype : BITSNAP_F32;
+        info.base_dtype = w->role == 1 ? info.dtype : w->role == 2 ? BITSNAP_F32 : BITSNAP_BF16;
         b.base.data = at_address(w->base);
         b.base.dtype = info.base_dtype;
         b.base.count = info.count;

@@ -85,7 +85,7 @@ enum { LARGE = 65536, MOST = 2 * LARGE + LARGE / 2 + 77, SMALL = 64 * 9 + 33 };
 static uint8_t elements[4 * MOST], base[4 * MOST], whole[4 * MOST], out[4 * MOST], frame[5 * MOST], workspace[24 << 20];
 
 enum { CELLS = 20, CLUSTERS, COLUMNS, CONSTANTS, RUNS, SAME, FEW, MANY, MIXED };
-enum { NONE, DIRECT, CAST };
+enum { NONE, DIRECT, CAST, UPCAST };
 
 static uint16_t bf16_of(const uint8_t *p)
 {
@@ -109,6 +109,7 @@ static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bit
             continue;
         }
         if (role == CAST) data_store(p, bf16_of(from + 4 * i), 2);
+        else if (role == UPCAST) data_store(p, (uint64_t)(from[2 * i] | from[2 * i + 1] << 8) << 16, 4);
         else memcpy(p, from + i * width, width);
         if ((kind == FEW && i % 997 == 5) || (kind == MANY && i % 3 == 0)) p[0] ^= 1;
     }
@@ -160,14 +161,14 @@ static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype,
     b.workspace = workspace, b.workspace_size = sizeof workspace;
     b.block_log2 = log2;
     if (role) {
-        b.base.dtype = role == CAST ? BITSNAP_F32 : dtype;
+        b.base.dtype = role == CAST ? BITSNAP_F32 : role == UPCAST ? BITSNAP_BF16 : dtype;
         b.base.count = count;
         b.base.data = base;
         data_fill(base, count, b.base.dtype, DATA_WEIGHTS);
     }
     for (i = 0; i < count; i += block) { /* mixed: blocks of another kind each */
         static const unsigned kinds[] = { CONSTANTS, SAME, FEW, MANY, DATA_NOISE, RUNS };
-        const size_t n = kind == MIXED && count - i > block ? block : count - i, from = i * (role == CAST ? 4 : width);
+        const size_t n = kind == MIXED && count - i > block ? block : count - i, from = i * (role == CAST ? 4 : role == UPCAST ? 2 : width);
         fill(elements + i * width, base + from, n, width, dtype, role, kind == MIXED ? kinds[(i / block) % (role ? 3 : 6)] : kind);
         if (kind != MIXED) break;
     }
@@ -191,9 +192,10 @@ static void capacities(void)
         { "same", SAME, DIRECT, BITSNAP_F32 }, { "sparse", FEW, DIRECT, BITSNAP_BF16 }, { "classed", MANY, DIRECT, BITSNAP_BF16 },
         { "stored", DATA_NOISE, DIRECT, BITSNAP_I8 }, { "mixed", MIXED, DIRECT, BITSNAP_BF16 }, { "constant", CONSTANTS, CAST, BITSNAP_BF16 },
         { "same", SAME, CAST, BITSNAP_BF16 }, { "sparse", FEW, CAST, BITSNAP_BF16 }, { "classed", MANY, CAST, BITSNAP_BF16 },
-        { "mixed", MIXED, CAST, BITSNAP_BF16 },
+        { "mixed", MIXED, CAST, BITSNAP_BF16 }, { "same", SAME, UPCAST, BITSNAP_F32 }, { "sparse", FEW, UPCAST, BITSNAP_F32 },
+        { "classed", MANY, UPCAST, BITSNAP_F32 }, { "mixed", MIXED, UPCAST, BITSNAP_F32 },
     };
-    static const char *const roles[] = { "", ", a delta", ", against a cast" };
+    static const char *const roles[] = { "", ", a delta", ", against a cast", ", against an upcast" };
     unsigned i, id;
     for (i = 0; i < sizeof frames / sizeof *frames; i++)
         for (id = 0; id < (frames[i].role ? 1 : 2); id++) {

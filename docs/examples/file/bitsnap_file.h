@@ -373,7 +373,7 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
  * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
  *       are set for each frame.
  * bases: open files, at most 255: the result is a delta against them, in this order. Tensors become differences to the first one of
- *       the same name that has the same shape and the same dtype (or F32, for F16 and BF16). base_count 0: no delta.
+ *       the same name that has the same shape and the same dtype (or F32 for F16 and BF16, or these for F32). base_count 0: no delta.
  * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
                                                     size_t text_size, bitsnap_file *const *bases, size_t base_count,
@@ -4265,13 +4265,16 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     return BITSNAP_OK;
 }
 
+static int bsf_is_half(bitsnap_slice dtype) { return bsf_slice_is(dtype, "F16") || bsf_slice_is(dtype, "BF16"); }
+
 /* Returns the dtype in which elements of `old` can be the base of the tensor; 0: in none. */
 static bitsnap_dtype bsf_base_dtype(const bitsnap_tensor *t, const bitsnap_tensor *old)
 {
     if (!bitsnap_shape_same(t->shape, old->shape)) return (bitsnap_dtype)0;
     if (!bitsnap_slice_compare(t->dtype, old->dtype))
         return old->end - old->begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
-    return bsf_slice_is(old->dtype, "F32") && (bsf_slice_is(t->dtype, "F16") || bsf_slice_is(t->dtype, "BF16")) ? BITSNAP_F32 : (bitsnap_dtype)0;
+    if (bsf_slice_is(old->dtype, "F32") && bsf_is_half(t->dtype)) return BITSNAP_F32;
+    return bsf_slice_is(t->dtype, "F32") && bsf_is_half(old->dtype) ? bitsnap_tensor_codec(old) : (bitsnap_dtype)0;
 }
 
 /* Finds the elements of a base that the tensor's are coded against. Returns their dtype; 0: there are none. */

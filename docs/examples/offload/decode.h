@@ -217,7 +217,7 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
     if (!g->width || n == 0 || (n > MAX_ELEMENTS && (work->role ? (form != 4 && form != 8) || n > MAX_SPARSE
                                                                   : form != 1 || n > 0xFFFFFFF0u / g->width)) ||
         (work->target & 3) || (work->base & 3) || form > 9 || (form == 6 && !work->columns) || (form == 7 && !work->bins) ||
-        ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->bins > CELLS_MOST)) ||
+        work->role > 2 || ((form == 6 || form == 7) && (work->role || work->dtype < BITSNAP_F16 || work->bins > CELLS_MOST)) ||
         (g->width == 8 && (form > 1 || work->role)) ||
         (!work->role && (form == 4 || form == 5 || form == 8)) || g->end < g->body ||
         (form != 1 && work->head >> 8 != g->end - g->body) || (form == 1 && g->end - g->body != g->width) ||

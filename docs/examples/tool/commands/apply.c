@@ -35,7 +35,7 @@ static int look_in_file(job *j, const file_frame *frame)
 static int note_frame(void *context, const file_frame *frame, fault *f)
 {
     job *j = (job *)context;
-    if (frame_role(frame) == 2)
+    if (frame_role(frame) > 1)
         return fault_set(f, "this delta is against a master copy, which it would replace; bitsnap decompress -b makes another file");
     return j->is_result && look_in_file(j, frame);
 }

@@ -222,7 +222,7 @@ static void print_frames(const chain_link *x, int each)
                      (unsigned long long)a->begin);
         if (a->info.has_base) {
             (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->info.base_dtype), (unsigned long long)a->base_begin,
-                         frame_role(a) == 2 ? ", cast" : "");
+                         frame_role(a) == 2 ? ", cast" : frame_role(a) == 3 ? ", upcast" : "");
             if (x->file.ends.base_count > 1) (void)printf(", of base %u", a->base);
         } else (void)printf("without a base");
         (void)printf(": %.4f bits/element", per_element(a->size, a->info.count));

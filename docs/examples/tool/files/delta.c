@@ -379,7 +379,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
         const delta_frame *y = &b->frames[i], *x = NULL;
         if (y->about.info.has_base) {
             x = frame_at(a, y->about.base_begin);
-            if (!holds(x, &y->about) || (frame_role(&y->about) == 2 && x->about.info.has_base))
+            if (!holds(x, &y->about) || (frame_role(&y->about) > 1 && x->about.info.has_base))
                 return fault_set(f, "frame %zu does not go together with one of the delta before: " GIVE_BASE, i);
             if (x->about.info.has_content_id && y->about.info.base_id != x->about.info.content_id)
                 return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements" IN_ORDER, i);
@@ -427,7 +427,7 @@ static int turn_frames(delta *d, codec *c, const delta *a, const delta_frame **s
     uint64_t at = 0;
     size_t i, n = 0;
     for (i = 0; i < a->count; i++) {
-        if (frame_role(&a->frames[i].about) == 2) return fault_set(f, "frame %zu is against a cast, which has no inverse: " GIVE_BASE, i);
+        if (frame_role(&a->frames[i].about) > 1) return fault_set(f, "frame %zu is against a cast, which has no inverse: " GIVE_BASE, i);
         if (a->frames[i].about.info.has_base) sorted[n++] = &a->frames[i];
     }
     if (n) qsort((void *)sorted, n, sizeof *sorted, by_place);

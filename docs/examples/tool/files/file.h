@@ -114,8 +114,12 @@ typedef bitsnap_file_frame file_frame;
 
 static inline int frame_is_quantized(const file_frame *x) { return (x->info.bins | x->info.clusters) != 0; }
 
-/* 0: it has no base, 1: one of the same dtype, 2: one that is cast to it. */
-static inline int frame_role(const file_frame *x) { return !x->info.has_base ? 0 : x->info.base_dtype == x->info.dtype ? 1 : 2; }
+/* 0: it has no base, 1: one of the same dtype, 2: F32 that is rounded to its dtype, 3: F16 or BF16 as F32. */
+static inline int frame_role(const file_frame *x)
+{
+    if (!x->info.has_base) return 0;
+    return x->info.base_dtype == x->info.dtype ? 1 : x->info.base_dtype == BITSNAP_F32 ? 2 : 3;
+}
 
 /* Who wants to know of frames: called for each in order, when it has been passed. Returns 0, or 1 with a message. */
 typedef struct frame_observer {

@@ -93,18 +93,20 @@ static uint64_t common_rows(const tensor *t, const tensor *old, uint64_t *rows, 
     return *rows < *old_rows ? *rows : *old_rows;
 }
 
-/* What `old` is to `t`: of the same dtype it is what `t` was before; F32 the master copy of F16 or BF16. */
+static int is_half(text_slice dtype) { return is_named(dtype, "F16") || is_named(dtype, "BF16"); }
+
+/* What `old` is to `t`: of the same dtype it is what `t` was before; F32 the master copy of F16 or BF16, or these what F32 rounds to. */
 static pair relate(const tensor *t, const tensor *old)
 {
     const uint64_t bytes = t->end - t->begin, old_bytes = old->end - old->begin;
     const int same = !bitsnap_slice_compare(t->dtype, old->dtype);
-    const int master = (is_named(t->dtype, "F16") || is_named(t->dtype, "BF16")) && is_named(old->dtype, "F32");
+    const int master = is_half(t->dtype) && is_named(old->dtype, "F32"), rounded = is_named(t->dtype, "F32") && is_half(old->dtype);
     uint64_t rows = 1, old_rows = 1, both = 1;
     pair x = { .other = old, .kind = PAIR_SHAPE };
     if (!bitsnap_shape_same(t->shape, old->shape) && !(both = common_rows(t, old, &rows, &old_rows))) return x;
     x.kind = PAIR_DTYPE;
-    if ((!same && !master) || bytes % rows || bytes / rows % bitsnap_width(bitsnap_tensor_codec(t)) ||
-        old_bytes / old_rows != bytes / rows * (same ? 1 : 2) || old_bytes % old_rows) return x;
+    if ((!same && !master && !rounded) || bytes % rows || bytes / rows % bitsnap_width(bitsnap_tensor_codec(t)) || old_bytes % old_rows ||
+        old_bytes / old_rows * (rounded ? 2 : 1) != bytes / rows * (master ? 2 : 1)) return x;
     x.kind = PAIR_FOUND;
     x.bytes = bytes / rows * both;
     return x;
