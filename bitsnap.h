@@ -154,7 +154,7 @@ typedef enum bitsnap_status {
     BITSNAP_E_SOURCE = 14      /* the callback of a source failed */
 } bitsnap_status;
 
-/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R31 and R51 are unused. Numbers from
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R11, R31 and R51 are unused. Numbers from
  * 100 on do not concern the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
@@ -166,7 +166,6 @@ typedef enum bitsnap_status {
     R(8, CHECK, HEADER_CHECK, "damaged: the check of the header does not match") \
     R(9, CHECK, BLOCK_CHECK, "damaged: the check of a block does not match") \
     R(10, CHECK, FOOTER_CHECK, "damaged: the check of the footer does not match") \
-    R(11, CHECK, CHAIN, "damaged: a block was replaced by one of another frame") \
     R(12, CHECK, CONTENT_ID, "damaged: the elements do not have the content id") \
     R(13, CORRUPT, DTYPE, "unknown dtype") \
     R(14, CORRUPT, BLOCK_LOG2, "block size out of range") \
@@ -206,6 +205,7 @@ typedef enum bitsnap_status {
     R(49, CORRUPT, SCALES, "wrong scales of rows and columns") \
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
     R(52, CORRUPT, SPARSE, "changes of a SPARSE block that break their rules") \
+    R(53, CHECK, INDEX_CHECK, "damaged: a block was replaced by one of another frame") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
@@ -539,8 +539,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 /* Frames piece by piece; the bytes are those of bitsnap_encode. The caller owns the objects, and may move them between calls.
  *
  * Encoder: begin writes the header; each push one or more whole blocks (a multiple of 2^block_log2 elements, except for the
- *   last push); end writes the footer. The index, 4 bytes per block, is collected in encoder.index, memory that the caller
- *   sets after begin and may move and enlarge between calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per
+ *   last push); end writes the footer. The index, 8 bytes per block, 4 with NO_CHECKS, is collected in encoder.index, memory that
+ *   the caller sets after begin and may move and enlarge between calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per
  *   block, 28 with a base; end 112 + index_size + index_size / 32. After an error push and end have changed only the
  *   destination and can be called again.
  *   Options of the header (NO_CHECKS, CONTENT_ID, block_log2, quantizer, columns) are those at begin: push does not look at them.
@@ -723,14 +723,14 @@ BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint
  * open:   reads the header, the end of the source (which must be the end of the frame) and the root of the index. *info (may
  *         be null) becomes what bitsnap_read_info returns, without the counts of blocks; its workspace_size and worker_size are those
  *         for decoding from this source. With a callback the header is read to the workspace.
- * find:   locates the block of an element. Reads at most a page (1 KiB) and one node (6 KiB) per level of the index below its
+ * find:   locates the block of an element. Reads at most a page (2 KiB) and one node (6 KiB) per level of the index below its
  *         root: two with 2^24 blocks. The last ones are cached, so that neighbours cost nothing. Needs no workspace.
  * decode: restores elements first .. first + count - 1 like bitsnap_decode_range, with one read per block. A delta needs b->base.
  *
  * Every piece is checked on its own, and only checked bytes are used, even if the source changes. Bytes after a frame without
  * footer (one block, no content id) are not detected. BITSNAP_E_SOURCE: the callback failed; the index stays valid.
  * A zeroed index that was not opened is BITSNAP_E_ARGUMENT. */
-#define BITSNAP_INDEX_SIZE 32768u
+#define BITSNAP_INDEX_SIZE 34816u
 typedef union bitsnap_index {
     unsigned char opaque[BITSNAP_INDEX_SIZE];
     uint64_t aligned;
@@ -742,7 +742,8 @@ typedef union bitsnap_index {
 typedef struct bitsnap_extent {
     uint64_t offset, size;
     uint64_t first, count;
-    unsigned form; /* a number of docs/FORMAT.md, section 5 */
+    unsigned form;  /* a number of docs/FORMAT.md, section 5 */
+    uint32_t check; /* in a frame with checks: the lower half of the block's check, as the index has it */
 } bitsnap_extent;
 
 BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source);
@@ -750,7 +751,7 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count);
 
 /* Restores elements first .. first + count - 1, all within the extent, from the bytes of its block, for callers that do their own
- * I/O. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the header. Workspace: info->workspace_size.
+ * I/O. The block must be the one that the extent is of, by its check, too. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the header. Workspace: info->workspace_size.
  * Error offsets count from the start of the frame. */
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block);
@@ -1848,34 +1849,6 @@ static uint64_t bsn_pieces_end(const bsn_pieces *h)
     if (h->total <= 240) return bsn_hash_short(h->recent, (size_t)h->total);
     memcpy(end.state, h->state, sizeof end.state);
     return bsn_hash_long_end(&end, h->total, h->recent + h->total % 64);
-}
-
-/* Hashes 8-byte words whose number is not known in advance. `recent` is used as in bsn_pieces_add, except that a full stripe is hashed only
- * when another word comes, since it may be the last. */
-static void bsn_series_add(const bitsnap_kernels *kernels, bsn_pieces *h, uint64_t word)
-{
-    const size_t fill = (size_t)(h->got % 64);
-    if (h->got <= 232) {
-        bsn_store64(h->recent + h->got, word);
-    } else {
-        if (h->got == 240) {
-            kernels->hash(h->state, h->recent, 3, 0);
-            memcpy(h->recent, h->recent + 128, 112);
-        } else if (fill == 0) {
-            kernels->hash(h->state, h->recent + 64, 1, (size_t)((h->got / 64 - 1) & 15));
-            memcpy(h->recent, h->recent + 64, 64);
-        }
-        bsn_store64(h->recent + 64 + fill, word);
-    }
-    h->got += 8;
-}
-
-static uint64_t bsn_series_end(const bsn_pieces *h)
-{
-    bsn_hasher end;
-    if (h->got <= 240) return bsn_hash_short(h->recent, (size_t)h->got);
-    memcpy(end.state, h->state, sizeof end.state);
-    return bsn_hash_long_end(&end, h->got, h->recent + (h->got - 1) % 64 + 1);
 }
 
 /* ================================================================================= BITMASK
@@ -7356,6 +7329,7 @@ enum {
 };
 
 #define BSN_HEAD_SIZE 4u
+#define BSN_HALF_SIZE 4u /* of a check: what the index has of it */
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
 #define BSN_LOG2_MIN 6
@@ -9365,6 +9339,7 @@ typedef struct bsn_decoding {
     size_t n;                  /* elements */
     bsn_sink *sink;
     bsn_record *record;
+    const struct bsn_job *at;
     int checking;              /* 1: what the block's check covers is hashed to the record */
     int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
     int base_first;            /* 1: also of SPARSE blocks before any element is made */
@@ -10293,9 +10268,10 @@ static unsigned bsn_frame_has(const bsn_shape *s)
            (s->width > 1 && !bsn_symbol_bits(s->dtype) ? (unsigned)BSN_NEEDS_INTEGERS : 0u);
 }
 
-/* What a head says of its block. */
+/* What a head says of its block, and the index. */
 typedef struct bsn_look {
-    uint32_t head;
+    uint32_t head, check; /* check: its lower half, as the index has it */
+    int indexed;          /* 1: the index has told `check` */
     unsigned form;
     size_t prefix, whole; /* bytes before the body; of the block, or 0 if not all of them are there */
     size_t need;          /* bytes that must be there to know more, or the size of the block */
@@ -10338,6 +10314,8 @@ typedef struct bsn_job {
     /* decoding: */
     const uint8_t *input_end, *base; /* base: of the cell's first element; null: none, or blind */
     uint32_t head;                   /* of the block, as it was checked */
+    uint32_t check;                  /* the lower half of its check, as the index has it, */
+    int indexed;                     /* if this is 1 */
 } bsn_job;
 
 static bitsnap_status bsn_rule_status(unsigned rule)
@@ -10357,7 +10335,7 @@ static bitsnap_status bsn_refuse(bitsnap_error *error, unsigned rule, uint64_t o
     return error->status = bsn_rule_status(rule);
 }
 
-/* h, and one more word behind it: how the checks of the blocks, and the entries of the index, become one */
+/* h, and one more word behind it: how the entries of an index become one */
 static uint64_t bsn_chain(uint64_t h, uint64_t word)
 {
     uint8_t both[16];
@@ -10386,6 +10364,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->n = at->n;
     d->sink = s;
     d->record = record;
+    d->at = at;
     d->checking = bsn_has_checks(&c->shape) && !c->ignore;
     d->hash_base = at->base && !c->ignore;
     d->base_first = d->same = 0;
@@ -10428,15 +10407,18 @@ static unsigned bsn_make_chunks(bsn_decoding *d)
     return rule;
 }
 
-/* Compares the block's check with what has been hashed, and the hash of the elements with what the block says of them. */
+/* Compares the block's check with what has been hashed and with the index, and the hash of the elements with what the block says of them. */
 static unsigned bsn_check_made(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     const uint8_t *block = d->body - bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
     uint64_t hash;
     d->place = block;
-    if (d->checking && bsn_hash_of(c->kernels, d->record->bytes, d->record->size) != bsn_load64(block + BSN_HEAD_SIZE))
-        return BITSNAP_R_BLOCK_CHECK;
+    if (d->checking) {
+        hash = bsn_hash_of(c->kernels, d->record->bytes, d->record->size);
+        if (hash != bsn_load64(block + BSN_HEAD_SIZE)) return BITSNAP_R_BLOCK_CHECK;
+        if (d->at->indexed && (uint32_t)hash != d->at->check) return BITSNAP_R_INDEX_CHECK;
+    }
     if (!BSN_WITH_DELTA || !d->expected || c->ignore || (!d->same && !d->sink->leaves)) return 0;
     hash = d->same ? bsn_load64(d->expected) : bsn_leaves_end(c->kernels, &d->ids->result, d->n);
     d->place = d->expected + 8;
@@ -10652,8 +10634,7 @@ static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const b
 
 /* ================================================================================= FRAME
  * header | blocks | footer. Everything in the header is known at the start; the footer (frames of more than
- * one cell, or with a content id) holds what is known at the end: the index, the content id, a hash over the
- * checks of all blocks. */
+ * one cell, or with a content id) holds what is known at the end: the index and the content id. */
 
 #define BSN_COUNT_MAX (UINT64_C(1) << 48)
 #define BSN_VERSION 1
@@ -10836,8 +10817,8 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
 }
 
 /* ---- index ----
- * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. Pages hold the heads of 256
- * blocks each. If there is more than one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until
+ * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. Pages hold entries of 256
+ * blocks each: the first bytes of a block, which are its head and, with checks, the lower half of its check. If there is more than one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until
  * there is one: the root. */
 
 #define BSN_FAN 256u
@@ -10846,24 +10827,28 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
 
 typedef struct bsn_index {
     uint64_t blocks;
+    unsigned entry;                /* bytes of an entry of a page */
     unsigned top;                  /* the root's level; pages are level 0 */
     uint64_t entries[BSN_LEVELS];  /* of each level */
     uint64_t place[BSN_LEVELS];    /* where each level begins; the first page is at 0 */
     uint64_t size;                 /* where the last level ends */
 } bsn_index;
 
-BSN_INLINE unsigned bsn_entry_size(unsigned level) { return level ? BSN_ENTRY_SIZE : BSN_HEAD_SIZE; }
+/* Returns the bytes of a page's entry. */
+BSN_INLINE unsigned bsn_entry_of(unsigned flags) { return BSN_HEAD_SIZE + (flags & BSN_FLAG_CHECKS ? BSN_HALF_SIZE : 0u); }
+BSN_INLINE unsigned bsn_entry_size(const bsn_index *t, unsigned level) { return level ? BSN_ENTRY_SIZE : t->entry; }
 
-static void bsn_index_shape(bsn_index *t, uint64_t blocks)
+static void bsn_index_shape(bsn_index *t, uint64_t blocks, unsigned flags)
 {
     uint64_t n = blocks;
     t->blocks = blocks;
+    t->entry = bsn_entry_of(flags);
     t->top = 0;
     t->size = 0;
     for (;; n = (n - 1) / BSN_FAN + 1, t->top++) {
         t->entries[t->top] = n;
         t->place[t->top] = t->size;
-        t->size += n * bsn_entry_size(t->top);
+        t->size += n * bsn_entry_size(t, t->top);
         if (n <= BSN_FAN) return;
     }
 }
@@ -10882,9 +10867,9 @@ typedef struct bsn_coder {
     void *index;
     size_t index_capacity, index_size;
     struct {
-        uint64_t run, index_hash;
+        uint64_t run;
+        uint64_t heads_hash, checks_hash; /* pull: of the entries that the index must have */
         bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        bsn_pieces chain;       /* of the checks of all blocks */
         uint64_t result_id; /* if the content id is known and the elements are not */
         uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
         const void *log;
@@ -10906,7 +10891,7 @@ typedef struct bsn_footer {
     bsn_index index;
     uint64_t start;  /* where it begins in the frame; */
     uint64_t end;    /* and where blocks end */
-    uint64_t content_id, chain;
+    uint64_t content_id;
     uint8_t certificate[BSN_CERTIFICATE_SIZE]; /* of a quantized frame */
 } bsn_footer;
 
@@ -10939,7 +10924,7 @@ static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t 
 /* Memory for the pieces of an index that have been read and checked, the last one of each level. */
 typedef struct bsn_nodes {
     uint64_t held[BSN_LEVELS]; /* the number of that piece, and 1; 0: none */
-    uint8_t page[BSN_FAN * BSN_HEAD_SIZE], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
+    uint8_t page[BSN_FAN * (BSN_HEAD_SIZE + BSN_HALF_SIZE)], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
     uint8_t root[BSN_NODE_SIZE + 128]; /* and the rest of the footer */
 } bsn_nodes;
 
@@ -10957,8 +10942,7 @@ BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t he
 
 static size_t bsn_fixed_size(unsigned flags)
 {
-    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) +
-           (flags & BSN_FLAG_CHECKS ? 8u : 0u) + BSN_TAIL_SIZE;
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) + BSN_TAIL_SIZE;
 }
 
 /* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory. If `to` is null, compares them
@@ -10974,13 +10958,13 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
             const size_t place = (size_t)(t->place[level] + i * BSN_ENTRY_SIZE);
             const uint8_t *child;
             n = bsn_index_node(t, level - 1, i, &first);
-            child = index + (size_t)(t->place[level - 1] + first * bsn_entry_size(level - 1));
+            child = index + (size_t)(t->place[level - 1] + first * bsn_entry_size(t, level - 1));
             bsn_store64(entry, level > 1 ? bsn_load64(child) : cell);
             bsn_store64(entry + 8, level > 1 ? bsn_load64(child + 8) : offset);
             bsn_store64(entry + 16, ignore ? bsn_load64(index + place + 16)
-                                           : bsn_bound_hash(kernels, f->shape.header_check, child, n * bsn_entry_size(level - 1)));
+                                           : bsn_bound_hash(kernels, f->shape.header_check, child, n * bsn_entry_size(t, level - 1)));
             for (j = 0; level == 1 && j < n; j++) {
-                const uint32_t head = bsn_once32(child + j * BSN_HEAD_SIZE);
+                const uint32_t head = bsn_once32(child + j * t->entry);
                 cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
                 offset += f->prefix + bsn_body_of(head, f->shape.width);
             }
@@ -11015,7 +10999,7 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     if (!bsn_equal(p + fixed - 4, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
     blocks = bsn_once64(p + fixed - BSN_TAIL_SIZE);
     if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
-    bsn_index_shape(&f->index, blocks);
+    bsn_index_shape(&f->index, blocks, f->shape.flags);
     if (f->index.size > x->end - least - fixed) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     f->start = f->end = x->end - fixed - f->index.size;
     root = f->start + f->index.place[f->index.top];
@@ -11031,7 +11015,6 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     p += size - fixed;
     f->content_id = f->shape.flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     if (f->shape.flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
-    f->chain = f->shape.flags & BSN_FLAG_CHECKS ? bsn_load64(tail - 8) : 0;
     if (nodes) nodes->held[f->index.top] = 1;
     return BITSNAP_OK;
 }
@@ -11044,7 +11027,7 @@ static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t siz
     bsn_index index;
     for (; left; left -= look.elements, at += look.whole, blocks++)
         if (size - at < BSN_HEAD_SIZE || bsn_read_head(h, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
-    bsn_index_shape(&index, blocks);
+    bsn_index_shape(&index, blocks, h->flags);
     if (bsn_has_footer(bsn_blocks(h), h->flags)) at += index.size + bsn_fixed_size(h->flags);
     return at <= size ? at : 0;
 }
@@ -11053,7 +11036,7 @@ static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t siz
 typedef struct bsn_opened {
     bsn_input input;
     bsn_shape header;
-    bsn_footer footer; /* of a frame without one: its only block's head is the index */
+    bsn_footer footer; /* of a frame without one: its only block's first bytes are the index */
 } bsn_opened;
 
 /* Opens the frame of o->input. If b's flags allow it, other bytes may follow a frame in memory. */
@@ -11085,20 +11068,20 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
         memset(&b->error, 0, sizeof b->error);
         return x->end ? bsn_read_footer(b, f, x, nodes) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
     }
-    bsn_index_shape(&f->index, bsn_blocks(h));
+    bsn_index_shape(&f->index, bsn_blocks(h), h->flags);
     f->start = h->header_size;
     f->end = x->end;
     if (!bsn_blocks(h)) return BITSNAP_OK;
-    if (f->end - f->start < BSN_HEAD_SIZE) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    if (nodes && !bsn_input_get(x, f->start, BSN_HEAD_SIZE, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
+    if (f->end - f->start < f->index.entry) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    if (nodes && !bsn_input_get(x, f->start, f->index.entry, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
     if (nodes) nodes->held[0] = 1;
     return BITSNAP_OK;
 }
 
-/* Walks blocks by their heads in the index. */
+/* Walks blocks by their entries in the index. */
 typedef struct bsn_cursor {
-    const uint8_t *page; /* the next head */
-    unsigned left;       /* heads from there to the end of the page */
+    const uint8_t *page; /* the next entry */
+    unsigned left;       /* entries from there to the end of the page */
     uint64_t cell, offset; /* the next block's: its first cell, and where it begins in the frame */
     uint64_t page_end, offset_end; /* where the page's blocks end, as what is above them says */
 } bsn_cursor;
@@ -11110,7 +11093,7 @@ static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_footer *f, const bsn
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     uint8_t *to = !nodes ? NULL : level == f->index.top ? nodes->root : level ? nodes->node[level - 1] : nodes->page;
     const uint8_t *p;
-    *place = f->start + f->index.place[level] + i * BSN_FAN * bsn_entry_size(level);
+    *place = f->start + f->index.place[level] + i * BSN_FAN * bsn_entry_size(&f->index, level);
     if (nodes && nodes->held[level] == i + 1) return to;
     if (nodes) nodes->held[level] = 0;
     p = bsn_input_get(x, *place, size, to);
@@ -11139,7 +11122,7 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
         uint64_t place;
         const uint8_t *p;
         n = bsn_index_node(&f->index, level, i, &first);
-        p = bsn_index_piece(b, f, x, nodes, level, i, n * bsn_entry_size(level), hash, &place);
+        p = bsn_index_piece(b, f, x, nodes, level, i, n * bsn_entry_size(&f->index, level), hash, &place);
         if (!p) return b->error.status;
         if (level == 0) {
             at->page = p;
@@ -11187,7 +11170,9 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
     if (!rule && look->whole > at->offset_end - at->offset) rule = f->end == f->start ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_TRUNCATED;
     if (!rule && look->elements > (at->page_end << h->block_log2) - position) rule = BITSNAP_R_INDEX_END;
     if (rule) return bsn_reject(b, rule, rule == BITSNAP_R_TRUNCATED ? f->end : at->offset, position);
-    at->page += BSN_HEAD_SIZE;
+    look->indexed = bsn_has_checks(h);
+    look->check = look->indexed ? bsn_once32(at->page + BSN_HEAD_SIZE) : 0;
+    at->page += f->index.entry;
     at->left--;
     at->cell += ((look->elements - 1) >> h->block_log2) + 1;
     at->offset += look->whole;
@@ -11290,7 +11275,7 @@ static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, uns
     const uint64_t cells = bsn_cells(count, block_log2);
     uint64_t size = header + count * width + cells * (bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != 0) + (role ? 2 : 0));
     bsn_index index;
-    bsn_index_shape(&index, cells);
+    bsn_index_shape(&index, cells, flags);
     if (bsn_has_footer(cells, flags)) size += index.size + bsn_fixed_size(flags);
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
@@ -11464,7 +11449,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     }
     bsn_info_end(info, &f, x.end);
     for (i = 0; info->has_base && i < f.index.blocks; i++) {
-        const unsigned form = bsn_once8(p + (size_t)(f.start + BSN_HEAD_SIZE * i));
+        const unsigned form = bsn_once8(p + (size_t)(f.start + f.index.entry * i));
         if (form == BSN_FORM_SAME) info->same++;
         else if (form == BSN_FORM_SPARSE) info->sparse++;
         else if (form == BSN_FORM_CLASSED) info->classed++;
@@ -11642,7 +11627,7 @@ static int bsn_stream_fits(const bsn_coder *s)
            (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && s->shape.role == bsn_role_of(dtype, s->shape.base_dtype))) &&
            s->shape.bins <= BSN_BINS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
-           s->index_size / BSN_HEAD_SIZE <= bsn_cells(s->shape.count, s->shape.block_log2);
+           s->index_size / bsn_entry_of(s->shape.flags) <= bsn_cells(s->shape.count, s->shape.block_log2);
 }
 
 /* Copies the caller's encoder or decoder. Returns 0 if it was not begun. */
@@ -11769,12 +11754,10 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(const bitsnap *b, bsn_coder *s, size_t header_size)
+static void bsn_stream_begin(bsn_coder *s, size_t header_size)
 {
     s->stored = s->shape.header_size = header_size;
     bsn_content_begin(&s->state.root, s->shape.count);
-    bsn_pieces_begin(&s->state.chain, 0);
-    bsn_series_add(bsn_kernels_of(b), &s->state.chain, s->shape.header_check);
 }
 
 /* Bytes of the header of what the stream says. */
@@ -11821,7 +11804,7 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
     }
     s->shape.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->shape.header_check);
-    bsn_stream_begin(b, s, size);
+    bsn_stream_begin(s, size);
 }
 
 #ifndef BITSNAP_NO_ENCODE
@@ -12014,20 +11997,22 @@ static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *
 }
 
 /* A block is done: what the stream knows of it. */
-static bitsnap_status bsn_push_note(bsn_call *call, bsn_coder *s, const uint8_t *block, uint32_t head)
+static bitsnap_status bsn_push_note(bitsnap *b, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
-    const size_t prefix = bsn_prefix_of(bsn_has_checks(&call->context.shape), s->shape.role != BSN_ROLE_NONE);
+    const size_t prefix = bsn_prefix_of(bsn_has_checks(&s->shape), s->shape.role != BSN_ROLE_NONE);
+    const unsigned entry = bsn_entry_of(s->shape.flags);
     if (s->index) {
-        if (s->index_capacity - s->index_size < BSN_HEAD_SIZE) {
-            (void)bsn_lacking(call->b, BSN_HEAD_SIZE * bsn_cells(s->shape.count, s->shape.block_log2), s->stored, s->position);
-            call->b->error.argument = "index";
+        uint8_t *to = (uint8_t *)s->index + s->index_size;
+        if (s->index_capacity - s->index_size < entry) {
+            (void)bsn_lacking(b, entry * bsn_cells(s->shape.count, s->shape.block_log2), s->stored, s->position);
+            b->error.argument = "index";
             return BITSNAP_E_CAPACITY;
         }
-        bsn_store32((uint8_t *)s->index + s->index_size, head);
+        memcpy(to, block, entry);
+        bsn_store32(to, head);
     }
-    s->index_size += BSN_HEAD_SIZE;
+    s->index_size += entry;
     if ((head & 255) == BSN_FORM_QUANTIZED) bsn_note_certificate(s, block + prefix);
-    if (bsn_has_checks(&call->context.shape)) bsn_series_add(call->context.kernels, &s->state.chain, bsn_load64(block + BSN_HEAD_SIZE));
     s->stored += prefix + bsn_body_of(head, s->shape.width);
     return BITSNAP_OK;
 }
@@ -12088,7 +12073,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             if (job->error.status)
                 return bsn_pass(b, &job->error, s->stored);
             bsn_note_content(&call, s, job, s->shape.flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
-            status = bsn_push_note(&call, s, job->target, bsn_load32(job->target));
+            status = bsn_push_note(b, s, job->target, bsn_load32(job->target));
             if (status) return status;
             job->source = job->target;
             job->target = to;
@@ -12122,15 +12107,15 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     uint8_t *p = to, *root;
     size_t i;
     bsn_footer_begin(&f, &s->shape);
-    bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
+    bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
     whole = f.index.size + bsn_fixed_size(s->shape.flags);
     if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
     if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->shape.base_dtype,
             s->shape.count) != s->shape.base_id)
         return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (blocks) {
-        for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) {
-            memcpy(p + i, blocks, BSN_HEAD_SIZE);
+        for (i = 0; i < s->index_size; i += f.index.entry) {
+            memcpy(p + i, blocks, f.index.entry);
             blocks += f.prefix + bsn_body_of(bsn_load32(blocks), s->shape.width);
         }
     } else if (s->index_size) {
@@ -12149,10 +12134,6 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     if (s->shape.flags & BSN_FLAG_LOSSY) {
         memcpy(p, s->state.certificate, BSN_CERTIFICATE_SIZE);
         p += BSN_CERTIFICATE_SIZE;
-    }
-    if (s->shape.flags & BSN_FLAG_CHECKS) {
-        bsn_store64(p, bsn_series_end(&s->state.chain));
-        p += 8;
     }
     bsn_store64(p, f.index.blocks);
     bsn_store64(p + 8, s->stored + whole);
@@ -12177,10 +12158,10 @@ static void bsn_stream_of(bsn_coder *s, const bsn_shape *h)
     s->shape = *h;
 }
 
-static void bsn_pull_begin(const bitsnap *b, bsn_coder *s, const bsn_shape *h)
+static void bsn_pull_begin(bsn_coder *s, const bsn_shape *h)
 {
     bsn_stream_of(s, h);
-    bsn_stream_begin(b, s, h->header_size);
+    bsn_stream_begin(s, h->header_size);
 }
 
 static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
@@ -12195,7 +12176,7 @@ static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *so
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
     if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.header_size;
     if (status) return status;
-    bsn_pull_begin(b, s, &h);
+    bsn_pull_begin(s, &h);
     *used = h.header_size;
     return BITSNAP_OK;
 }
@@ -12218,6 +12199,8 @@ static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look,
     memset(job, 0, sizeof *job);
     job->ids = call->ids ? call->ids + i : NULL;
     job->head = look->head;
+    job->check = look->check;
+    job->indexed = look->indexed;
     job->size = look->whole;
     job->n = job->sink.until = (size_t)look->elements;
     job->first = first;
@@ -12338,7 +12321,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     if (bsn_decode_batch(&call, 1)) return b->error.status;
     bsn_note_content(&call, &s, job, job->sink.to, named ? p + look.prefix : NULL);
     s.position += job->n;
-    status = bsn_push_note(&call, &s, p, look.head);
+    status = bsn_push_note(b, &s, p, look.head);
     if (!status) memcpy(encoder, &s, sizeof s);
     return status;
 }
@@ -12428,10 +12411,9 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                 continue;
             }
             s->state.run = 0;
-            if (bsn_has_checks(&call->context.shape))
-                bsn_series_add(call->context.kernels, &s->state.chain, bsn_load64(job->source + BSN_HEAD_SIZE));
-            s->state.index_hash = bsn_chain(s->state.index_hash, head);
-            s->index_size += BSN_HEAD_SIZE;
+            s->state.heads_hash = bsn_chain(s->state.heads_hash, head);
+            if (bsn_has_checks(&s->shape)) s->state.checks_hash = bsn_chain(s->state.checks_hash, bsn_load32(job->source + BSN_HEAD_SIZE));
+            s->index_size += bsn_entry_of(s->shape.flags);
             s->stored += prefix + bsn_body_of(head, width);
             *used += prefix + bsn_body_of(head, width);
         }
@@ -12488,7 +12470,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     const uint8_t *p = (const uint8_t *)source;
     bsn_footer f;
     bsn_input x;
-    uint64_t whole, hash = 0;
+    uint64_t whole, heads = 0, checks = 0;
     size_t i;
     unsigned rule;
     bitsnap_status status;
@@ -12498,7 +12480,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     if (status) return status;
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_footer_begin(&f, &s->shape);
-    bsn_index_shape(&f.index, s->index_size / BSN_HEAD_SIZE);
+    bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
     whole = f.index.size + bsn_fixed_size(s->shape.flags);
     if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->shape.count, whole);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
@@ -12510,10 +12492,13 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->shape.count);
     rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
     if (rule) return bsn_reject(b, rule, s->stored, s->shape.count);
-    for (i = 0; i < s->index_size; i += BSN_HEAD_SIZE) hash = bsn_chain(hash, bsn_load32(p + i));
-    if (hash != s->state.index_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->shape.count);
-    if ((s->shape.flags & BSN_FLAG_CHECKS) && !(b->flags & BITSNAP_IGNORE_CHECKS) && f.chain != bsn_series_end(&s->state.chain))
-        return bsn_reject(b, BITSNAP_R_CHAIN, s->stored, s->shape.count);
+    for (i = 0; i < s->index_size; i += f.index.entry) {
+        heads = bsn_chain(heads, bsn_load32(p + i));
+        if (bsn_has_checks(&s->shape)) checks = bsn_chain(checks, bsn_load32(p + i + BSN_HEAD_SIZE));
+    }
+    if (heads != s->state.heads_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->shape.count);
+    if (checks != s->state.checks_hash && !(b->flags & BITSNAP_IGNORE_CHECKS))
+        return bsn_reject(b, BITSNAP_R_INDEX_CHECK, s->stored, s->shape.count);
     if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
         bsn_pieces root = s->state.root;
         if (root.got + 16 == root.total &&
@@ -12551,7 +12536,7 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
         header = *size;
         room = capacity - header;
         if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
-            room -= bsn_min(room, bsn_fixed_size(s.shape.flags) + (s.shape.role ? BSN_HEAD_SIZE * (size_t)bsn_cells(count, s.shape.block_log2) : 0));
+            room -= bsn_min(room, bsn_fixed_size(s.shape.flags) + (s.shape.role ? bsn_entry_of(s.shape.flags) * (size_t)bsn_cells(count, s.shape.block_log2) : 0));
         status = bsn_wrong(b, count > SIZE_MAX / s.shape.width ? "count" : count && !elements ? "elements" : NULL);
         if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
         if (!status && bsn_stream_has_footer(&s))
@@ -12771,6 +12756,7 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
         extent->first = first;
         extent->count = look.elements;
         extent->form = look.form;
+        extent->check = look.check;
         break;
     }
     return status;
@@ -12822,6 +12808,8 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
     if (!look.whole || look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
     bsn_call_log(&call, &s, 0);
+    look.indexed = bsn_has_checks(&s.shape);
+    look.check = extent->check;
     job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
     job->source = (const uint8_t *)block;
     bsn_job_part(job, &look, s.shape.role, first, first + count, (uint8_t *)elements);
@@ -12940,9 +12928,9 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h
     bsn_input whole;
     bsn_call call;
     bitsnap_status status;
-    bsn_pull_begin(b, &x->s, h);
+    bsn_pull_begin(&x->s, h);
     status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
-    bsn_pull_begin(b, &x->s, h);
+    bsn_pull_begin(&x->s, h);
     if (!status) status = bsn_call_begin(&call, b, &x->s, BSN_DECODES, 0);
     if (status) return status;
     bsn_input_of(&whole, frame, size);
@@ -13062,7 +13050,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     bsn_hash_body(&d);
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
     m->to += look.whole;
-    return bsn_push_note(&m->call, &m->s, p, look.head);
+    return bsn_push_note(m->call.b, &m->s, p, look.head);
 }
 
 /* The block of x as it is. */
@@ -13451,7 +13439,7 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     bsn_coder s;
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
     room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.shape.block_log2) + 64;
-    room.index = BSN_HEAD_SIZE * (size_t)bsn_cells(q->count, s.shape.block_log2);
+    room.index = bsn_entry_of(s.shape.flags) * (size_t)bsn_cells(q->count, s.shape.block_log2);
     work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
@@ -13653,9 +13641,8 @@ static bitsnap_status bsn_device_launch(bsn_device *d, unsigned queue,
 typedef struct bsn_sending { /* a frame whose blocks are being sent */
     bsn_sent sent;   /* the next block */
     bsn_cursor at;   /* behind the block that was sent last */
-    bsn_pieces chain;
     uint64_t behind; /* where what was uploaded last ends in the frame */
-    int check;
+    int check;       /* 1 if the checks of blocks are looked at */
 } bsn_sending;
 
 /* Opens the frame of a request. An error is the host's. */
@@ -13685,8 +13672,6 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
     if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work)
         return bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
     f->check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
-    bsn_pieces_begin(&f->chain, 0);
-    bsn_series_add(bsn_kernels_of(host), &f->chain, info->header_check);
     return bsn_cursor_seek(host, &f->at, &x->opened.footer, &x->opened.input, &x->nodes, 0);
 }
 
@@ -13726,7 +13711,8 @@ static void bsn_offload_add(bsn_device *d, bsn_sending *f, unsigned queue, uint3
     f->behind = f->at.offset;
 }
 
-/* Sends the next block. What does not fit a queue is the host's. */
+/* Sends the next block. What does not fit a queue is the host's, and so is what the device must not call good: a block with another check than the
+ * index says. */
 static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned *queue, const bsn_look *look)
 {
     const uint8_t *frame = (const uint8_t *)d->requests[f->sent.request].frame;
@@ -13737,8 +13723,9 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     extent->size = look->whole;
     extent->count = look->elements;
     extent->form = look->form;
-    if (f->check) bsn_series_add(bsn_kernels_of(&d->host), &f->chain, bsn_load64(frame + extent->offset + BSN_HEAD_SIZE));
-    if (look->whole > d->half || look->elements > 0xFFFFFFFF) return bsn_offload_host(d, *queue, &f->sent);
+    extent->check = look->check;
+    if (look->whole > d->half || look->elements > 0xFFFFFFFF ||
+        (f->check && bsn_load32(frame + extent->offset + BSN_HEAD_SIZE) != look->check)) return bsn_offload_host(d, *queue, &f->sent);
     if (batch->count == BSN_BATCH || d->half - batch->used < look->whole)
         status = bsn_offload_turn(d, queue, frame + f->behind);
     if (!status && extent->offset != f->behind) status = bsn_offload_upload(d, *queue, frame + f->behind);
@@ -13752,8 +13739,7 @@ static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
     const bsn_opened *opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
     if (!bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags))
         return f->at.offset != d->requests[f->sent.request].size && !(d->host.flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
-    if (f->at.left || f->at.offset != f->at.offset_end) return BITSNAP_R_INDEX_SIZE;
-    return f->check && opened->footer.chain != bsn_series_end(&f->chain) ? BITSNAP_R_CHAIN : 0;
+    return f->at.left || f->at.offset != f->at.offset_end ? BITSNAP_R_INDEX_SIZE : 0;
 }
 
 /* Sends the blocks of one frame; *queue is the one that is being filled. Fails if the device does; errors of the frame are noted. */
@@ -13851,17 +13837,13 @@ static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const
     const size_t at = (size_t)encoder->stored;
     bitsnap_status status;
     bsn_coder s;
-    bsn_call call;
     if (size > q->size - at) return bsn_fail(host, BITSNAP_E_CAPACITY, at, encoder->position);
     if (sent->info.has_content_id) {
         status = bitsnap_encoder_push_block(host, encoder, block, size);
     } else {
         memcpy(&s, encoder, sizeof s);
-        call.b = host;
-        call.context.kernels = bsn_kernels_of(host);
-        call.context.shape = s.shape;
         s.position += sent->extent.count;
-        status = bsn_push_note(&call, &s, block, head);
+        status = bsn_push_note(host, &s, block, head);
         memcpy(encoder, &s, sizeof s);
     }
     if (!status) memcpy((uint8_t *)q->destination + at, block, size);

@@ -14,9 +14,9 @@
 
 static const uint8_t *frame, *at, *end;             /* the source; the next byte to read; the end of the source or of a body */
 static uint64_t count, check, cell;                 /* elements; the check of the header; cells that have been decoded */
-static unsigned dtype, w, log_cell, flags;          /* log_cell is L */
+static unsigned dtype, w, log_cell, flags, entry;   /* log_cell is L; bytes of an entry of the index */
 static uint8_t record[128], *noted;                 /* what the check of a block is the XXH3 of (5.5); the end of it so far */
-static uint8_t *elements, *heads, *places, *checks; /* the result, little-endian; of blocks, pages, blocks: for the footer */
+static uint8_t *elements, *entries, *places;        /* the result, little-endian; for the footer: of blocks, of pages */
 static size_t blocks, used, room;                   /* blocks that have been decoded; bytes of memory */
 static uint8_t *memory;
 static const char *why;                             /* the condition that rejects the frame */
@@ -217,7 +217,7 @@ static void block(void) {
     must(at == end, "R33: bytes of a body are left over");
     must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block");
     if (blocks % 256 == 0) put(put(places + blocks / 16, cell, 8), (uint64_t)(begin - frame), 8);
-    put(heads + 4 * blocks, head, 4), put(checks + 8 * ++blocks, given, 8);
+    memcpy(entries + entry * blocks++, begin, entry);
     cell += run, end = source_end, used = mark;
 }
 
@@ -252,21 +252,20 @@ static uint64_t keyed(const uint8_t *p, size_t n) { /* XXH3 of the check of the 
 }
 
 static void footer(void) { /* 6.2: it follows from the rest of the frame, so it is made anew and compared */
-    uint8_t *level = heads, *p = heads + 4 * blocks, *above;
-    size_t n = blocks, width = 4;
+    uint8_t *level = entries, *p = entries + entry * blocks, *above;
+    size_t n = blocks, width = entry;
     for (; n > 256; level = above, n = (n + 255) / 256, width = 24) {
         above = p;
         for (size_t i = 0; i < n; i += 256) {
-            memcpy(p, width == 4 ? places + i / 16 : level + i * width, 16);
+            memcpy(p, width == entry ? places + i / 16 : level + i * width, 16);
             p = put(p + 16, keyed(level + i * width, least(n - i, 256) * width), 8);
         }
     }
     if (flags & 2) p = put(p, content_id(), 8);
-    if (flags & 1) p = put(p, xxh3(checks, 8 + 8 * blocks), 8);
-    p = put(put(p, blocks, 8), (uint64_t)(at - frame) + (uint64_t)(p - heads) + 28, 8);
+    p = put(put(p, blocks, 8), (uint64_t)(at - frame) + (uint64_t)(p - entries) + 28, 8);
     p = put(put(p, keyed(level, (size_t)(p - level)), 8), 0xB5534E50, 4);
-    n = (size_t)(p - heads);
-    must(!memcmp(take(n, R6), heads, n), "R10, R11, R12, R37, R38, R39 or R40: not the footer of these blocks and elements");
+    n = (size_t)(p - entries);
+    must(!memcmp(take(n, R6), entries, n), "R10, R12, R37, R38, R39, R40 or R53: not the footer of these blocks and elements");
 }
 
 /* Decodes a frame to `elements`: count * w bytes, at most `most`. Returns 0 if it is rejected: `why`, near `at`. */
@@ -277,11 +276,11 @@ static int decode(const uint8_t *source, size_t size, size_t most) {
     w = widths[dtype];
     const uint64_t cells = (count + (UINT64_C(1) << log_cell) - 1) >> log_cell;
     must(count <= most / w, "more elements than there is room for");
-    const uint64_t bytes = 2 * count * w + 64 * w * least((size_t)count, (size_t)1 << log_cell) + 6 * (uint64_t)size + 16384;
+    const uint64_t bytes = 2 * count * w + 64 * w * least((size_t)count, (size_t)1 << log_cell) + 4 * (uint64_t)size + 16384;
     room = (size_t)bytes, memory = room == bytes ? malloc(room) : NULL;
     must(memory != NULL, "no memory");
-    elements = get((size_t)count * w), heads = get(2 * size + 8192), checks = get(2 * size + 8), places = get(size / 16 + 16);
-    put(checks, check, 8);
+    elements = get((size_t)count * w), entries = get(2 * size + 8192), places = get(size / 16 + 16);
+    entry = flags & 1 ? 8 : 4;
     while (cell < cells) block();
     if (cells > 1 || flags & 2) footer();
     must(at == end, "R7: bytes after the frame");

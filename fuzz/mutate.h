@@ -84,13 +84,15 @@ static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
     f->footer = at;
 }
 
+static unsigned fuzz_entry(const fuzz_frame *f) { return f->flags & 1 ? 8 : 4; } /* bytes of an entry of a page */
+
 /* Bytes that the footer takes: *index of them the index. */
 static size_t fuzz_footer_size(const fuzz_frame *f, size_t *index)
 {
     *index = 0;
     if (!(f->flags & 6) && (!f->count || fuzz_cells(f, f->count) == 1)) return 0;
-    *index = 4 * f->blocks + (f->blocks > FUZZ_PAGE ? FUZZ_ENTRY * ((f->blocks - 1) / FUZZ_PAGE + 1) : 0);
-    return *index + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + (f->flags & 1 ? 8 : 0) + FUZZ_TAIL;
+    *index = fuzz_entry(f) * f->blocks + (f->blocks > FUZZ_PAGE ? FUZZ_ENTRY * ((f->blocks - 1) / FUZZ_PAGE + 1) : 0);
+    return *index + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + FUZZ_TAIL;
 }
 
 /* A frame, and where it ends if its footer is as long as the blocks say; 0 where there is no header. */
@@ -133,7 +135,7 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
     f->end = f->footer + footer;
     if (!footer) return f->end;
     if (size < f->end) memset(p + size, 0, f->end - size);
-    for (i = 0; i < f->blocks; i++) memcpy(p + f->footer + 4 * i, p + f->block[i].at, 4);
+    for (i = 0; i < f->blocks; i++) memcpy(p + f->footer + fuzz_entry(f) * i, p + f->block[i].at, 4);
     fuzz_store(p + f->end - FUZZ_TAIL, f->blocks, 8);
     fuzz_store(p + f->end - FUZZ_TAIL + 8, f->end, 8);
     fuzz_store(p + f->end - 4, 0xB5534E50u, 4);
@@ -143,7 +145,7 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
 /* The hash of a page, or of the footer from its root on: at most two entries, or a page, and what is behind them. */
 static uint64_t fuzz_part_hash(const uint8_t *p, const fuzz_frame *f, const uint8_t *part, size_t size)
 {
-    uint8_t both[8 + 4 * FUZZ_PAGE + 16 + FUZZ_CERTIFICATE + FUZZ_TAIL];
+    uint8_t both[8 + 8 * FUZZ_PAGE + 16 + FUZZ_CERTIFICATE + FUZZ_TAIL];
     memcpy(both, p + f->header - 8, 8);
     memcpy(both + 8, part, size);
     return bitsnap_hash(both, size + 8);
@@ -208,8 +210,8 @@ static int fuzz_block_check(uint8_t *p, const fuzz_frame *f, const fuzz_block *b
  * frame decodes to, in memory of fuzz_room, or null where that is refused or too large. */
 static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
 {
-    static uint8_t checks[8 + 8 * FUZZ_BLOCKS];
     uint8_t *elements = NULL, *footer = p + f->footer, *ids, *root = footer;
+    const unsigned entry_size = fuzz_entry(f);
     size_t index;
     unsigned i;
     if (!f->base) base = NULL;
@@ -230,20 +232,16 @@ static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
         if (elements && f->flags & 2) fuzz_store(ids, bitsnap_content_id(elements, f->count, (bitsnap_dtype)p[5]), 8);
     }
     for (i = 0; i < f->blocks && base; i++) fuzz_repair_block(p, f, &f->block[i], base, elements);
-    memcpy(checks, p + f->header - 8, 8);
-    for (i = 0; i < f->blocks && f->flags & 1; i++) {
-        (void)fuzz_block_check(p, f, &f->block[i]);
-        memcpy(checks + 8 + 8 * i, p + f->block[i].at + 4, 8);
-    }
+    for (i = 0; i < f->blocks && f->flags & 1; i++) (void)fuzz_block_check(p, f, &f->block[i]);
     if (f->end == f->footer) return elements;
-    if (f->flags & 1) fuzz_store(p + f->end - FUZZ_TAIL - 8, bitsnap_hash(checks, 8 + 8 * (size_t)f->blocks), 8);
+    for (i = 0; i < f->blocks && f->flags & 1; i++) memcpy(footer + entry_size * i + 4, p + f->block[i].at + 4, 4);
     for (i = 0; f->blocks > FUZZ_PAGE && i < f->blocks; i += FUZZ_PAGE) {
         const unsigned n = f->blocks - i < FUZZ_PAGE ? f->blocks - i : FUZZ_PAGE;
-        uint8_t *entry = footer + 4 * f->blocks + i / FUZZ_PAGE * FUZZ_ENTRY;
-        root = footer + 4 * f->blocks;
+        uint8_t *entry = footer + entry_size * f->blocks + i / FUZZ_PAGE * FUZZ_ENTRY;
+        root = footer + entry_size * f->blocks;
         fuzz_store(entry, f->block[i].first >> f->log2, 8);
         fuzz_store(entry + 8, f->block[i].at, 8);
-        fuzz_store(entry + 16, fuzz_part_hash(p, f, footer + 4 * i, 4 * n), 8);
+        fuzz_store(entry + 16, fuzz_part_hash(p, f, footer + entry_size * i, entry_size * n), 8);
     }
     fuzz_store(p + f->end - 12, fuzz_part_hash(p, f, root, (size_t)(p + f->end - 12 - root)), 8);
     return elements;

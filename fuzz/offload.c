@@ -97,6 +97,7 @@ static uint32_t decode_block(unsigned queue, const bitsnap_work *w)
     x.first = w->first;
     x.count = w->count;
     x.form = w->head & 255;
+    if (w->flags & BITSNAP_WORK_CHECKS) x.check = (uint32_t)fuzz_load(source + 4, 4); /* the host has compared it with the index */
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.flags = w->flags & BITSNAP_WORK_IGNORE ? BITSNAP_IGNORE_CHECKS : 0;
     REQUIRE(w->role == (dev.info[tensor].has_base ? 1 + (dev.info[tensor].base_dtype != dev.info[tensor].dtype) : 0));

@@ -2,7 +2,7 @@
 """A decoder of the bitsnap format, version 1, that was written from docs/FORMAT.md alone.
 
 It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R52 and S1 to S27), and shares nothing with the codec.
+its sections and of its conditions R1 to R53 and S1 to S27), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
     decoder.py file FILE [--base BASE ...] write the source of a .bsnap file to standard output
@@ -29,7 +29,7 @@ def rule_name(rule):
 
 
 class Reject(Exception):
-    """One of the conditions of section 9 applies: a number for R1 to R52, text for "S1" to "S27"."""
+    """One of the conditions of section 9 applies: a number for R1 to R53, text for "S1" to "S27"."""
 
     def __init__(self, rule, message, offset):
         super().__init__("%s at byte %d: %s" % (rule_name(rule), offset, message))
@@ -1247,7 +1247,7 @@ BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION = 129, 130, 131
 MIN_BASE_LOG2 = 16
 FAN = 256                               # 6.2: entries of a page or a node
 TAIL_SIZE = 28
-ENTRY_SIZES = 4, 24                     # those of pages, and of nodes
+NODE_ENTRY = 24                         # bytes of an entry of a node
 
 
 @dataclass
@@ -1355,11 +1355,11 @@ def decode_header(data, ignore_checks=False):
 class Index:
     """6.2: where the pages and nodes of an index are, whose first page is at `start`."""
 
-    def __init__(self, blocks, start):
+    def __init__(self, blocks, start, header):
         self.blocks, self.levels, self.end = blocks, [], start
         entries = blocks
         while True:
-            size = ENTRY_SIZES[len(self.levels) > 0]
+            size = NODE_ENTRY if self.levels else 8 if header.has_checks else 4
             self.levels.append((self.end, entries, size))
             self.end += entries * size
             if entries <= FAN:
@@ -1383,12 +1383,12 @@ def part_hash(data, part, header):
 
 def fixed_size(header):
     """Of what stands behind the root of the index."""
-    return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_checks + TAIL_SIZE
+    return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + TAIL_SIZE
 
 
 def decode_footer(data, pos, header, blocks, elements, ignore_checks):
     """6.2, as a full decoder reads it: the content id, and the end of the frame."""
-    index = Index(len(blocks), pos)
+    index = Index(len(blocks), pos, header)
     end = index.end + fixed_size(header)
     need(data, pos, end - pos)
     found_id = u64(data, index.end) if header.has_content_id else None
@@ -1411,10 +1411,10 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
             at = start + number * size
             if level and (u64(data, at), u64(data, at + 8)) != entry or not level and u32(data, at) != blocks[number].head:
                 raise Reject(40, "the index does not agree with the blocks", at)
+            if not level and header.has_checks and not ignore_checks and u32(data, at + 4) != blocks[number].check & M32:
+                raise Reject(53, "another check in the index", at + 4)
         entries = entries[::FAN]
     if not ignore_checks:
-        if header.has_checks and u64(data, tail - 8) != chain_of(header, blocks):
-            raise Reject(11, "the chain", tail - 8)
         if header.has_content_id and found_id != content_id(elements, header.dtype):
             raise Reject(12, "the content id", index.end)
     return found_id, end
@@ -1427,10 +1427,6 @@ def certificate_of(blocks):
         if block.certificate:
             certificate = certificate.plus(block.certificate)
     return certificate
-
-
-def chain_of(header, blocks):
-    return xxh3(le64(header.check) + b"".join(le64(block.check) for block in blocks))
 
 
 def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
@@ -1468,11 +1464,11 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
         return b""
     if count * w > limit:
         raise TooLarge("%d elements of %s" % (count, DTYPES[header.dtype].name))
-    footer, heads, parts = len(data), [(0, header.size, None)], []
+    footer, heads, parts = len(data), [(0, header.size, None, None)], []
     if header.has_footer:
         index = find_index(data, header, ignore_checks)
         footer, heads = index.levels[0][0], heads_from(data, index, header, first // header.cell, ignore_checks)
-    for cell, pos, head in heads:
+    for cell, pos, head, half in heads:
         start = cell * header.cell
         if head is not None:
             cells = check_head(head, header, cell, pos)[0]
@@ -1483,13 +1479,15 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
         block, elements = decode_block(data[:footer], pos, header, cell, ignore_checks, base)
         if head is not None and block.head != head:
             raise Reject(40, "the index does not agree with the block", pos)
+        if half is not None and not ignore_checks and block.check & M32 != half:
+            raise Reject(53, "another check in the index", pos)
         parts.append(elements[max(0, first - start) * w:(first + count - start) * w])
         if start + block.count >= first + count:
             return b"".join(parts)
 
 
 def heads_from(data, index, header, cell, ignore_checks):
-    """6.2: the heads of the blocks from a page on in which a cell is, each with its first cell and its place"""
+    """6.2: the entries of the blocks from a page on in which a cell is: first cell, place, head, half of the check or None"""
     footer = index.levels[0][0]
     while True:
         number, at, until = 0, (0, header.size), (header.cells, footer)
@@ -1511,7 +1509,7 @@ def heads_from(data, index, header, cell, ignore_checks):
             if not ignore_checks and child != part_hash(data, index.part(level - 1, number), header):
                 raise Reject(10, "the hash of a page or node", index.part(level - 1, number)[0])
         cell, pos = at
-        for place in range(*index.part(0, number), 4):
+        for place in range(*index.part(0, number), index.levels[0][2]):
             if cell >= until[0]:
                 raise Reject(41, "more blocks than the entry of their page says", pos)
             head = u32(data, place)
@@ -1520,7 +1518,7 @@ def heads_from(data, index, header, cell, ignore_checks):
                 raise Reject(40, "a block that is longer than the entry of its page says", pos)
             if cell + cells > until[0]:
                 raise Reject(41, "a run that is longer than the entry of its page says", pos)
-            yield cell, pos, head
+            yield cell, pos, head, u32(data, place + 4) if header.has_checks else None
             cell, pos = cell + cells, pos + before + size
         if (cell, pos) != until or cell >= header.cells:
             raise Reject(41, "the blocks of a page do not end where the next one begins", pos)
@@ -1534,10 +1532,10 @@ def find_index(data, header, ignore_checks):
     blocks = u64(data, tail)
     if blocks > header.cells or (blocks == 0 and header.cells):
         raise Reject(39, "%d blocks" % blocks, tail)
-    size = Index(blocks, 0).end
+    size = Index(blocks, 0, header).end
     if size > len(data) - header.size - fixed:
         raise Reject(39, "%d blocks" % blocks, tail)
-    index = Index(blocks, len(data) - fixed - size)
+    index = Index(blocks, len(data) - fixed - size, header)
     if not ignore_checks and u64(data, tail + 16) != part_hash(data, (index.root, tail + 16), header):
         raise Reject(10, "the check of the footer", tail + 16)
     if u64(data, tail + 8) != len(data):

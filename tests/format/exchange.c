@@ -73,7 +73,7 @@ static int agrees(unsigned expected, unsigned rule) { return rule == expected ||
 static bitsnap_status status_of(unsigned rule)
 {
     return rule == 1 ? BITSNAP_E_MAGIC : rule <= 4 ? BITSNAP_E_UNSUPPORTED : rule == 6 ? BITSNAP_E_TRUNCATED : rule == 7 ? BITSNAP_E_TRAILING :
-           rule <= 12 || rule == 45 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
+           rule <= 12 || rule == 45 || rule == 53 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
 }
 
 static void read_one(const char *directory, const char *name)

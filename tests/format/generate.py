@@ -569,13 +569,13 @@ class Frame:
 
     def write(self):
         data = self.header()
-        header_check, first, checks, places = data[-8:], 0, b"", []
+        header_check, first, checks, places = data[-8:], 0, [], []
         for block in self.blocks:
             hashes = block.hashes(self.base, self.dtype, first)
             check = block.check(header_check, first, hashes)
             places.append((first >> self.log2, len(data)))
             data += block.head + (check if self.flags & 1 else b"") + hashes + block.body
-            checks += check
+            checks.append(check)
             first += block.n
         data += self.error("gap", b"")
         if self.count > 1 << self.log2 or self.flags & 6:
@@ -585,7 +585,11 @@ class Frame:
     def footer(self, start, header_check, checks, places):
         """6.2"""
         heads = self.error("heads", lambda same: same)(b"".join(block.head for block in self.blocks))
-        index, last, size = heads, heads, 4     # last: the level above which the next one is made
+        index, size = heads, 4
+        if self.flags & 1:
+            halves = self.error("halves", lambda same: same)([check[:4] for check in checks]) + [bytes(4)] * len(heads)
+            index, size = b"".join(heads[4 * i:4 * i + 4] + halves[i] for i in range(len(heads) // 4)), 8
+        last = index    # the level above which the next one is made
         while len(last) > FAN * size:
             parts = [last[i:i + FAN * size] for i in range(0, len(last), FAN * size)]
             places = places[::FAN]
@@ -604,8 +608,6 @@ class Frame:
                 if block.form == QUANTIZED:
                     certificate = certificate.plus(block.certificate)
             data += bytes(certificate)
-        if self.flags & 1:
-            data += le64(xxh3(header_check + checks) ^ self.error("chain", 0))
         data += le64((len(heads) // 4 + self.error("blocks", 0)) & decoder.M64)
         data += le64((start + len(data) + 20 + self.error("frame size", 0)) & decoder.M64)
         check = xxh3(header_check + data[root:]) ^ self.error("footer check", 0)
@@ -2292,6 +2294,28 @@ def empty_index(rng):
     return frame
 
 
+def other_half(which, flags=1, make=with_footer):
+    """R53: an entry of the index has another half of a check; which(blocks): its number."""
+    def made(rng):
+        frame = make(rng, flags=flags)
+
+        def change(halves):
+            i = which(len(halves))
+            return halves[:i] + [flip_bit(rng, halves[i])] + halves[i + 1:]
+        return spoiled(frame, halves=change)
+    return made
+
+
+def block_of_another_frame(rng):
+    """R53: a block of a frame with the same header is at its place there; all its own checks are right."""
+    w = DTYPES[dtype := rng.choice(list(DTYPES))].width
+    blocks = [stored_block(rng.randbytes(64 * w), w) for _ in range(3)]
+    frame, other = (Frame(dtype, 6, some, 1) for some in (blocks, [blocks[0], stored_block(rng.randbytes(64 * w), w), blocks[2]]))
+    data, size = frame.write(), 12 + 64 * w
+    start = len(frame.header()) + size
+    return data[:start] + other.write()[start:start + size] + data[start + size:]
+
+
 def block_check(change):
     def made(rng):
         return replace_block(rng, lambda block: change(rng, block), flags=rng.choice((1, 3)))
@@ -3005,9 +3029,6 @@ def invalid_recipes():
              change_entry(1, 2, lambda rng, entry, entries, frame: entry[2] ^ nonzero(rng))],
         37: [lambda rng: spoiled(with_footer(rng), end_magic=b"PNS\xB4"),
              lambda rng: spoiled(with_footer(rng), end_magic=bytes(4))],
-        11: [lambda rng: spoiled(with_footer(rng, rng.choice((1, 3))), chain=nonzero(rng)),
-             lambda rng: spoiled(with_footer(rng, 1), chain=1),
-             lambda rng: spoiled(small_frame(rng, 3, 1), chain=1 << 63)],
         12: [lambda rng: spoiled(small_frame(rng, rng.choice((2, 3))), content_id=nonzero(rng)),
              lambda rng: spoiled(small_frame(rng, 2, 1), content_id=1),
              lambda rng: spoiled(with_flags(valid_empty, 3, False)(rng), content_id=1 << 63),
@@ -3148,6 +3169,8 @@ def invalid_recipes():
             lambda rng: {"upper": lambda upper: one_fewer(rng, upper)},
             lambda rng: {"filling": lambda m: dirty_filling(rng, m)},
             lambda rng: {"behind": rng.choice((b"\x00", rng.randbytes(rng.randint(1, 9))))}, cut_piece)],
+        53: [block_of_another_frame, other_half(lambda blocks: 0), other_half(lambda blocks: blocks - 1, 3),
+             other_half(lambda blocks: 256, 1, many_blocks), other_half(lambda blocks: 0, 3, lambda rng, flags: small_delta(rng))],
     }
 
 

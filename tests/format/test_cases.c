@@ -49,10 +49,10 @@ static bitsnap fresh(const frame_case *c, unsigned flags)
 static bitsnap_status status_of(unsigned rule)
 {
     return rule == 1 ? BITSNAP_E_MAGIC : rule <= 4 ? BITSNAP_E_UNSUPPORTED : rule == 6 ? BITSNAP_E_TRUNCATED : rule == 7 ? BITSNAP_E_TRAILING :
-           rule <= 12 || rule == 45 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
+           rule <= 12 || rule == 45 || rule == 53 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
 }
 
-static int is_check(unsigned rule) { return (rule >= 8 && rule <= 12) || rule == 44 || rule == 45; }
+static int is_check(unsigned rule) { return (rule >= 8 && rule <= 12) || rule == 44 || rule == 45 || rule == 53; }
 
 /* As the condition says, or as one that holds, too: the index is read from two sides. */
 static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b)

@@ -66,7 +66,7 @@ inside_index inside_index_shape(uint64_t blocks)
 {
     inside_index shape;
     bsn_index t;
-    bsn_index_shape(&t, blocks);
+    bsn_index_shape(&t, blocks, BSN_FLAG_CHECKS);
     shape.size = (size_t)t.size, shape.top = t.top, shape.entries = (size_t)t.entries[t.top], shape.entry_size = BSN_ENTRY_SIZE;
     return shape;
 }
@@ -106,7 +106,7 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     bsn_call call;
     bsn_record record;
     size_t at, end;
-    uint8_t index[4], *p;
+    uint8_t index[8], *p;
     b->flags = BITSNAP_CONTENT_ID;
     if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, BSN_PUSHES, 0)) return 0;
     p = to + at;
@@ -116,7 +116,7 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     bsn_record_hash(&record, bitsnap_hash(p + 12, s.shape.width));
     bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
     s.index = index, s.index_capacity = sizeof index;
-    if (bsn_push_note(&call, &s, p, bsn_load32(p))) return 0;
+    if (bsn_push_note(b, &s, p, bsn_load32(p))) return 0;
     s.position = count;
     bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.shape.width);
     if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.shape.width, 128, &end)) return 0;

@@ -273,9 +273,9 @@ static void claims(void)
                     else at += used;
                 CHECK(s.position == s.count && !bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             }
-            at = size - 28 - 8 - 8; /* another content id, with a footer that is whole */
+            at = size - 28 - 8; /* another content id, with a footer that is whole */
             frame[at] ^= 1;
-            test_store64(frame + size - 12, inside_bound_hash(test_load64(frame + info.header_size - 8), frame + at - 4, size - 8 - at));
+            test_store64(frame + size - 12, inside_bound_hash(test_load64(frame + info.header_size - 8), frame + at - 8, size - 4 - at));
             CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at) && !bitsnap_decoder_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
             at += used;
             CHECK(bitsnap_decoder_end(&b, &s, frame + at, size - at, &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CONTENT_ID);

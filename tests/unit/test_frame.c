@@ -20,7 +20,7 @@ static bitsnap fresh(void)
 /* bound for any block size */
 static size_t bound(size_t n, unsigned dtype, unsigned log2)
 {
-    return n * bitsnap_width((bitsnap_dtype)dtype) + 16 * (n / ((size_t)1 << (log2 ? log2 : 16)) + 1) + 96;
+    return n * bitsnap_width((bitsnap_dtype)dtype) + 20 * (n / ((size_t)1 << (log2 ? log2 : 16)) + 1) + 96;
 }
 
 static const char *name(unsigned dtype) { return bitsnap_dtype_name((bitsnap_dtype)dtype); }
@@ -298,7 +298,7 @@ static void truncations_and_flips(void)
                     CHECK(b.error.offset <= size);
                     if (t) continue;
                     s = bitsnap_decode_range(&b, out, 0, n, (bitsnap_dtype)frames[f].dtype, frame, size);
-                    /* a range decode does not need the chain and the content id: their own bits alone are covered by the footer's check */
+                    /* a range decode does not need the content id: its own bits alone are covered by the footer's check */
                     CHECK(s != BITSNAP_OK || (n == 0 && i >= 24), "range: bit %u of byte %zu", bit, i);
                     b.flags |= BITSNAP_IGNORE_CHECKS; /* anything may come out, but nothing may go wrong */
                     (void)bitsnap_decode(&b, out, n, (bitsnap_dtype)frames[f].dtype, frame, size);
@@ -319,7 +319,12 @@ static void blocks_out_of_place(void)
     uint16_t a[N], c[N], out[N];
     uint8_t first[2048], second[2048], mixed[2048];
     bitsnap b = fresh();
-    size_t size, size2, at[5], i, length;
+    size_t size, size2, at[5], i, length, used;
+    static bitsnap_index index;
+    bitsnap_source source;
+    bitsnap_info info;
+    bitsnap_extent x;
+    bitsnap_decoder pull;
     b.block_log2 = 6;
     data_fill(a, N, BITSNAP_BF16, DATA_NOISE); /* noise is stored: all blocks have one size */
     memcpy(c, a, sizeof c);
@@ -340,7 +345,24 @@ static void blocks_out_of_place(void)
     CHECK(b.error.offset == at[2] && b.error.element == 128, "at %llu", (unsigned long long)b.error.offset);
     memcpy(mixed, first, size); /* of another frame, with equal header, at its place */
     memcpy(mixed + at[1], second + at[1], length);
-    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_CHAIN);
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    CHECK(bitsnap_test(&b, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    CHECK(bitsnap_verify(&b, a, N, BITSNAP_BF16, mixed, size) && bitsnap_verify(&b, c, N, BITSNAP_BF16, mixed, size));
+    CHECK(bitsnap_decode_range(&b, out, 64, 64, BITSNAP_BF16, mixed, size) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    CHECK(b.error.offset == at[1] && b.error.element == 64, "at %llu", (unsigned long long)b.error.offset);
+    CHECK(bitsnap_decode_range(&b, out, 0, 64, BITSNAP_BF16, mixed, size) == BITSNAP_OK && !memcmp(out, a, 128));
+    memset(&source, 0, sizeof source);
+    source.data = mixed, source.size = size;
+    CHECK(!bitsnap_index_open(&b, &index, &info, &source) && !bitsnap_index_find(&b, &index, 100, &x) && x.offset == at[1]);
+    CHECK(bitsnap_index_decode(&b, &index, out, 100, 1) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    CHECK(bitsnap_block_decode(&b, out, 100, 1, &info, &x, mixed + at[1]) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    CHECK(bitsnap_block_decode(&b, out, 100, 1, &info, &x, first + at[1]) == BITSNAP_OK && out[0] == a[100]);
+    CHECK(!bitsnap_decoder_begin(&b, &pull, mixed, size, &used) && used == at[0]);
+    CHECK(!bitsnap_decoder_pull(&b, &pull, out, N, &i, mixed + at[0], size - at[0], &used) && i == N && used == at[4] - at[0]);
+    CHECK(bitsnap_decoder_end(&b, &pull, mixed + at[4], size - at[4], &used) == BITSNAP_E_CHECK && b.error.rule == BITSNAP_R_INDEX_CHECK);
+    b.flags = BITSNAP_IGNORE_CHECKS;
+    CHECK(bitsnap_decode(&b, out, N, BITSNAP_BF16, mixed, size) == BITSNAP_OK && !memcmp(out, c, sizeof c));
+    CHECK(bitsnap_decode_range(&b, out, 100, 1, BITSNAP_BF16, mixed, size) == BITSNAP_OK && out[0] == c[100]);
 }
 
 /* ---- ranges ---- */
@@ -688,13 +710,13 @@ static void bomb(void)
 static void check_pushed(const uint8_t *frame, size_t frame_size, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
 {
     const size_t block = (size_t)1 << BSN_LOG2_DEFAULT;
-    uint8_t *out = (uint8_t *)malloc(frame_size), *index = (uint8_t *)malloc(4 * (n / block + 1));
+    uint8_t *out = (uint8_t *)malloc(frame_size), *index = (uint8_t *)malloc(8 * (n / block + 1));
     bitsnap b = fresh();
     bitsnap_encoder s;
     size_t at, part, i;
     CHECK(bitsnap_encoder_begin(&b, &s, out, frame_size, &at, n, dtype) == BITSNAP_OK, "%s", bitsnap_message(&b));
     s.index = index;
-    s.index_capacity = 4 * (n / block + 1);
+    s.index_capacity = 8 * (n / block + 1);
     for (i = 0; i < n; i += block, at += part)
         CHECK(bitsnap_encoder_push(&b, &s, out + at, frame_size - at, &part, elements + i * bitsnap_width(dtype), bsn_min(block, n - i)) == BITSNAP_OK,
               "%s", bitsnap_message(&b));
@@ -748,12 +770,12 @@ static void large(void)
 /* A frame of n elements whose content id is `id`, whatever they are. Returns its bytes. */
 static size_t push_with_id(bitsnap *b, uint8_t *frame, size_t capacity, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t id)
 {
-    uint8_t *index = (uint8_t *)malloc(4 * (n / 64 + 1));
+    uint8_t *index = (uint8_t *)malloc(8 * (n / 64 + 1));
     bsn_coder s;
     size_t at, part;
     CHECK(bsn_encoder_begin(b, &s, frame, capacity, &at, n, dtype) == BITSNAP_OK);
     s.index = index;
-    s.index_capacity = 4 * (n / 64 + 1);
+    s.index_capacity = 8 * (n / 64 + 1);
     CHECK(bitsnap_encoder_push(b, (bitsnap_encoder *)(void *)&s, frame + at, capacity - at, &part, elements, n) == BITSNAP_OK);
     at += part;
     s.state.has_result_id = 1;
@@ -833,7 +855,7 @@ static void runs(void)
     bsn_coder s;
     bsn_call call;
     bsn_record record;
-    uint8_t index[64], *p;
+    uint8_t index[128], *p;
     size_t at, part, i, first, count;
     b.block_log2 = 6;
     data_fill(a, N, BITSNAP_BF16, DATA_WEIGHTS);
@@ -857,9 +879,8 @@ static void runs(void)
             bsn_record_begin(&record, &call.context, 64 * i, count, bsn_load32(p));
             bsn_record_hash(&record, bitsnap_hash(p + 12, 2));
             bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
-            memcpy(index + s.index_size, p, 4);
-            s.index_size += 4;
-            bsn_series_add(call.context.kernels, &s.state.chain, bsn_load64(p + 4));
+            memcpy(index + s.index_size, p, 8);
+            s.index_size += 8;
             s.position += count;
             s.stored += 14;
             at += 14;
@@ -974,8 +995,8 @@ static void sizes(void)
     memset(a, 0, 2 * N);
     CHECK(bitsnap_encode(&b, frame, bitsnap_bound(&b, N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size < 600, "zeros: %zu", size);
     data_fill(a, N, BITSNAP_I16, DATA_NOISE);
-    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(&b, N, BITSNAP_F32), &size, a, N, BITSNAP_I16) == BITSNAP_OK && size <= 2 * N + 16 * 16 + 96, "noise: %zu", size);
-    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(&b, N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size <= 2 * N + 16 * 16 + 96, "noise: %zu", size);
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(&b, N, BITSNAP_F32), &size, a, N, BITSNAP_I16) == BITSNAP_OK && size <= 2 * N + 20 * 16 + 96, "noise: %zu", size);
+    CHECK(bitsnap_encode(&b, frame, bitsnap_bound(&b, N, BITSNAP_F32), &size, a, N, BITSNAP_BF16) == BITSNAP_OK && size <= 2 * N + 20 * 16 + 96, "noise: %zu", size);
     free(a);
     free(v);
     free(frame);

@@ -32,12 +32,12 @@ static void make(size_t blocks)
     out = (uint8_t *)malloc(count);
     frame = (uint8_t *)malloc(2 * room);
     other = frame + room;
-    index = (uint8_t *)malloc(4 * blocks);
+    index = (uint8_t *)malloc(8 * blocks);
     for (i = 0; i < count; i++) elements[i] = (uint8_t)(i / 64 % 3 ? i / 64 % 251 : test_random());
     CHECK(!bitsnap_encode(&b, frame, room, &size, elements, count, BITSNAP_I8), "%s", bitsnap_message(&b));
     CHECK(!bitsnap_encoder_begin(&b, &s, other, 64, &at, count, BITSNAP_I8));
     s.index = index;
-    s.index_capacity = 4 * blocks;
+    s.index_capacity = 8 * blocks;
     for (i = 0; i < count; i += part, at += b.error.status ? 0 : info.header_size) {
         part = 64 * (1 + test_below(blocks));
         if (part > count - i) part = count - i;
@@ -72,7 +72,7 @@ static void damage(size_t step)
     bsn_index t;
     bitsnap_encoder s;
     size_t fixed = bsn_fixed_size(BSN_FLAG_CHECKS | BSN_FLAG_CONTENT), start, i, used, n, at;
-    bsn_index_shape(&t, info.blocks);
+    bsn_index_shape(&t, info.blocks, BSN_FLAG_CHECKS);
     start = size - fixed - (size_t)t.size;
     CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
     CHECK(!bitsnap_decoder_pull(&b, &s, out, count, &n, frame + at, size - at, &used) && at + used == start, "%s", bitsnap_message(&b));
@@ -84,7 +84,7 @@ static void damage(size_t step)
         uint64_t first = 0; /* of the elements that need this byte */
         while (level < t.top && in >= t.place[level + 1]) level++;
         if (in < t.size) {
-            first = (in - t.place[level]) / bsn_entry_size(level);
+            first = (in - t.place[level]) / bsn_entry_size(&t, level);
             for (n = level; n; n--) first *= BSN_FAN;
             first *= 64;
         }
@@ -198,9 +198,9 @@ static void shifting_index(void)
         CHECK(!bitsnap_read_info(&info, frame, size) && info.blocks == 258 && size < 8 * BLOCK * 3, "%lu bytes", (unsigned long)size);
         shifting.g = guarded_alloc(size, 0);
         memcpy(shifting.g.p, frame, size);
-        place = size - 28 - 8 - 2 * 24; /* of the root, with two entries; in front of it are two pages */
+        place = size - 28 - 2 * 24; /* of the root, with two entries; in front of it are two pages */
         shifting.root = place;
-        shifting.second = place - 4 * 258 - 2 * 20;
+        shifting.second = place - 8 * 258 - 2 * 20;
         CHECK(bsn_load64(frame + place + 24) == 256 && bsn_load64(frame + place + 32) == shifting.second, "another index");
         shifting.changes = 1;
         b.workspace = malloc(more);

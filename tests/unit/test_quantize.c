@@ -451,7 +451,7 @@ static void wrong_clusters(void)
 
 /* ---- frames ---- */
 
-static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 16 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
+static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 20 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
 
 /* What is certified must be true, and not much more than that. */
 static void check_certificate(const uint8_t *frame, const bitsnap_info *info, const uint8_t *given, const uint8_t *decoded, unsigned f)

@@ -3636,10 +3636,13 @@ static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t lef
     if (info->has_content_id && left >= 8) info->content_id = bsf_load(p, 8);
 }
 
+/* Bytes of an entry of an index: the head of a block and, with checks, half of its check. */
+static unsigned bsf_entry_size(int checks) { return checks ? 8 : 4; }
+
 /* Bytes of the index of this number of blocks. */
-static uint64_t bsf_index_size(uint64_t blocks)
+static uint64_t bsf_index_size(uint64_t blocks, int checks)
 {
-    uint64_t n = blocks, size = 4 * n;
+    uint64_t n = blocks, size = bsf_entry_size(checks) * n;
     while (n > 256) {
         n = (n + 255) / 256;
         size += 24 * n;
@@ -3655,16 +3658,16 @@ static bitsnap_status bsf_pass_footer(bitsnap_file_stream *s)
     bitsnap_status status;
     if (s->reader->passed < info->count) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
     if (info->blocks <= 1 && !info->has_content_id && !s->quantized) return BITSNAP_OK;
-    status = bsf_pass(s, bsf_index_size(s->reader->blocks));
+    status = bsf_pass(s, bsf_index_size(s->reader->blocks, info->checks));
     if (!status && about) status = bsf_want(s, about);
     if (status) return status;
     if (about) bsf_note_footer(s, bsf_bytes(s), bsf_available(s));
-    return bsf_pass(s, 28 + (info->checks ? 8u : 0u) + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
+    return bsf_pass(s, 28 + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
 }
 
 static bitsnap_status bsf_read_footer(bitsnap_file_stream *s)
 {
-    const size_t index = (size_t)bsf_index_size(s->decoder.index_size / 4);
+    const size_t index = (size_t)bsf_index_size(s->decoder.index_size / bsf_entry_size(s->frame.info.checks), s->frame.info.checks);
     size_t used = 0;
     bitsnap_status found, status = bsf_begin_decoder(s);
     while (!status && (found = bitsnap_decoder_end(s->b, &s->decoder, bsf_bytes(s), bsf_available(s), &used)) != BITSNAP_OK)
@@ -3995,7 +3998,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, c
     const uint8_t *p = (const uint8_t *)elements;
     size_t done = 0, some, n, size, room = s->index_capacity;
     uint8_t *index = (uint8_t *)s->index;
-    bitsnap_status status = bsf_grow(x->memory, &index, &room, s->index_size + 4 * blocks, &w->error);
+    bitsnap_status status = bsf_grow(x->memory, &index, &room, s->index_size + bsf_entry_size(s->flags & 1) * blocks, &w->error);
     if (status) return status;
     s->index = index;
     s->index_capacity = room;
@@ -4020,7 +4023,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
     bitsnap_encoder *s = &w->stream;
     const unsigned bins = s->bins;
     const int quantized = (s->bins | s->clusters) != 0;
-    const size_t index = (size_t)bsf_index_size(s->index_size / 4);
+    const size_t index = (size_t)bsf_index_size(s->index_size / bsf_entry_size(s->flags & 1), s->flags & 1);
     size_t size;
     bitsnap_status status = bsf_grow(x->memory, &x->packed, &x->packed_room, 128 + s->index_size + s->index_size / 32, &w->error);
     if (!status) {
