@@ -180,12 +180,14 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     uint8_t *record, *entries = NULL, *text, *coded;
     repair r;
     size_t count = 0, text_size;
+    bitsnap_file_end end;
     bitsnap_file_error e;
     fault f;
     int kind, good;
     if (size < BITSNAP_FILE_HEADER) return 0;
     memset(&r, 0, sizeof r);
     memset(&f, 0, sizeof f);
+    memset(&end, 0, sizeof end);
     r.from = p;
     r.end = p + size;
     r.begin = r.to = to;
@@ -206,11 +208,19 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
         if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!bitsnap_tree_names(&entries, &count, (const char *)text, text_size, NULL, &e));
     }
     while (repair_frame(&r, kind)) continue;
-    to[10] = (uint8_t)(r.quantized && kind != BITSNAP_SOURCE_DELTA);
-    to[11] = 0;
+    store32(to + 8, 1 + 256u * (unsigned)kind);
+    store32(to + 24, 0);
+    end.compatible = (load32(to + 28) & ~3u) | (r.quantized && kind != BITSNAP_SOURCE_DELTA ? BITSNAP_FILE_QUANTIZED : 0u);
+    store32(to + 28, end.compatible);
     if (kind == BITSNAP_SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
-    store64(to + 24, bitsnap_hash(to, 24));
-    REQUIRE(!bitsnap_end_record(&record, &size, r.records, r.count, r.source, entries, count, load64(to + 24), NULL, &e));
+    store64(to + 32, bitsnap_hash(to, 32));
+    end.records = r.records;
+    end.record_count = r.count;
+    end.names = entries;
+    end.name_count = count;
+    end.source_size = r.source;
+    end.file_check = load64(to + 32);
+    REQUIRE(!bitsnap_end_record(&record, &size, &end, NULL, &e));
     good = put(&r, record, size);
     free(record);
     free(entries);

@@ -160,8 +160,8 @@ report(not problem, "%d wrong bases" % count, problem or "")
 def records(data):
     """The places of the records of a delta that has not been damaged: their beginnings and sizes."""
     end = len(data) - u64(data, len(data) - 24)
-    known = [u48(data, end + 24 + 12 * i + 6) for i in range(u64(data, end + 16))]
-    found, pos = [], 32
+    known = [u48(data, end + decoder.END_PREFIX + decoder.RECORD_ENTRY * i + 6) for i in range(u64(data, end + 16))]
+    found, pos = [], decoder.FILE_HEADER
     while pos < end:
         magic = data[pos:pos + 4]
         size = {decoder.BASES_MAGIC: 24 + data[pos + 6] + 256 * data[pos + 7], decoder.PLACE_MAGIC: 16,
@@ -174,7 +174,7 @@ def records(data):
 def seal(data, parts):
     """The checks of everything but the frames and trees made anew; parts: as they were."""
     data = bytearray(data)
-    data[24:32] = le64(xxh3(bytes(data[:24])))
+    data[32:40] = le64(xxh3(bytes(data[:32])))
     for pos, size in parts[:-1]:
         kind = data[pos:pos + 4]
         if kind == decoder.PLACE_MAGIC:
@@ -182,14 +182,14 @@ def seal(data, parts):
         elif kind != decoder.MAGIC:
             data[pos + size - 8:pos + size] = le64(xxh3(bytes(data[pos:pos + size - 8])))
     pos = parts[-1][0]
-    data[-16:-8] = le64(xxh3(bytes(data[24:32] + data[pos:pos + 24] + data[-40:-16])))
+    data[-16:-8] = le64(xxh3(bytes(data[32:40] + data[pos:pos + decoder.END_PREFIX] + data[-40:-16])))
     return bytes(data)
 
 
 def built(kind, source_size, text_size, parts):
     """A file of these records, with an end record that fits."""
-    header = decoder.FILE_MAGIC + bytes((1, kind, 0, 0)) + le64(text_size)[:4] + le64(source_size)
-    data, entries, begin, place = header + le64(xxh3(header)), [], 8 * (kind > 0), None
+    header = decoder.encode_file_header(kind, text_size, source_size)
+    data, entries, begin, place = header, [], 8 * (kind > 0), None
     for part in parts:
         if part[:4] == decoder.TEXT_MAGIC:
             entries.append((begin, len(data)))
@@ -201,7 +201,7 @@ def built(kind, source_size, text_size, parts):
             begin += frame.count * decoder.DTYPES[frame.dtype].width
         place = len(data) if part[:4] == decoder.PLACE_MAGIC else None
         data += part
-    return data + decoder.encode_end_record(le64(xxh3(header)), source_size, entries, [])
+    return data + decoder.encode_end_record(header[32:], source_size, entries, [])
 
 
 problem, count = None, 0
@@ -210,7 +210,7 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master")):
     for n in range(120):
         if n % 3:
             at = random.randrange(len(data)) if n % 3 == 1 else random.choice(
-                [random.randrange(p, p + min(s, 60)) for p, s in records(data)] + [random.randrange(32)])
+                [random.randrange(p, p + min(s, 60)) for p, s in records(data)] + [random.randrange(decoder.FILE_HEADER)])
             bad = data[:at] + bytes((data[at] ^ 1 << random.randrange(8),)) + data[at + 1:]
         else:
             at = random.randrange(len(data))
@@ -229,7 +229,8 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master"), ("s0-same", "s
     places = [p for p, _ in parts if data[p:p + 4] == decoder.PLACE_MAGIC]
     texts = [(p, n) for p, n in parts if data[p:p + 4] == decoder.TEXT_MAGIC]
     end = parts[-1][0]
-    fields = [(8, 1), (9, 1), (10, 1), (11, 1), (12, 4), (16, 8), (36, 1), (37, 1), (38, 2), (40, 8), (48, 4), (52, 8), (60, 8), (68, 1)]
+    fields = [(8, 1), (9, 1), (10, 1), (11, 1), (12, 4), (16, 8), (24, 4), (28, 4), (44, 1), (45, 1), (46, 2), (48, 8), (56, 4), (60, 8), (68, 8),
+              (76, 1)]
     fields += [(p + 6, 6) for p in places] + [(p + 4, 2) for p in places] + [(p + i, 4) for p, _ in texts for i in (4, 8)]
     fields += [(end + 4, 4)] + [(at, 8) for at in range(end + 8, len(data) - 31, 8)] + [(len(data) - 24, 8)]
     for at, size in fields:
@@ -254,7 +255,7 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master")):
     data = read(file)
     size, parts = u64(data, 16), [data[p:p + s] for p, s in records(data)][:-1]
     first = next(i for i, part in enumerate(parts) if part[:4] == decoder.PLACE_MAGIC)
-    early_end = built(2, size, u32(data, 12), [])[32:]
+    early_end = built(2, size, u32(data, 12), [])[decoder.FILE_HEADER:]
     cases = [("as it is", 2, parts, read(file[len(base) + 1:]))]
     cases += [(name, kind, lie, b"") for name, kind, lie in (
         ("without a place", 2, parts[:first] + parts[first + 1:]), ("a place twice", 2, parts[:first] + [parts[first]] + parts[first:]),
@@ -274,7 +275,7 @@ fixed = le64(decoder.content_id(b"", 9)) + le64(xxh3(check)) + le64(0) + le64(le
 nothing = header + check + fixed + le64(xxh3(check + fixed)) + decoder.END_MAGIC
 place = decoder.PLACE_MAGIC + bytes(8)
 place += le64(xxh3(place))[:4]
-base_record = read("s0-same")[slice(32, 32 + records(read("s0-same"))[0][1])]
+base_record = read("s0-same")[decoder.FILE_HEADER:][:records(read("s0-same"))[0][1]]
 text_size = 8 + len(decoder.split_base(read("s0"))[0])
 for name, kind, lie, good in (("kind 0", 0, [nothing], False), ("kind 0 with a place", 0, [place, nothing], False),
                               ("a delta without a place", 2, [base_record, nothing], False), ("a delta", 2, [base_record, place, nothing], True)):

@@ -2,7 +2,7 @@
 """A decoder of the bitsnap format, version 1, that was written from docs/FORMAT.md alone.
 
 It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R53 and S1 to S27), and shares nothing with the codec.
+its sections and of its conditions R1 to R57 and S1 to S35), and shares nothing with the codec.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
     decoder.py file FILE [--base BASE ...] write the source of a .bsnap file to standard output
@@ -29,7 +29,7 @@ def rule_name(rule):
 
 
 class Reject(Exception):
-    """One of the conditions of section 9 applies: a number for R1 to R53, text for "S1" to "S27"."""
+    """One of the conditions of section 9 applies: a number for R1 to R57, text for "S1" to "S35"."""
 
     def __init__(self, rule, message, offset):
         super().__init__("%s at byte %d: %s" % (rule_name(rule), offset, message))
@@ -1575,6 +1575,8 @@ FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
 BASES_MAGIC = bytes.fromhex("B5424153")
 PLACE_MAGIC = bytes.fromhex("B5504C43")
 KIND_RAW, KIND_SAFETENSORS, KIND_DELTA = 0, 1, 2
+FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, SHA256_SIZE = 40, 32, 40, 12, 32
+FILE_QUANTIZED, FILE_SHA256 = 1, 2  # compatible features
 UNKNOWN_SIZE = M64
 MOST = (1 << 48) - 1
 MAX_TEXT = 100_000_000
@@ -1596,10 +1598,19 @@ def moved(reject, offset):
 @dataclass
 class FileHeader:
     kind: int
-    is_quantized: bool
     text_size: int
     size: int           # bytes of the source or UNKNOWN_SIZE
+    features: bytes     # incompatible ones and compatible ones, 4 bytes each
     check: bytes
+
+    @property
+    def is_quantized(self):
+        return self.features[4] & FILE_QUANTIZED != 0
+
+    @property
+    def end_prefix(self):
+        """8.3: the bytes of the end record before its trees"""
+        return END_PREFIX + (SHA256_SIZE if self.features[4] & FILE_SHA256 else 0)
 
     @property
     def data_begin(self):
@@ -1611,16 +1622,18 @@ def decode_file_header(data):
     """8.1"""
     if data[:8] != FILE_MAGIC[:len(data)] or not data:
         raise Reject("S1", "no magic of a file", 0)
-    file_need(data, 0, 32)
+    file_need(data, 0, FILE_HEADER)
+    if u64(data, 32) != xxh3(data[:32]):
+        raise Reject("S6", "the check of the file header", 32)
     if data[8] != 1:
         raise Reject("S2", "version %d of the file" % data[8], 8)
-    if u64(data, 24) != xxh3(data[:24]):
-        raise Reject("S6", "the check of the file header", 24)
-    header = FileHeader(data[9], data[10] == 1, u32(data, 12), u64(data, 16), data[24:32])
+    header = FileHeader(data[9], u32(data, 12), u64(data, 16), data[24:32], data[32:40])
     if header.kind not in (KIND_RAW, KIND_SAFETENSORS, KIND_DELTA):
         raise Reject("S3", "a source of kind %d" % header.kind, 9)
-    if data[10] > 1 or data[11] or header.is_quantized and header.kind == KIND_DELTA:
-        raise Reject("S7", "reserved bits of the file header", 10)
+    if data[10] or data[11] or u32(data, 24):
+        raise Reject("S28", "incompatible features %08X" % u32(data, 24), 24)
+    if header.is_quantized and header.kind == KIND_DELTA:
+        raise Reject("S7", "a delta with quantized frames", 28)
     if header.text_size > MAX_TEXT or (header.text_size == 0) != (header.kind == KIND_RAW):
         raise Reject("S7", "a text of %d bytes" % header.text_size, 12)
     if header.size == UNKNOWN_SIZE if header.kind == KIND_DELTA else False:
@@ -1845,7 +1858,7 @@ def tree_of(entries, check):
         checks = [le64(xxh3(check + page)) for page in pages]
         if len(pages) == 1:
             return data, checks[0]
-        key = 6 if len(level[0]) == 12 else 8
+        key = 6 if len(level[0]) == RECORD_ENTRY else 8
         level = [page[:key] + bytes(8 - key) + page_check for page, page_check in zip(pages, checks)]
     return data, bytes(8)
 
@@ -1869,26 +1882,34 @@ def names_of(text):
     return sorted((xxh3(name.encode()) & M32) << 32 | place for name, place in places.items())
 
 
-def encode_end_record(check, source_size, records, names):
+def encode_file_header(kind, text_size, source_size, incompatible=0, compatible=0):
+    """8.1"""
+    header = FILE_MAGIC + bytes((1, kind, 0, 0)) + le64(text_size)[:4] + le64(source_size) + le64(incompatible)[:4] + le64(compatible)[:4]
+    return header + le64(xxh3(header))
+
+
+def encode_end_record(check, source_size, records, names, features=bytes(8), sha256=b""):
     """8.3: records: (byte of the source, byte of the file) of each; names: keys"""
     tree, root = tree_of([le64(begin)[:6] + le64(at)[:6] for begin, at in records], check)
     more, more_root = tree_of(list(map(le64, names)), check)
-    data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records))
-    suffix = root + more_root + le64(len(tree) + len(more) + 64)
+    data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records)) + features + sha256
+    suffix = root + more_root + le64(len(data) + len(tree) + len(more) + END_SUFFIX)
     return data + tree + more + suffix + le64(xxh3(check + data + suffix)) + FILE_END_MAGIC
 
 
 def decode_end_record(data, pos, header, source_size, records, text):
-    file_need(data, pos, 24)
+    file_need(data, pos, header.end_prefix)
     count = u32(data, pos + 4)
     if u64(data, pos + 8) != source_size or header.size not in (UNKNOWN_SIZE, source_size):
         raise Reject("S22", "a source of %d bytes" % source_size, pos + 8)
     if u64(data, pos + 16) != len(records):
         raise Reject("S23", "%d records, not %d" % (u64(data, pos + 16), len(records)), pos + 16)
+    if data[pos + 24:pos + 32] != header.features:
+        raise Reject("S29", "other features than in the file header", pos + 24)
     names = names_of(text) if count else []
     if count != len(names):
         raise Reject("S26", "%d names" % count, pos + 4)
-    expected = encode_end_record(header.check, source_size, records, names)
+    expected = encode_end_record(header.check, source_size, records, names, header.features, data[pos + END_PREFIX:pos + header.end_prefix])
     end = pos + len(expected)
     file_need(data, pos, len(expected))
     for begin, stop, rule in ((0, len(expected) - 24, "S25"), (len(expected) - 24, len(expected) - 16, "S23"),
@@ -1905,7 +1926,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
     header = decode_file_header(data)
     if header.size != UNKNOWN_SIZE and header.size > limit:
         raise TooLarge("a source of %d bytes" % header.size)
-    text, records, pos, bases, quantized = b"", [], 32, None, False
+    text, records, pos, bases, quantized = b"", [], FILE_HEADER, None, False
     if header.kind == KIND_SAFETENSORS:
         text, records, pos = decode_text(data, pos, header.text_size)
     if header.kind == KIND_DELTA:
@@ -1916,7 +1937,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
         if not bases.same_text:
             text, records, pos = decode_text(data, pos, header.text_size, text)
         if xxh3(text) != bases.text_hash:
-            raise Reject("S16", "another text than the bases record says", 40)
+            raise Reject("S16", "another text than the bases record says", FILE_HEADER + 8)
     records = [(8 + begin, at) for begin, at in records]
     source = bytearray(le64(len(text)) + text if header.kind else b"")
     while data[pos:pos + 4] in (MAGIC, PLACE_MAGIC):
@@ -1938,7 +1959,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
     if data[pos:pos + 4] != END_RECORD_MAGIC:
         raise Reject("S10", "neither a frame nor the end record", pos)
     if quantized != header.is_quantized:
-        raise Reject("S21", "the header does not tell whether frames are quantized", 10)
+        raise Reject("S21", "the header does not tell whether frames are quantized", 28)
     decode_end_record(data, pos, header, len(source), records, text)
     return bytes(source)
 
@@ -1971,7 +1992,7 @@ class Tree:
 
     def ascending(self, page, entry, where):
         """The keys of a page or node: those of names each above the one before, as records alone may be empty"""
-        width = 6 if entry == 12 else 8
+        width = 6 if entry == RECORD_ENTRY else 8
         keys = [int.from_bytes(page[i:i + width], "little") for i in range(0, len(page), entry)]
         strictly = self.levels[0][2] == 8
         if any(a > b or (strictly and a == b) for a, b in zip(keys, keys[1:])):
@@ -2023,25 +2044,27 @@ def decode_tensor(data, name, base=None):
     """8.3: dtype, shape and elements of one tensor, by the trees; base as in decode_file. Without a tree of names the text is decoded
     whole. The bytes read, but for those of bases and frames, are the fourth."""
     parts = data if isinstance(data, Parts) else Parts(bytes(data))
-    header = decode_file_header(parts.at(0, 32))
+    header = decode_file_header(parts.at(0, FILE_HEADER))
     tail = parts.at(len(parts.data) - 40, 40)
     size = u64(tail, 16)
     if tail[32:] != FILE_END_MAGIC:
         raise Reject("S27", "no end magic", len(parts.data) - 8)
     pos = len(parts.data) - size
-    front = parts.at(pos, 24)
+    front = parts.at(pos, header.end_prefix)
     if u64(tail, 24) != xxh3(header.check + front + tail[:24]):
         raise Reject("S24", "the check of the end record", len(parts.data) - 16)
     count, names = u64(front, 16), u32(front, 4)
-    middle = tree_size(count, 12)
-    if front[:4] != END_RECORD_MAGIC or size != 64 + middle + tree_size(names, 8):
+    middle = tree_size(count, RECORD_ENTRY)
+    if front[24:32] != header.features:
+        raise Reject("S29", "other features than in the file header", pos + 24)
+    if front[:4] != END_RECORD_MAGIC or size != header.end_prefix + END_SUFFIX + middle + tree_size(names, 8):
         raise Reject("S23", "the size of the end record", pos)
-    records = Tree(parts, pos + 24, count, 12, tail[:8], header.check)
-    keys = Tree(parts, pos + 24 + middle, names, 8, tail[8:16], header.check)
+    records = Tree(parts, pos + header.end_prefix, count, RECORD_ENTRY, tail[:8], header.check)
+    keys = Tree(parts, pos + header.end_prefix + middle, names, 8, tail[8:16], header.check)
     bases, base_text, text = None, b"", None
     if header.kind == KIND_DELTA:
-        record = parts.at(32, 16)
-        record = parts.at(32, 24 + int.from_bytes(record[6:8], "little"))
+        record = parts.at(FILE_HEADER, 16)
+        record = parts.at(FILE_HEADER, 24 + int.from_bytes(record[6:8], "little"))
         bases, _ = decode_bases(record, 0, header, [base] if isinstance(base, (bytes, bytearray)) else base)
         base_text = bases.texts[0][0]
         text = base_text if bases.same_text else None

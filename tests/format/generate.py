@@ -3262,7 +3262,8 @@ class Snap:
         names = decoder.names_of(self.text()) if self.names else []
         data = bytearray(decoder.encode_end_record(check, (len(self.source()) + self.error("end size", 0)) & decoder.M64,
                                                    self.error("tree", lambda same: same)(records),
-                                                   self.error("names", lambda same: same)(names)))
+                                                   self.error("names", lambda same: same)(names),
+                                                   self.error("end features", self.error("features", bytes(8))), self.error("sha256", b"")))
         for place, change in (("count", 16), ("root", -40), ("record size", -24), ("end check", -16)):
             data[change] ^= self.error(place, 0)
         return bytes(data[:-8]) + self.error("end magic", decoder.FILE_END_MAGIC)
@@ -3272,6 +3273,7 @@ class Snap:
         header = self.error("magic", decoder.FILE_MAGIC)
         header += bytes([self.error("version", 1), self.error("kind", self.kind)]) + self.error("reserved", bytes(2))
         header += le64(self.error("text size", len(self.text())))[:4] + le64(self.error("size", lambda same: same)(size))
+        header += self.error("features", bytes(8))
         check = le64(xxh3(header) ^ self.error("header check", 0))
         data, records, begin = header + check, [], 8 * self.kind
         for sequences, text in self.pieces:
@@ -3349,7 +3351,7 @@ def valid_file_recipes():
     literal = ([(b"{}", 0, 0)], b"{}")
     return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_of_header, snap_of_header,
             lambda rng: with_errors(random_snap(rng), unknown_size=True), snap_long_text, lambda rng: random_snap(rng, 1, literal),
-            snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
+            newer_features, snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
 
 
 def bad_snap(kind=None, **errors):
@@ -3401,17 +3403,25 @@ def text_of_raw(rng):
     return with_errors(snap, kind=0, text_size=0)
 
 
+def file_features(incompatible, compatible):
+    return le64(incompatible)[:4] + le64(compatible)[:4]
+
+
+def newer_features(rng):
+    """Compatible features that this version does not know, and a SHA-256, which only some readers check."""
+    return with_errors(random_snap(rng), features=file_features(0, 1 << rng.randrange(2, 32)))
+
+
 def said_quantized(rng):
-    return with_errors(random_snap(rng), reserved=b"\x01\x00")
+    return with_errors(random_snap(rng), features=file_features(0, decoder.FILE_QUANTIZED))
 
 
 def invalid_file_recipes():
-    """For each condition S1 to S27 that a file without a base can meet."""
+    """For each condition S1 to S29 that a file without a base can meet."""
     return {
         1: [bad_snap(magic=b"\xB5SNPFILF")], 2: [bad_snap(version=0), bad_snap(version=2)], 3: [bad_snap(kind=3)],
         4: [bad_snap(cut=1), bad_snap(cut=30)], 5: [bad_snap(behind=b"\x00")], 6: [bad_snap(header_check=1)],
-        7: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), bad_snap(1, text_size=0),
-            bad_snap(0, text_size=9), bad_snap(1, text_size=decoder.MAX_TEXT + 1)],
+        7: [bad_snap(1, text_size=0), bad_snap(0, text_size=9), bad_snap(1, text_size=decoder.MAX_TEXT + 1)],
         8: [bad_snap(size=lambda size: 1 << 48), bad_snap(1, size=lambda size: 8)],
         9: [bad_snap(1, text_check=1 << 63)],
         10: [bad_snap(1, text_magic=b"\xB5TXU"), text_of_raw, bad_snap(0, gap=b"\x00\x00\x00\x00"), bad_snap(gap=b"\xB5ABC"),
@@ -3430,6 +3440,8 @@ def invalid_file_recipes():
              bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
         26: [bad_names(lambda names: names + [5]), lambda rng: name_of_none(random_snap(rng, 1))],
         27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
+        28: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), lambda rng: bad_snap(features=file_features(1 << rng.randrange(32), 0))(rng)],
+        29: [bad_snap(end_features=file_features(0, 4)), bad_snap(end_features=file_features(1, 0))],
     }
 
 

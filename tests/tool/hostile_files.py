@@ -117,11 +117,11 @@ text = b'{"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}   '
 check = lambda data: struct.pack("<Q", xxh3(data))
 write("f0", struct.pack("<Q", len(text)) + text)
 for k in range(1, 31):
-    head = b"\xB5SNPFILE" + bytes([1, 2, 0, 0]) + struct.pack("<IQ", len(text), 8 + len(text))
+    head = b"\xB5SNPFILE" + bytes([1, 2, 0, 0]) + struct.pack("<IQQ", len(text), 8 + len(text), 0)
     name = b"f%d" % (k - 1)
     entries = 100 * (struct.pack("<IQ", len(text), 0) + check(text) + bytes([len(name)]) + name)
     bases = b"\xB5BAS" + bytes([100, 1]) + struct.pack("<H", len(entries)) + check(text) + entries
-    first, last = b"\xB5END" + struct.pack("<IQQ", 0, 8 + len(text), 0), struct.pack("<QQQ", 0, 0, 64)
+    first, last = b"\xB5END" + struct.pack("<IQQQ", 0, 8 + len(text), 0, 0), struct.pack("<QQQ", 0, 0, 72)
     write(f"f{k}.bsnap", head + check(head) + bases + check(bases) + first + last + check(check(head) + first + last) + b"ELIFPNS\xB5")
 if subprocess.run([tool, "test", "-q", "f30.bsnap"], timeout=120).returncode:
     bad.append("a chain of deltas that name their base often is refused")

@@ -1009,10 +1009,11 @@ static int read_endless(void *context, uint64_t offset, void *to, size_t size)
 static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
 {
     char *text = (char *)malloc(TENSORS * 120), *p = text;
-    uint8_t *coded, *names, *records, *r, *workspace = (uint8_t *)malloc(BITSNAP_WORKSPACE), fixed[80];
+    uint8_t *coded, *names, *records, *r, *workspace = (uint8_t *)malloc(BITSNAP_WORKSPACE);
     const uint64_t bytes_of = 2 * (uint64_t)ELEMENTS;
     size_t i, size, coded_size, count, at, frame_size;
-    uint64_t source, check, trees;
+    uint64_t source, check;
+    bitsnap_file_end end;
     bitsnap_file_error e;
     bitsnap b;
     memset(x, 0, sizeof *x);
@@ -1039,8 +1040,8 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
     bsf_store(x->head + 12, size, 4);
     source = 8 + size + TENSORS * bytes_of;
     bsf_store(x->head + 16, source, 8);
-    check = bitsnap_hash(x->head, 24);
-    bsf_store(x->head + 24, check, 8);
+    check = bitsnap_hash(x->head, 32);
+    bsf_store(x->head + 32, check, 8);
     memcpy(x->head + BITSNAP_FILE_HEADER, coded, coded_size);
     records = (uint8_t *)malloc((TENSORS + coded_size / 100) * BITSNAP_RECORD_ENTRY);
     r = records;
@@ -1055,22 +1056,15 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
         bsf_store(r + 6, x->head_size + i * x->frame_size, 6);
     }
     count = (size_t)(r - records) / BITSNAP_RECORD_ENTRY;
-    trees = bitsnap_tree_size(count, BITSNAP_RECORD_ENTRY);
-    x->end_size = BITSNAP_END_PREFIX + trees + bitsnap_tree_size(TENSORS, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
-    x->end = r = (uint8_t *)malloc((size_t)x->end_size);
-    memcpy(r, BITSNAP_END_MAGIC, 4);
-    bsf_store(r + 4, TENSORS, 4);
-    bsf_store(r + 8, source, 8);
-    bsf_store(r + 16, count, 8);
-    r += x->end_size - BITSNAP_END_SUFFIX;
-    bsf_store(r, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX, records, count, BITSNAP_RECORD_ENTRY, check), 8);
-    bsf_store(r + 8, bitsnap_tree_write(x->end + BITSNAP_END_PREFIX + trees, names, TENSORS, BITSNAP_NAME_ENTRY, check), 8);
-    bsf_store(r + 16, x->end_size, 8);
-    bsf_store(fixed, check, 8);
-    memcpy(fixed + 8, x->end, BITSNAP_END_PREFIX);
-    memcpy(fixed + 8 + BITSNAP_END_PREFIX, r, 24);
-    bsf_store(r + 24, bitsnap_hash(fixed, 8 + BITSNAP_END_PREFIX + 24), 8);
-    memcpy(r + 32, BITSNAP_LAST_MAGIC, 8);
+    memset(&end, 0, sizeof end);
+    end.records = records;
+    end.record_count = count;
+    end.names = names;
+    end.name_count = TENSORS;
+    end.source_size = source;
+    end.file_check = check;
+    CHECK(!bitsnap_end_record(&x->end, &size, &end, NULL, &e));
+    x->end_size = size;
     *whole = x->head_size + TENSORS * x->frame_size + x->end_size;
     free(text);
     free(coded);
@@ -1144,6 +1138,7 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     uint8_t *coded, *end, records[2 * BITSNAP_RECORD_ENTRY], names[8 * 8];
     size_t coded_size, end_size, at, i;
     const uint64_t source = more ? more : 8 + claimed;
+    bitsnap_file_end said;
     bitsnap_file_error e;
     bytes b = { NULL, 0 };
     if (bitsnap_text_encode(&coded, &coded_size, text, strlen(text), NULL, 0, NULL, &e)) return b;
@@ -1158,10 +1153,17 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     b.p[8] = b.p[9] = 1;
     bsf_store(b.p + 12, claimed, 4);
     bsf_store(b.p + 16, source, 8);
-    bsf_store(b.p + 24, bitsnap_hash(b.p, 24), 8);
+    bsf_store(b.p + 32, bitsnap_hash(b.p, 32), 8);
     memcpy(b.p + BITSNAP_FILE_HEADER, coded, coded_size);
     at += more != 0;
-    if (bitsnap_end_record(&end, &end_size, records, more ? 2 : 1, source, names, count, bitsnap_hash(b.p, 24), NULL, &e)) return b;
+    memset(&said, 0, sizeof said);
+    said.records = records;
+    said.record_count = more ? 2 : 1;
+    said.names = names;
+    said.name_count = count;
+    said.source_size = source;
+    said.file_check = bitsnap_hash(b.p, 32);
+    if (bitsnap_end_record(&end, &end_size, &said, NULL, &e)) return b;
     memcpy(b.p + at, end, end_size);
     b.size = at + end_size;
     free(coded);

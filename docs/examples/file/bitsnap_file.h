@@ -46,7 +46,7 @@ typedef struct bitsnap_file_error {
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
-                               bitsnap_file_read_start needs */
+                               bitsnap_file_read_start needs; found: the incompatible features that are not known, as bits (S28) */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
     unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
@@ -155,6 +155,8 @@ typedef struct bitsnap_file_base {
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
     int quantized;           /* 1: some of its elements are not those that it was made from */
+    uint32_t incompatible, compatible; /* its features: BITSNAP_FILE_..., and bits that only newer versions know */
+    uint64_t check;          /* of its end record: it identifies the whole file. XXH3, so it finds accidents and is no signature */
     uint64_t size;           /* of the file */
     uint64_t text_size, data_size; /* bytes of the header text, and of the data after it; raw elements have only data */
     const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
@@ -239,7 +241,8 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
 
 /* The begin of a file, before texts and frames: its header and, in a delta, the record of its bases. */
 typedef struct bitsnap_file_start {
-    int kind, quantized;      /* as in bitsnap_file */
+    int kind, quantized;      /* as in bitsnap_file, and so are features */
+    uint32_t incompatible, compatible;
     uint64_t text_size;
     uint64_t source_size;     /* UINT64_MAX: not known */
     uint64_t check;           /* of the header */
@@ -283,6 +286,7 @@ typedef struct bitsnap_file_stream {
     uint64_t offset;          /* bytes of the file that are done with */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
+    uint64_t check;           /* after the end of the file: that of its end record */
     int in_frame;             /* a frame has begun, and not ended */
     bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
                               /* same, sparse, classed and plain */
@@ -435,11 +439,12 @@ BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, con
  * The parts of a file, for programs that read and write it piece by piece. */
 
 enum {
-    BITSNAP_FILE_HEADER = 32,
+    BITSNAP_FILE_HEADER = 40,
     BITSNAP_BASES_PREFIX = 16, BITSNAP_BASE_ENTRY = 21, /* each followed by a name; after the last come 8 bytes */
     BITSNAP_TEXT_PREFIX = 12,    /* a coded piece and 8 bytes follow */
     BITSNAP_PLACE_SIZE = 16,
-    BITSNAP_END_PREFIX = 24, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
+    BITSNAP_END_PREFIX = 32, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
+    BITSNAP_END_SHA256 = 32,     /* bytes after the prefix, in files with that feature */
     BITSNAP_RECORD_ENTRY = 12, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
 };
 
@@ -453,8 +458,11 @@ enum {
 
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
-/* Bits of byte 10 of the header, and of byte 5 of the bases record. */
-enum { BITSNAP_FILE_QUANTIZED = 1 };
+/* Compatible features of a file: some frames are quantized; the end record has a SHA-256. No incompatible one is defined yet. */
+enum { BITSNAP_FILE_QUANTIZED = 1, BITSNAP_FILE_SHA256 = 2 };
+#define BITSNAP_FILE_INCOMPATIBLE 0u /* those that this version can read */
+
+/* Bits of byte 5 of the bases record. */
 enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
 
 #define BITSNAP_TEXT_PIECE 32768u /* bytes of a text that a record holds at most */
@@ -501,9 +509,19 @@ BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
  * file's header. Returns the check of the root, 0 without entries. */
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file);
 
-/* The end record of a file with these trees, in memory that the caller releases. */
-BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const uint8_t *records, uint64_t count, uint64_t source_size,
-                                              const uint8_t *names, uint64_t name_count, uint64_t file_check, const bitsnap_memory *memory,
+/* What an end record says. */
+typedef struct bitsnap_file_end {
+    const uint8_t *records;  /* entries of the tree of records: record_count of them */
+    uint64_t record_count;
+    const uint8_t *names;    /* and of the tree of names */
+    uint64_t name_count;
+    uint64_t source_size, file_check; /* bytes of the source; the check of the file's header */
+    uint32_t incompatible, compatible; /* the features of the header */
+    const uint8_t *sha256;   /* BITSNAP_END_SHA256 bytes, if `compatible` has BITSNAP_FILE_SHA256 */
+} bitsnap_file_end;
+
+/* The end record of a file, in memory that the caller releases. */
+BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const bitsnap_file_end *end, const bitsnap_memory *memory,
                                               bitsnap_file_error *error);
 
 /* The entries of the tree of names, in order, in memory that the caller releases; *count is 0 where the text has none
@@ -2090,28 +2108,45 @@ BITSNAP_API bitsnap_status bitsnap_tree_names(uint8_t **entries, size_t *count, 
     return status;
 }
 
-BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const uint8_t *records, uint64_t count, uint64_t source_size,
-                                              const uint8_t *names, uint64_t name_count, uint64_t file_check, const bitsnap_memory *memory,
+/* Bytes of an end record before its trees. */
+static size_t bsf_end_prefix(uint32_t compatible)
+{
+    return (size_t)BITSNAP_END_PREFIX + (compatible & BITSNAP_FILE_SHA256 ? (size_t)BITSNAP_END_SHA256 : 0);
+}
+
+/* The check of an end record: of what comes before its trees, and of the 24 bytes after them. */
+static uint64_t bsf_end_check(uint64_t file_check, const uint8_t *first, size_t prefix, const uint8_t *last)
+{
+    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SHA256 + 24];
+    bsf_store(fixed, file_check, 8);
+    memcpy(fixed + 8, first, prefix);
+    memcpy(fixed + 8 + prefix, last, 24);
+    return bitsnap_hash(fixed, 8 + prefix + 24);
+}
+
+BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, const bitsnap_file_end *end, const bitsnap_memory *memory,
                                               bitsnap_file_error *error)
 {
-    const uint64_t tree = bitsnap_tree_size(count, BITSNAP_RECORD_ENTRY);
-    const uint64_t whole = BITSNAP_END_PREFIX + tree + bitsnap_tree_size(name_count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
-    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX - 16], *p;
+    const uint64_t tree = bitsnap_tree_size(end->record_count, BITSNAP_RECORD_ENTRY);
+    const size_t prefix = bsf_end_prefix(end->compatible);
+    const uint64_t whole = prefix + tree + bitsnap_tree_size(end->name_count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    uint8_t *p, *last;
     *bytes = p = whole <= SIZE_MAX ? (uint8_t *)bsf_resize(memory, NULL, (size_t)whole) : NULL;
     if (!p) return bsf_no_memory(error);
     *size = (size_t)whole;
     memcpy(p, BITSNAP_END_MAGIC, 4);
-    bsf_store(p + 4, name_count, 4);
-    bsf_store(p + 8, source_size, 8);
-    bsf_store(p + 16, count, 8);
-    bsf_store(p + whole - 40, bitsnap_tree_write(p + BITSNAP_END_PREFIX, records, count, BITSNAP_RECORD_ENTRY, file_check), 8);
-    bsf_store(p + whole - 32, bitsnap_tree_write(p + BITSNAP_END_PREFIX + tree, names, name_count, BITSNAP_NAME_ENTRY, file_check), 8);
-    bsf_store(p + whole - 24, whole, 8);
-    bsf_store(fixed, file_check, 8);
-    memcpy(fixed + 8, p, BITSNAP_END_PREFIX);
-    memcpy(fixed + 8 + BITSNAP_END_PREFIX, p + whole - 40, BITSNAP_END_SUFFIX - 16);
-    bsf_store(p + whole - 16, bitsnap_hash(fixed, sizeof fixed), 8);
-    memcpy(p + whole - 8, BITSNAP_LAST_MAGIC, 8);
+    bsf_store(p + 4, end->name_count, 4);
+    bsf_store(p + 8, end->source_size, 8);
+    bsf_store(p + 16, end->record_count, 8);
+    bsf_store(p + 24, end->incompatible, 4);
+    bsf_store(p + 28, end->compatible, 4);
+    if (prefix > BITSNAP_END_PREFIX) memcpy(p + BITSNAP_END_PREFIX, end->sha256, BITSNAP_END_SHA256);
+    last = p + whole - BITSNAP_END_SUFFIX;
+    bsf_store(last, bitsnap_tree_write(p + prefix, end->records, end->record_count, BITSNAP_RECORD_ENTRY, end->file_check), 8);
+    bsf_store(last + 8, bitsnap_tree_write(p + prefix + tree, end->names, end->name_count, BITSNAP_NAME_ENTRY, end->file_check), 8);
+    bsf_store(last + 16, whole, 8);
+    bsf_store(last + 24, bsf_end_check(end->file_check, p, prefix, last), 8);
+    memcpy(last + 32, BITSNAP_LAST_MAGIC, 8);
     return BITSNAP_OK;
 }
 
@@ -2126,15 +2161,23 @@ static bitsnap_status bsf_wants(bitsnap_file_error *error, size_t size, size_t w
 
 static bitsnap_status bsf_read_header(bitsnap_file_start *s, const uint8_t *p, bitsnap_file_error *error)
 {
+    static const char newer[] = "made by a newer bitsnap, whose format this one does not know";
     uint64_t least;
-    if (p[8] != 1) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 2, 8, "a file of another version of the format than 1");
-    s->check = bsf_load(p + 24, 8);
-    if (bitsnap_hash(p, 24) != s->check) return bsf_fail(error, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
-    if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 3, 9, "a source of unknown kind");
-    if (p[10] & ~(unsigned)BITSNAP_FILE_QUANTIZED || p[11]) return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 10, "reserved bits that are not 0");
+    s->check = bsf_load(p + 32, 8);
+    if (bitsnap_hash(p, 32) != s->check) return bsf_fail(error, BITSNAP_E_CHECK, 6, 0, "the check of the file header does not match");
+    if (p[8] != 1) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 2, 8, newer);
+    if (p[9] > BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 3, 9, newer);
+    s->incompatible = (uint32_t)bsf_load(p + 24, 4);
+    s->compatible = (uint32_t)bsf_load(p + 28, 4);
+    if (p[10] || p[11]) return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 28, 10, newer);
+    if (s->incompatible & ~BITSNAP_FILE_INCOMPATIBLE) {
+        (void)bsf_fail(error, BITSNAP_E_UNSUPPORTED, 28, 24, "made by a newer bitsnap, with features that this one cannot read");
+        error->found = s->incompatible & ~BITSNAP_FILE_INCOMPATIBLE;
+        return error->status;
+    }
     s->kind = p[9];
-    s->quantized = p[10];
-    if (s->quantized && s->kind == BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 10, "a delta with quantized frames");
+    s->quantized = (s->compatible & BITSNAP_FILE_QUANTIZED) != 0;
+    if (s->quantized && s->kind == BITSNAP_SOURCE_DELTA) return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 28, "a delta with quantized frames");
     s->text_size = bsf_load(p + 12, 4);
     if (s->text_size > BITSNAP_TEXT_MAX || (s->text_size == 0) != (s->kind == BITSNAP_SOURCE_RAW))
         return bsf_fail(error, BITSNAP_E_CORRUPT, 7, 12, "impossible size of the text");
@@ -2508,6 +2551,8 @@ static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n
     }
     f->kind = r->start.kind;
     f->quantized = r->start.quantized;
+    f->incompatible = r->start.incompatible;
+    f->compatible = r->start.compatible;
     f->text_size = r->start.text_size;
     f->bases = r->start.bases;
     f->base_count = r->start.base_count;
@@ -2519,22 +2564,25 @@ static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n
 static bitsnap_status bsf_open_end(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
-    uint8_t fixed[8 + BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX], *first = fixed + 8, *last = first + BITSNAP_END_PREFIX;
+    const size_t prefix = bsf_end_prefix(f->compatible);
+    uint8_t first[BITSNAP_END_PREFIX + BITSNAP_END_SHA256], last[BITSNAP_END_SUFFIX];
     uint64_t whole, source;
     bitsnap_status status = bsf_get(f, f->size - BITSNAP_END_SUFFIX, last, BITSNAP_END_SUFFIX);
     if (status) return status;
     if (memcmp(last + 32, BITSNAP_LAST_MAGIC, 8))
         return bsf_corrupt(f, 27, f->size - 8, "it does not end with its end record: cut off, or with something behind it");
     whole = bsf_load(last + 16, 8);
-    if (whole < BITSNAP_END_PREFIX + BITSNAP_END_SUFFIX || whole > f->size - r->start.end)
+    if (whole < prefix + BITSNAP_END_SUFFIX || whole > f->size - r->start.end)
         return bsf_corrupt(f, 23, f->size - 24, "wrong size of the end record");
     r->end = f->size - whole;
-    status = bsf_get(f, r->end, first, BITSNAP_END_PREFIX);
+    status = bsf_get(f, r->end, first, prefix);
     if (status) return status;
-    bsf_store(fixed, r->start.check, 8);
-    if (bitsnap_hash(fixed, sizeof fixed - 16) != bsf_load(last + 24, 8))
+    f->check = bsf_load(last + 24, 8);
+    if (bsf_end_check(r->start.check, first, prefix, last) != f->check)
         return bsf_fail_file(f, BITSNAP_E_CHECK, 24, r->end, "the check of the end record does not match");
     if (memcmp(first, BITSNAP_END_MAGIC, 4)) return bsf_corrupt(f, 10, r->end, "no end record where there should be one");
+    if (bsf_load(first + 24, 4) != f->incompatible || bsf_load(first + 28, 4) != f->compatible)
+        return bsf_corrupt(f, 29, r->end + 24, "the end record has other features than the file header");
     source = bsf_load(first + 8, 8);
     if (source > BITSNAP_FILE_MOST || source < r->data || (r->start.source_size != UINT64_MAX && r->start.source_size != source))
         return bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
@@ -2545,7 +2593,7 @@ static bitsnap_status bsf_open_end(bitsnap_file *f)
     r->names.entry = BITSNAP_NAME_ENTRY;
     r->records.root = bsf_load(last, 8);
     r->names.root = bsf_load(last + 8, 8);
-    r->records.at = r->end + BITSNAP_END_PREFIX;
+    r->records.at = r->end + prefix;
     if (r->records.count > whole / BITSNAP_RECORD_ENTRY) return bsf_corrupt(f, 23, r->end + 16, "the number of records does not agree");
     r->names.at = r->records.at + bitsnap_tree_size(r->records.count, BITSNAP_RECORD_ENTRY);
     if (r->names.at - r->end + bitsnap_tree_size(r->names.count, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX != whole)
@@ -3322,7 +3370,9 @@ static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8
 {
     const bsf_stream_reader *r = s->reader;
     const uint64_t records = bitsnap_tree_size(r->records.count, BITSNAP_RECORD_ENTRY);
-    const uint64_t whole = BITSNAP_END_PREFIX + records + bitsnap_tree_size(names, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    const size_t prefix = bsf_end_prefix(s->start.compatible);
+    const uint64_t whole = prefix + records + bitsnap_tree_size(names, BITSNAP_NAME_ENTRY) + BITSNAP_END_SUFFIX;
+    bitsnap_file_end end;
     uint8_t *entries = NULL;
     size_t count = 0;
     bitsnap_status status = BITSNAP_OK;
@@ -3334,9 +3384,18 @@ static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8
                                                                    : "names, but the text has none");
     }
     if (!status) status = bsf_want(s, whole);
-    if (!status)
-        status = bitsnap_end_record(record, size, r->records.entries, r->records.count, s->source_size,
-                                    entries ? entries : bsf_bytes(s) + BITSNAP_END_PREFIX + records, names, s->start.check, r->memory, &s->error);
+    if (!status) {
+        end.records = r->records.entries;
+        end.record_count = r->records.count;
+        end.names = entries ? entries : bsf_bytes(s) + prefix + records;
+        end.name_count = names;
+        end.source_size = s->source_size;
+        end.file_check = s->start.check;
+        end.incompatible = s->start.incompatible;
+        end.compatible = s->start.compatible;
+        end.sha256 = bsf_bytes(s) + BITSNAP_END_PREFIX; /* is believed */
+        status = bitsnap_end_record(record, size, &end, r->memory, &s->error);
+    }
     bsf_release(r->memory, entries);
     return status;
 }
@@ -3353,12 +3412,15 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
     if (bsf_load(p + 8, 8) != s->source_size || (claimed != UINT64_MAX && claimed != s->source_size))
         return bsf_stream_failed(s, 22, at + 8, "the size of the source does not agree");
     if (bsf_load(p + 16, 8) != s->reader->records.count) return bsf_stream_failed(s, 23, at + 16, "the number of records does not agree");
-    if (s->start.quantized && !s->reader->met_quantized) return bsf_stream_failed(s, 21, 10, "quantized frames announced, but there are none");
+    if (s->start.quantized && !s->reader->met_quantized) return bsf_stream_failed(s, 21, 28, "quantized frames announced, but there are none");
+    if (bsf_load(p + 24, 4) != s->start.incompatible || bsf_load(p + 28, 4) != s->start.compatible)
+        return bsf_stream_failed(s, 29, at + 24, "the end record has other features than the file header");
     status = bsf_expect_end(s, (size_t)bsf_load(p + 4, 4), &expected, &size);
     if (status) return status;
     p = bsf_bytes(s);
     for (i = 0; i < size && p[i] == expected[i]; i++) continue;
     bsf_release(s->reader->memory, expected);
+    s->check = bsf_load(p + size - 16, 8);
     if (i < size - 24) return bsf_stream_failed(s, 25, at + i, "the trees of the end record do not agree with what is in the file");
     if (i < size - 16) return bsf_stream_failed(s, 23, at + i, "wrong size of the end record");
     if (i < size - 8) return bsf_stream_failed(s, 24, at + i, "the check of the end record does not match");
@@ -3792,6 +3854,7 @@ typedef struct bsf_writer {
     uint8_t *names;             /* entries of their tree */
     size_t name_count;
     uint64_t check;             /* that of the header */
+    uint32_t compatible;        /* features */
     uint64_t frame_begin;       /* byte of the file */
     uint8_t *packed;            /* what leaves the codec */
     size_t packed_room;
@@ -3892,12 +3955,13 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     memcpy(header, BITSNAP_FILE_MAGIC, 8);
     header[8] = 1;
     header[9] = (uint8_t)head->kind;
-    header[10] = head->quantized ? BITSNAP_FILE_QUANTIZED : 0;
     bsf_store(header + 12, head->text_size, 4); /* at most BITSNAP_TEXT_MAX */
     bsf_store(header + 16, head->source_size, 8);
-    w->writer->check = bitsnap_hash(header, 24);
+    w->writer->compatible = head->quantized ? BITSNAP_FILE_QUANTIZED : 0;
+    bsf_store(header + 28, w->writer->compatible, 4);
+    w->writer->check = bitsnap_hash(header, 32);
     w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
-    status = bsf_put_record(w, header, 24);
+    status = bsf_put_record(w, header, 32);
     if (!status && head->base_count) {
         const size_t size = head->base_count * sizeof *head->bases;
         w->writer->bases = (bitsnap_file_base *)bsf_resize(memory, NULL, size);
@@ -4066,6 +4130,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, con
 BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
+    bitsnap_file_end end;
     uint8_t *record;
     size_t size;
     bitsnap_status status;
@@ -4073,7 +4138,15 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "data is missing");
     if (w->source_size > BITSNAP_FILE_MOST || w->size > BITSNAP_FILE_MOST)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "is too large: 2^48 bytes or more");
-    status = bitsnap_end_record(&record, &size, x->records.entries, x->records.count, w->source_size, x->names, x->name_count, x->check, x->memory, &w->error);
+    memset(&end, 0, sizeof end);
+    end.records = x->records.entries;
+    end.record_count = x->records.count;
+    end.names = x->names;
+    end.name_count = x->name_count;
+    end.source_size = w->source_size;
+    end.file_check = x->check;
+    end.compatible = x->compatible;
+    status = bitsnap_end_record(&record, &size, &end, x->memory, &w->error);
     if (status) return status;
     status = bsf_put_out(w, record, size);
     bsf_release(x->memory, record);
