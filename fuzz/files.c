@@ -51,11 +51,13 @@ static int put_hash(repair *r, const uint8_t *from)
     return put(r, hash, 8);
 }
 
-static void note(repair *r, const uint8_t *at)
+/* `seal`: of the record */
+static void note(repair *r, const uint8_t *at, uint64_t seal)
 {
     uint8_t *entry = r->records + BITSNAP_RECORD_ENTRY * r->count++;
     bytes_store(entry, r->source, 6);
     bytes_store(entry + 6, (uint64_t)(at - r->begin), 6);
+    store64(entry + 12, seal);
 }
 
 /* A text record: as many bytes as there are, for at most `most` of the text; 0: there is none. */
@@ -75,7 +77,7 @@ static size_t repair_piece(repair *r, size_t most, int own)
     r->from += coded;
     if (r->end - r->from >= 8) r->from += 8;
     if (own) {
-        note(r, begin);
+        note(r, begin, load64(r->to - 8));
         r->source += n;
     }
     return n;
@@ -136,6 +138,7 @@ static int repair_frame(repair *r, int kind)
     uint8_t *place = r->to, *begin;
     uint8_t record[BITSNAP_PLACE_SIZE] = { 0 };
     bitsnap_base base;
+    bitsnap_info info;
     size_t size;
     if (left >= BITSNAP_PLACE_SIZE && !memcmp(r->from, BITSNAP_PLACE_MAGIC, 4)) {
         memcpy(record, r->from, sizeof record);
@@ -168,7 +171,8 @@ static int repair_frame(repair *r, int kind)
     (void)fuzz_seal(&f, begin, base.data ? &base : NULL);
     r->to = begin + size;
     r->frames++;
-    note(r, place);
+    if (bitsnap_read_info(&info, begin, size)) return 0;
+    note(r, place, info.blocks > 1 || f.flags & 6 ? load64(r->to - 12) : info.blocks && size >= info.header_size + 12 ? load64(begin + info.header_size + 4) : info.header_check);
     r->source += f.count * f.width;
     r->quantized |= (f.flags & 4) != 0;
     return 1;

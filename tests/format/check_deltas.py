@@ -192,11 +192,11 @@ def built(kind, source_size, text_size, parts):
     data, entries, begin, place = header, [], 8 * (kind > 0), None
     for part in parts:
         if part[:4] == decoder.TEXT_MAGIC:
-            entries.append((begin, len(data)))
+            entries.append((begin, len(data), u64(part, len(part) - 8)))
             begin += u32(part, 4)
         if part[:4] == decoder.MAGIC:
             begin = max(begin, 8 + text_size if kind else 0)
-            entries.append((begin, len(data) if place is None else place))
+            entries.append((begin, len(data) if place is None else place, decoder.seal_of(part)))
             frame = decoder.decode_header(part)
             begin += frame.count * decoder.DTYPES[frame.dtype].width
         place = len(data) if part[:4] == decoder.PLACE_MAGIC else None

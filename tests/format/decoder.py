@@ -1575,7 +1575,7 @@ FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
 BASES_MAGIC = bytes.fromhex("B5424153")
 PLACE_MAGIC = bytes.fromhex("B5504C43")
 KIND_RAW, KIND_SAFETENSORS, KIND_DELTA = 0, 1, 2
-FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, SHA256_SIZE = 40, 32, 40, 12, 32
+FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, SHA256_SIZE = 40, 32, 40, 20, 32
 FILE_QUANTIZED, FILE_SHA256 = 1, 2  # compatible features
 UNKNOWN_SIZE = M64
 MOST = (1 << 48) - 1
@@ -1730,11 +1730,12 @@ def decode_text_record(data, pos, at, size, base_text):
 
 
 def decode_text(data, pos, size, base_text=b""):
-    """8.2: the text whose records begin at pos, the places of these (in the text, in the file), and where they end"""
+    """8.2: the text whose records begin at pos, of each its place in the text and in the file and its check, and where they end"""
     text, places = bytearray(), []
     while len(text) < size:
-        places.append((len(text), pos))
+        begin = pos
         piece, pos = decode_text_record(data, pos, len(text), size, base_text)
+        places.append((len(text), begin, u64(data, pos - 8)))
         text += piece
     return bytes(text), places, pos
 
@@ -1819,6 +1820,8 @@ def base_of_frame(data, pos, bases):
         raise moved(reject, pos)
     if (header.base is None) != (place is None):
         raise Reject("S19", "a place without a base, or a base without a place", pos)
+    if not header.has_checks:
+        raise Reject("S30", "a frame without checks", pos)
     if header.base:
         size = header.count * DTYPES[header.base.dtype].width
         if place + size > len(base_data):
@@ -1828,6 +1831,14 @@ def base_of_frame(data, pos, bases):
 
 
 # ---- 8.3. The end record ----
+
+def seal_of(frame):
+    """8.3: the seal of a whole frame"""
+    header = decode_header(frame)
+    if header.has_footer:
+        return u64(frame, len(frame) - 12)
+    return u64(frame, header.size + 4) if header.count else u64(frame, header.size - 8)
+
 
 def u48(data, pos):
     return int.from_bytes(data[pos:pos + 6], "little")
@@ -1889,8 +1900,8 @@ def encode_file_header(kind, text_size, source_size, incompatible=0, compatible=
 
 
 def encode_end_record(check, source_size, records, names, features=bytes(8), sha256=b""):
-    """8.3: records: (byte of the source, byte of the file) of each; names: keys"""
-    tree, root = tree_of([le64(begin)[:6] + le64(at)[:6] for begin, at in records], check)
+    """8.3: records: (byte of the source, byte of the file, seal) of each; names: keys"""
+    tree, root = tree_of([le64(begin)[:6] + le64(at)[:6] + le64(seal) for begin, at, seal in records], check)
     more, more_root = tree_of(list(map(le64, names)), check)
     data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records)) + features + sha256
     suffix = root + more_root + le64(len(data) + len(tree) + len(more) + END_SUFFIX)
@@ -1909,9 +1920,13 @@ def decode_end_record(data, pos, header, source_size, records, text):
     names = names_of(text) if count else []
     if count != len(names):
         raise Reject("S26", "%d names" % count, pos + 4)
+    seals = header.end_prefix + RECORD_ENTRY * len(records)
     expected = encode_end_record(header.check, source_size, records, names, header.features, data[pos + END_PREFIX:pos + header.end_prefix])
     end = pos + len(expected)
     file_need(data, pos, len(expected))
+    for at in range(header.end_prefix, seals):
+        if data[pos + at] != expected[at]:
+            raise Reject("S31" if (at - header.end_prefix) % RECORD_ENTRY >= 12 else "S25", "another record", pos + at)
     for begin, stop, rule in ((0, len(expected) - 24, "S25"), (len(expected) - 24, len(expected) - 16, "S23"),
                               (len(expected) - 16, len(expected) - 8, "S24"), (len(expected) - 8, len(expected), "S27")):
         if data[pos + begin:pos + stop] != expected[begin:stop]:
@@ -1938,7 +1953,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
             text, records, pos = decode_text(data, pos, header.text_size, text)
         if xxh3(text) != bases.text_hash:
             raise Reject("S16", "another text than the bases record says", FILE_HEADER + 8)
-    records = [(8 + begin, at) for begin, at in records]
+    records = [(8 + begin, at, seal) for begin, at, seal in records]
     source = bytearray(le64(len(text)) + text if header.kind else b"")
     while data[pos:pos + 4] in (MAGIC, PLACE_MAGIC):
         begin = pos
@@ -1947,11 +1962,11 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
             raise Reject("S21", "a quantized frame", pos)
         if len(source) + frame_header.count * DTYPES[frame_header.dtype].width > min(header.size, MOST):
             raise Reject("S22" if header.size <= MOST else "S8", "too many elements", pos)
-        records.append((len(source), begin))
         try:
             frame = decode_frame(data[pos:], exact=False, limit=limit - len(source), base=frame_base)
         except Reject as reject:
             raise moved(reject, pos)
+        records.append((len(source), begin, seal_of(data[pos:pos + frame.size])))
         source += frame.elements
         quantized |= frame.header.is_quantized
         pos += frame.size
@@ -2070,9 +2085,9 @@ def decode_tensor(data, name, base=None):
         text = base_text if bases.same_text else None
 
     def record_at(i):
-        """Where record i begins in the source and in the file, and where the next one does"""
+        """Where record i begins in the source and in the file, where the next one does, and its seal"""
         entry, following = records[i], records[i + 1] if i + 1 < count else le64(pos)[:6] * 2
-        return u48(entry, 0), u48(entry, 6), u48(following, 6)
+        return u48(entry, 0), u48(entry, 6), u48(following, 6), u64(entry, 12)
 
     def text_from(at, least):
         """At least so many bytes of the text from this one on, as far as it has them"""
@@ -2080,8 +2095,10 @@ def decode_tensor(data, name, base=None):
             return text[at:]
         found, i = b"", records.last(8 + at + 1)
         while len(found) < least and at + len(found) < header.text_size:
-            begin, where, end = record_at(i)
-            piece, _ = decode_text_record(parts.at(where, end - where), 0, begin - 8, header.text_size, base_text)
+            begin, where, end, seal = record_at(i)
+            piece, size = decode_text_record(parts.at(where, end - where), 0, begin - 8, header.text_size, base_text)
+            if seal != u64(parts.data, where + size - 8):
+                raise Reject("S31", "another text", where)
             found += piece[max(0, at - (begin - 8)):]
             i += 1
         return found
@@ -2123,9 +2140,11 @@ def decode_tensor(data, name, base=None):
     begin, end = (header.data_begin + offset for offset in entry["data_offsets"])
     elements, at = b"", begin
     while at < end:
-        first, where, stop = record_at(records.last(at + 1))
+        first, where, stop, seal = record_at(records.last(at + 1))
         frame_data = parts.data[where:stop]
         frame_header, frame_base, skip = base_of_frame(frame_data, 0, bases)
+        if seal != seal_of(frame_data[skip:]):
+            raise Reject("S31", "another frame", where)
         width = DTYPES[frame_header.dtype].width
         low, high = (at - first) // width, -(-(min(end, first + frame_header.count * width) - first) // width)
         got = decode_range(frame_data[skip:], low, high - low, base=frame_base)[at - first - low * width:]

@@ -3277,12 +3277,15 @@ class Snap:
         check = le64(xxh3(header) ^ self.error("header check", 0))
         data, records, begin = header + check, [], 8 * self.kind
         for sequences, text in self.pieces:
-            records.append((begin, len(data)))
+            at = len(data)
             data += self.text_record(rng, sequences, text)
+            records.append((begin, at, decoder.u64(data, len(data) - 8)))
             begin += len(text)
         for frame in self.frames:
-            records.append((begin, len(data)))
-            data += frame.write()
+            frame.flags = frame.flags & ~1 if frame is self.error("without checks", None) else frame.flags | 1
+            written = frame.write()
+            records.append((begin, len(data), decoder.seal_of(written)))
+            data += written
             begin += len(frame.elements())
         data += self.error("gap", b"") + self.end_record(check, records)
         return data[:len(data) - self.error("cut", 0)] + self.error("behind", b"")
@@ -3412,12 +3415,28 @@ def newer_features(rng):
     return with_errors(random_snap(rng), features=file_features(0, 1 << rng.randrange(2, 32)))
 
 
+def without_checks(rng):
+    snap = random_snap(rng)
+    snap.frames.append(small_frame(rng))
+    return with_errors(snap, without_checks=rng.choice(snap.frames))
+
+
+def exchanged(rng):
+    """Two frames of equal size, each in the place of the other"""
+    dtype = rng.choice(list(DTYPES))
+    parts = [pack([random_element(rng, dtype) for _ in range(9)], DTYPES[dtype].width) for _ in range(2)]
+    if parts[0] == parts[1]:
+        raise Impossible
+    snap = Snap(0, [], [Frame(dtype, 6, [stored_block(part, DTYPES[dtype].width)], rng.choice((1, 3))) for part in parts])
+    return with_errors(snap, tree=lambda r: [(*r[0][:2], r[1][2]), (*r[1][:2], r[0][2])])
+
+
 def said_quantized(rng):
     return with_errors(random_snap(rng), features=file_features(0, decoder.FILE_QUANTIZED))
 
 
 def invalid_file_recipes():
-    """For each condition S1 to S29 that a file without a base can meet."""
+    """For each condition S1 to S31 that a file without a base can meet."""
     return {
         1: [bad_snap(magic=b"\xB5SNPFILF")], 2: [bad_snap(version=0), bad_snap(version=2)], 3: [bad_snap(kind=3)],
         4: [bad_snap(cut=1), bad_snap(cut=30)], 5: [bad_snap(behind=b"\x00")], 6: [bad_snap(header_check=1)],
@@ -3435,12 +3454,13 @@ def invalid_file_recipes():
              bad_stream(1, lambda s: s + b"\x00"), bad_stream(2, lambda s: s + b"\x00"), bad_stream(2, lambda s: s[:-1])],
         21: [said_quantized], 22: [bad_snap(size=lambda size: size + 1), bad_snap(end_size=-1)],
         23: [bad_snap(count=1), bad_snap(record_size=8)], 24: [bad_snap(end_check=1)],
-        25: [bad_snap(root=4), bad_tree(lambda r: r[:-1] + [(r[-1][0] + 1, r[-1][1])]),
-             bad_tree(lambda r: r[:-1] + [(r[-1][0], r[-1][1] - 1)]), bad_names(lambda names: names[:-1] + [names[-1] + 1]),
+        25: [bad_snap(root=4), bad_tree(lambda r: r[:-1] + [(r[-1][0] + 1, *r[-1][1:])]),
+             bad_tree(lambda r: r[:-1] + [(r[-1][0], r[-1][1] - 1, r[-1][2])]), bad_names(lambda names: names[:-1] + [names[-1] + 1]),
              bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
         26: [bad_names(lambda names: names + [5]), lambda rng: name_of_none(random_snap(rng, 1))],
         27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
         28: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), lambda rng: bad_snap(features=file_features(1 << rng.randrange(32), 0))(rng)],
+        30: [without_checks], 31: [exchanged, bad_tree(lambda r: r[:-1] + [(*r[-1][:2], r[-1][2] ^ 1 << 63)])],
         29: [bad_snap(end_features=file_features(0, 4)), bad_snap(end_features=file_features(1, 0))],
     }
 

@@ -761,6 +761,162 @@ static void written_files(void)
         }
 }
 
+/* ================================================================================= PARTS OF ANOTHER FILE
+ * Two training steps of one model have files with frames and blocks of equal sizes. One of the other's in the place of ours is whole and has
+ * right checks, but must not be taken for ours. */
+
+enum { STEP_ELEMENTS = 5000 };
+
+/* Step `step`: scalars, what is stored, constants, and weights, each in frames of its own; with content ids or without. */
+static bytes write_step(unsigned step, int ids, uint8_t *source, size_t *source_size)
+{
+    static const struct { bitsnap_dtype dtype; size_t count; unsigned kind; } frames[] = {
+        { BITSNAP_F32, 1, 0 }, { BITSNAP_I8, STEP_ELEMENTS, 0 }, { BITSNAP_I64, 3, 0 }, { BITSNAP_F32, 300, 1 }, { BITSNAP_BF16, STEP_ELEMENTS, 2 }, { BITSNAP_I16, 0, 0 }
+    };
+    sunk x = { NULL, 0, 0, 0, 0 };
+    const bitsnap_sink sink = { sink_write, &x };
+    bitsnap_file_writer w;
+    bitsnap_file_head head;
+    bitsnap b;
+    bytes made;
+    size_t i, j;
+    memset(&b, 0, sizeof b);
+    memset(&head, 0, sizeof head);
+    head.source_size = UINT64_MAX;
+    b.block_log2 = 9;
+    b.flags = ids ? BITSNAP_CONTENT_ID : 0;
+    b.workspace_size = BITSNAP_WORKSPACE;
+    b.workspace = malloc(BITSNAP_WORKSPACE);
+    *source_size = 0;
+    CHECK(!bitsnap_file_write_head(&w, &b, &sink, &head, NULL), "%s", w.error.message);
+    for (i = 0; i < sizeof frames / sizeof *frames; i++) {
+        uint8_t elements[2 * STEP_ELEMENTS];
+        const size_t size = frames[i].count * bitsnap_width(frames[i].dtype);
+        test_state = 17 + step + 100 * i;
+        for (j = 0; j < size; j++)
+            elements[j] = (uint8_t)(frames[i].kind == 1 ? step : frames[i].kind == 2 && j & 1 ? 0x3C + (j >> 10) % 2 : test_random());
+        CHECK(!bitsnap_file_write_frame(&w, frames[i].dtype, frames[i].count, NULL) && !bitsnap_file_write_elements(&w, elements, frames[i].count) &&
+              !bitsnap_file_write_frame_end(&w), "%s", w.error.message);
+        memcpy(source + *source_size, elements, size);
+        *source_size += size;
+    }
+    CHECK(!bitsnap_file_write_end(&w), "%s", w.error.message);
+    bitsnap_file_write_close(&w);
+    free(b.workspace);
+    made.p = x.p;
+    made.size = x.size;
+    return made;
+}
+
+/* Reads in order, to the end. */
+static bitsnap_status read_in_order(const uint8_t *p, size_t size, int way)
+{
+    pipe_end in = { NULL, 0 };
+    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, &in };
+    uint8_t elements[8 << 9];
+    bitsnap_file_stream s;
+    bitsnap b;
+    bitsnap_status status;
+    size_t n;
+    in.p = p;
+    in.left = size;
+    memset(&b, 0, sizeof b);
+    status = bitsnap_file_stream_begin(&s, &b, &input, NULL) || bitsnap_file_stream_texts(&s) ? s.error.status : BITSNAP_OK;
+    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+        do status = way >= STREAM_PASS ? bitsnap_file_stream_pass(&s, 4) : bitsnap_file_stream_read(&s, way == STREAM_READ ? elements : NULL, 1 << 9, &n);
+        while (!status && (way >= STREAM_PASS ? s.blocks_size != 0 : s.decoder.position < s.decoder.count));
+        if (!status) status = bitsnap_file_stream_frame_end(&s);
+    }
+    bitsnap_file_stream_close(&s);
+    return status;
+}
+
+/* No reader takes elements of the file for others than those of the source. `frame`: a whole one was exchanged, which those see, too, that
+ * pass over blocks. */
+static void never_the_other(const uint8_t *p, size_t size, const uint8_t *source, size_t source_size, int frame, const char *what)
+{
+    static uint8_t out[16 * STEP_ELEMENTS];
+    unsigned mode, wrong = 0, read = 0;
+    int way;
+    for (way = STREAM_READ; way < (frame ? STREAM_WAYS : STREAM_PASS); way++) CHECK(read_in_order(p, size, way), "%s: in order, way %d", what, way);
+    for (mode = 0; mode < 2; mode++) { /* by a callback, and in memory */
+        bitsnap_file f;
+        counted c;
+        bitsnap_source s = source_of(&c, p, size);
+        size_t at, n;
+        if (mode) s.read = NULL, s.data = p;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s: %s", what, f.error.message);
+        CHECK(bitsnap_file_verify(&f), "%s: verify", what);
+        for (at = 0; at < source_size; at += n) {
+            n = at % 3 ? 1 + at % 61 : 700;
+            if (n > source_size - at) n = source_size - at;
+            if (bitsnap_file_read_data(&f, at, out, n)) continue;
+            read++;
+            wrong += memcmp(out, source + at, n) != 0;
+        }
+        bitsnap_file_close(&f);
+    }
+    CHECK(!wrong && read, "%s: %u of %u reads are of the other file", what, wrong, read);
+}
+
+/* Exchanges frame by frame or block by block between two steps. */
+static void exchange(int blocks, unsigned least)
+{
+    static uint8_t source[2][16 * STEP_ELEMENTS];
+    unsigned ids, made = 0;
+    for (ids = 0; ids < 2; ids++) {
+        bytes step[2];
+        uint8_t *copy;
+        size_t source_size, i;
+        uint64_t count;
+        bitsnap_file f[2];
+        bitsnap_source s;
+        bitsnap_file_frame frame[2];
+        memset(&s, 0, sizeof s);
+        for (i = 0; i < 2; i++) {
+            step[i] = write_step((unsigned)i, (int)ids, source[i], &source_size);
+            s.data = step[i].p;
+            s.size = step[i].size;
+            CHECK(!bitsnap_file_open(&f[i], &s, NULL, 0, NULL), "%s", f[i].error.message);
+        }
+        copy = (uint8_t *)malloc(step[0].size);
+        CHECK(!bitsnap_file_frames(&f[0], &count) && count == 6, "frames");
+        for (i = 0; i < count; i++) {
+            uint64_t first = 0, at[2];
+            CHECK(!bitsnap_file_frame_at(&f[0], i, &frame[0]) && !bitsnap_file_frame_at(&f[1], i, &frame[1]), "frame %lu", (unsigned long)i);
+            memcpy(copy, step[0].p, step[0].size);
+            if (!blocks && frame[0].size == frame[1].size && frame[0].info.count) {
+                memcpy(copy + frame[0].at, step[1].p + frame[1].at, (size_t)frame[0].size);
+                never_the_other(copy, step[0].size, source[0], source_size, 1, "a frame of the other file");
+                made++;
+            }
+            at[0] = frame[0].at + frame[0].info.header_size;
+            at[1] = frame[1].at + frame[1].info.header_size;
+            while (blocks && first < frame[0].info.count) { /* cells are blocks, but for runs of constants, which are equally long */
+                const bitsnap_file_block a = bitsnap_file_block_at(step[0].p + at[0], &frame[0].info, first);
+                const bitsnap_file_block b = bitsnap_file_block_at(step[1].p + at[1], &frame[1].info, first);
+                if (!memcmp(step[0].p + at[0], step[1].p + at[1], 4)) {
+                    memcpy(copy, step[0].p, step[0].size);
+                    memcpy(copy + at[0], step[1].p + at[1], (size_t)a.size);
+                    never_the_other(copy, step[0].size, source[0], source_size, 0, "a block of the other file");
+                    made++;
+                }
+                at[0] += a.size;
+                at[1] += b.size;
+                first += a.elements;
+            }
+        }
+        for (i = 0; i < 2; i++) {
+            bitsnap_file_close(&f[i]);
+            free(step[i].p);
+        }
+        free(copy);
+    }
+    CHECK(made >= least, "%u exchanges", made);
+}
+
+static void frames_of_another_file(void) { exchange(0, 8); }
+
 /* Every third tensor of a model, as a file of its own. */
 static bytes part_of(const bytes *m, unsigned which)
 {
@@ -1050,10 +1206,12 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
         bsf_store(r + 6, BITSNAP_FILE_HEADER + i, 6);
         at += (size_t)bsf_load(coded + i + 4, 4);
         i += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + i + 8, 4) + 8;
+        memcpy(r + 12, coded + i - 8, 8);
     }
     for (i = 0; i < TENSORS; i++, r += BITSNAP_RECORD_ENTRY) {
         bsf_store(r, 8 + size + i * bytes_of, 6);
         bsf_store(r + 6, x->head_size + i * x->frame_size, 6);
+        memcpy(r + 12, x->frame + frame_size - 12, 8);
     }
     count = (size_t)(r - records) / BITSNAP_RECORD_ENTRY;
     memset(&end, 0, sizeof end);
@@ -1145,6 +1303,7 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     at = BITSNAP_FILE_HEADER + coded_size;
     bsf_store(records, 8, 6);
     bsf_store(records + 6, BITSNAP_FILE_HEADER, 6);
+    memcpy(records + 12, coded + coded_size - 8, 8);
     bsf_store(records + BITSNAP_RECORD_ENTRY, more, 6);
     bsf_store(records + BITSNAP_RECORD_ENTRY + 6, at, 6);
     for (i = 0; i < count; i++) bsf_store(names + 8 * i, keys[i], 8);
@@ -1225,6 +1384,7 @@ int main(void)
     RUN(little_is_read);
     RUN(claims);
     RUN(written_files);
+    RUN(frames_of_another_file);
     RUN(several_bases);
     RUN(writers_that_fail);
     (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");

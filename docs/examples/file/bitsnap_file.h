@@ -204,6 +204,7 @@ typedef struct bitsnap_file_frame {
     unsigned base;           /* with info.has_base: the number of its base, */
     uint64_t base_begin;     /* and the same of that base's data */
     bitsnap_info info;       /* without the counts of blocks */
+    uint64_t seal;           /* identifies what the frame holds: docs/FORMAT.md, 8.3 */
 } bitsnap_file_frame;
 
 /* How many frames there are; and one of them, by its number from 0 on. None of a .safetensors file. */
@@ -236,7 +237,7 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
  *     if (status) fprintf(stderr, "%s at byte %llu\n", s.error.message, (unsigned long long)s.error.offset);
  *     bitsnap_file_stream_close(&s);
  *
- * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 12 bytes for each frame, the header text as it
+ * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 20 bytes for each frame, the header text as it
  * is coded, and of a base one block for each worker. Sizes that the file states cost memory only as its bytes arrive. */
 
 /* The begin of a file, before texts and frames: its header and, in a delta, the record of its bases. */
@@ -445,7 +446,7 @@ enum {
     BITSNAP_PLACE_SIZE = 16,
     BITSNAP_END_PREFIX = 32, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
     BITSNAP_END_SHA256 = 32,     /* bytes after the prefix, in files with that feature */
-    BITSNAP_RECORD_ENTRY = 12, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
+    BITSNAP_RECORD_ENTRY = 20, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
 };
 
 #define BITSNAP_FILE_MAGIC "\xB5SNPFILE"
@@ -644,15 +645,26 @@ typedef struct bsf_records {
     size_t count, room;
 } bsf_records;
 
-/* Adds a record: byte `at` of the file begins what byte `begin` of the source begins. */
-static bitsnap_status bsf_records_add(bsf_records *r, uint64_t begin, uint64_t at, const bitsnap_memory *memory, bitsnap_file_error *error)
+/* Adds a record: byte `at` of the file begins what byte `begin` of the source begins. The seal of a frame is known at its end. */
+static bitsnap_status bsf_records_add(bsf_records *r, uint64_t begin, uint64_t at, uint64_t seal, const bitsnap_memory *memory,
+                                      bitsnap_file_error *error)
 {
     const bitsnap_status status = bsf_grow(memory, &r->entries, &r->room, (r->count + 1) * BITSNAP_RECORD_ENTRY, error);
     if (status) return status;
     bsf_store(r->entries + r->count * BITSNAP_RECORD_ENTRY, begin, 6);
-    bsf_store(r->entries + r->count++ * BITSNAP_RECORD_ENTRY + 6, at, 6);
+    bsf_store(r->entries + r->count * BITSNAP_RECORD_ENTRY + 6, at, 6);
+    bsf_store(r->entries + r->count++ * BITSNAP_RECORD_ENTRY + 12, seal, 8);
     return BITSNAP_OK;
 }
+
+/* Sets the seal of the last record. */
+static void bsf_records_seal(bsf_records *r, uint64_t seal)
+{
+    bsf_store(r->entries + (r->count - 1) * BITSNAP_RECORD_ENTRY + 12, seal, 8);
+}
+
+/* Whether a frame whose header is at p has a footer. */
+static int bsf_has_footer(const uint8_t *p, uint64_t cells) { return cells > 1 || p[7] & 0x0E; }
 
 static void bsf_swap(uint8_t *a, uint8_t *b, size_t size)
 {
@@ -2348,7 +2360,7 @@ typedef struct bsf_reader {
     uint64_t data;                   /* where the data begins in the source */
     const char *base_text;           /* of the first base; or null */
     bsf_tree records, names;
-    uint8_t node[8 + BSF_FAN * BSF_NODE_ENTRY];
+    uint8_t node[8 + BSF_FAN * BITSNAP_RECORD_ENTRY]; /* a page of records is larger than a node */
 
     bsf_text_decoder *texts;         /* null until a text is decoded */
     uint8_t *record;                 /* a text record */
@@ -2365,6 +2377,9 @@ typedef struct bsf_reader {
     uint64_t frame;                  /* number of the record that is open, or UINT64_MAX */
     bitsnap_file_frame open;
     bitsnap_source frame_source;
+    uint8_t first[96];               /* bytes of it from its beginning on: first_size of them */
+    size_t first_size;
+    uint8_t last[12];                /* its last bytes, as the codec has read them */
     bitsnap_index index;
     uint8_t *block;                  /* elements of one block of it, from this one on */
     size_t block_room, block_count;
@@ -2488,20 +2503,29 @@ static bitsnap_status bsf_seek(bitsnap_file *f, bsf_tree *t, uint64_t key, uint6
     return BITSNAP_OK;
 }
 
-/* Finds where a record begins in the source and in the file. After the last record these are the end of the source, and the end record. */
-static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *at)
+/* A record of the source, as the tree of records has it. */
+typedef struct bsf_extent {
+    uint64_t key, bytes;      /* bytes of the source: where it begins, and how many */
+    uint64_t at, size;        /* of the file */
+    uint64_t seal;
+} bsf_extent;
+
+/* Finds where a record begins in the source and in the file, and its seal. After the last record these are the end of the source, and the
+ * end record. */
+static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, bsf_extent *x)
 {
     bsf_tree *t = &f->reader->records;
     const uint8_t *p;
     bitsnap_status status;
-    *key = f->reader->data + f->data_size;
-    *at = f->reader->end;
+    x->key = f->reader->data + f->data_size;
+    x->at = f->reader->end;
     if (number >= t->count) return BITSNAP_OK;
     status = bsf_page(f, t, number, 0);
     if (status) return status;
     p = t->entries + number % BSF_FAN * BITSNAP_RECORD_ENTRY;
-    *key = bsf_load(p, 6);
-    *at = bsf_load(p + 6, 6);
+    x->key = bsf_load(p, 6);
+    x->at = bsf_load(p + 6, 6);
+    x->seal = bsf_load(p + 12, 8);
     return BITSNAP_OK;
 }
 
@@ -2510,18 +2534,23 @@ static bitsnap_status bsf_wrong_tree(bitsnap_file *f, const bsf_tree *t)
     return bsf_corrupt(f, 25, t->at, "a tree of the end record does not agree with what is in the file");
 }
 
-/* Finds where a record begins in the source and in the file, and its bytes in both. */
-static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, uint64_t *key, uint64_t *bytes, uint64_t *at, uint64_t *size)
+/* The same, and its bytes in both. */
+static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, bsf_extent *x)
 {
-    uint64_t next_key, next_at;
-    bitsnap_status status = bsf_record(f, number, key, at);
-    if (!status) status = bsf_record(f, number + 1, &next_key, &next_at);
+    bsf_extent next;
+    bitsnap_status status = bsf_record(f, number, x);
+    if (!status) status = bsf_record(f, number + 1, &next);
     if (status) return status;
-    if (next_key < *key || *at < f->reader->start.end || next_at <= *at || next_at > f->reader->end)
+    if (next.key < x->key || x->at < f->reader->start.end || next.at <= x->at || next.at > f->reader->end)
         return bsf_wrong_tree(f, &f->reader->records);
-    *bytes = next_key - *key;
-    *size = next_at - *at;
+    x->bytes = next.key - x->key;
+    x->size = next.at - x->at;
     return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_wrong_seal(bitsnap_file *f, uint64_t at)
+{
+    return bsf_fail_file(f, BITSNAP_E_CHECK, 31, at, "another frame or text than the end record says");
 }
 
 /* ---- opening ---- */
@@ -2703,21 +2732,22 @@ static bitsnap_status bsf_no_base(bitsnap_file *f)
 static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t done, char *to, size_t room, size_t *n)
 {
     bsf_reader *r = f->reader;
-    uint64_t key, bytes, at, size;
+    bsf_extent x;
     size_t used;
-    bitsnap_status status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
+    bitsnap_status status = bsf_record_extent(f, number, &x);
     if (status) return status;
-    if (key != 8 + done || !bytes || bytes > room) return bsf_wrong_tree(f, &r->records);
-    if (size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8)
-        return bsf_corrupt(f, 11, at, "a piece of a text of a size that cannot be");
+    if (x.key != 8 + done || !x.bytes || x.bytes > room) return bsf_wrong_tree(f, &r->records);
+    if (x.size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8)
+        return bsf_corrupt(f, 11, x.at, "a piece of a text of a size that cannot be");
     if (!r->texts && (r->texts = bsf_new_text_decoder(r->memory, &f->error)) == NULL) return f->error.status;
-    status = bsf_room(f, &r->record, &r->record_room, (size_t)size);
-    if (!status) status = bsf_get(f, at, r->record, (size_t)size);
+    status = bsf_room(f, &r->record, &r->record_room, (size_t)x.size);
+    if (!status) status = bsf_get(f, x.at, r->record, (size_t)x.size);
     if (status) return status;
-    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)bytes, r->base_text, r->base_text ? (size_t)r->start.bases->text_size : 0,
-                         r->record, (size_t)size, at, n, &used, &f->error))
+    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)x.bytes, r->base_text, r->base_text ? (size_t)r->start.bases->text_size : 0,
+                         r->record, (size_t)x.size, x.at, n, &used, &f->error))
         return f->error.status;
-    return *n == bytes && used == size ? BITSNAP_OK : bsf_wrong_tree(f, &r->records);
+    if (*n != x.bytes || used != x.size) return bsf_wrong_tree(f, &r->records);
+    return bsf_load(r->record + used - 8, 8) == x.seal ? BITSNAP_OK : bsf_wrong_seal(f, x.at);
 }
 
 /* Whether a text of its own is in the file. */
@@ -2792,13 +2822,13 @@ static bitsnap_status bsf_get_part(bitsnap_file *f, uint64_t at, uint64_t wanted
     bitsnap_status status = BITSNAP_OK;
     size_t n;
     if (!r->part_size || at < r->part_begin || at >= r->part_begin + r->part_size) {
-        uint64_t key, place;
+        bsf_extent x;
         r->part_size = 0;
         status = bsf_seek(f, &r->records, 8 + at, &r->part_record);
-        if (!status) status = bsf_record(f, r->part_record, &key, &place);
+        if (!status) status = bsf_record(f, r->part_record, &x);
         if (status) return status;
-        if (key < 8 || key > 8 + at) return bsf_wrong_tree(f, &r->records);
-        r->part_begin = key - 8;
+        if (x.key < 8 || x.key > 8 + at) return bsf_wrong_tree(f, &r->records);
+        r->part_begin = x.key - 8;
     }
     while (!status && r->part_begin + r->part_size < f->text_size && r->part_size < wanted) {
         const uint64_t done = r->part_begin + r->part_size;
@@ -2898,10 +2928,14 @@ BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, 
 
 /* ---- frames ---- */
 
+/* Reads bytes of the open frame for the codec. Its first ones are here. The seal is taken from its last ones as the codec has checked them. */
 static int bsf_read_frame(void *context, uint64_t offset, void *to, size_t size)
 {
-    const bsf_reader *r = (const bsf_reader *)context;
-    return r->source.read(r->source.context, r->open.at + offset, to, size);
+    bsf_reader *r = (bsf_reader *)context;
+    if (offset < r->first_size && size <= r->first_size - offset) memcpy(to, r->first + offset, size);
+    else if (r->source.read(r->source.context, r->open.at + offset, to, size)) return 1;
+    if (size >= sizeof r->last && offset + size == r->open.size) memcpy(r->last, (uint8_t *)to + size - sizeof r->last, sizeof r->last);
+    return 0;
 }
 
 /* What the codec has found in the open frame. A workspace that is too small is made larger: 0, for another try. */
@@ -2921,56 +2955,105 @@ static bitsnap_status bsf_frame_failed(bitsnap_file *f)
     return f->error.status;
 }
 
+/* Finds where the frame of a record begins: after the place of its base, if it has one (*placed). Its first bytes are then at r->first. */
+static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_extent *x, int *placed)
+{
+    bsf_reader *r = f->reader;
+    size_t n;
+    bitsnap_status status = bsf_record_extent(f, number, x);
+    *placed = 0;
+    if (!status && x->key < r->data) status = bsf_wrong_tree(f, &r->records);
+    if (status) return status;
+    n = x->size < sizeof r->first ? (size_t)x->size : sizeof r->first;
+    status = bsf_get(f, x->at, r->first, n);
+    if (status) return status;
+    if (f->kind == BITSNAP_SOURCE_DELTA && n >= BITSNAP_PLACE_SIZE && !memcmp(r->first, BITSNAP_PLACE_MAGIC, 4)) {
+        const uint8_t *p = r->first;
+        if ((uint32_t)bitsnap_hash(p, 12) != bsf_load(p + 12, 4))
+            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, x->at, "the check of a place record does not match");
+        r->open.base = (unsigned)bsf_load(p + 4, 2);
+        r->open.base_begin = bsf_load(p + 6, 6);
+        if (r->open.base >= f->base_count) return bsf_corrupt(f, 19, x->at + 4, "a base that is not there");
+        *placed = 1;
+        x->at += BITSNAP_PLACE_SIZE;
+        x->size -= BITSNAP_PLACE_SIZE;
+        n -= BITSNAP_PLACE_SIZE;
+        memmove(r->first, r->first + BITSNAP_PLACE_SIZE, n);
+    }
+    r->first_size = n;
+    return BITSNAP_OK;
+}
+
+/* Finds the seal of the open frame (docs/FORMAT.md, 8.3), which has checks. */
+static bitsnap_status bsf_seal(bitsnap_file *f, uint64_t *seal)
+{
+    bsf_reader *r = f->reader;
+    const bitsnap_info *info = &r->open.info;
+    const uint64_t at = info->header_size + 4; /* of the check of the first block */
+    uint8_t bytes[8];
+    bitsnap_status status = BITSNAP_OK;
+    *seal = info->header_check;
+    if (bsf_has_footer(r->first, info->blocks)) {
+        const uint8_t *last = r->source.data ? (const uint8_t *)r->source.data + r->open.at + r->open.size - sizeof r->last : r->last;
+        *seal = bsf_load(last, 8);
+    } else if (info->blocks) {
+        if (at + 8 <= r->first_size) memcpy(bytes, r->first + at, 8);
+        else status = bsf_get(f, r->open.at + at, bytes, 8);
+        *seal = status ? 0 : bsf_load(bytes, 8);
+    }
+    return status;
+}
+
+/* Compares the open frame with what the file says of it. */
+static bitsnap_status bsf_check_open(bitsnap_file *f, const bsf_extent *x, int placed)
+{
+    bsf_reader *r = f->reader;
+    const bitsnap_info *info = &r->open.info;
+    const uint64_t at = x->at;
+    bitsnap_status status;
+    if (!info->checks) return bsf_corrupt(f, 30, at, "a frame without checks");
+    if (info->has_base != placed)
+        return bsf_corrupt(f, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
+    if (info->elements_size != x->bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
+    if ((info->bins | info->clusters) && !f->quantized)
+        return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
+    if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
+                   info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
+        return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
+    status = bsf_seal(f, &r->open.seal);
+    if (status) return status;
+    return r->open.seal == x->seal ? BITSNAP_OK : bsf_wrong_seal(f, at);
+}
+
 /* Opens the frame of the record of this number. */
 static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
 {
     bsf_reader *r = f->reader;
     bitsnap_info *info = &r->open.info;
-    uint64_t bytes, at, size, key;
-    uint8_t place[BITSNAP_PLACE_SIZE];
-    int placed = 0;
+    bsf_extent x;
+    int placed;
     bitsnap_status status;
     if (r->frame == number) return BITSNAP_OK;
     r->frame = UINT64_MAX;
     r->block_count = 0;
     memset(&r->open, 0, sizeof r->open);
-    status = bsf_record_extent(f, number, &key, &bytes, &at, &size);
-    if (!status && key < r->data) status = bsf_wrong_tree(f, &r->records);
-    if (!status && f->kind == BITSNAP_SOURCE_DELTA) {
-        status = bsf_get(f, at, place, size < sizeof place ? (size_t)size : sizeof place);
-        placed = !status && size >= sizeof place && !memcmp(place, BITSNAP_PLACE_MAGIC, 4);
-    }
+    status = bsf_open_record(f, number, &x, &placed);
     if (status) return status;
-    if (placed) {
-        if ((uint32_t)bitsnap_hash(place, 12) != bsf_load(place + 12, 4))
-            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, at, "the check of a place record does not match");
-        r->open.base = (unsigned)bsf_load(place + 4, 2);
-        if (r->open.base >= f->base_count) return bsf_corrupt(f, 19, at + 4, "a base that is not there");
-        r->open.base_begin = bsf_load(place + 6, 6);
-        at += sizeof place;
-        size -= sizeof place;
-    }
-    r->open.at = at;
-    r->open.size = size;
-    r->open.begin = key - r->data;
+    r->open.at = x.at;
+    r->open.size = x.size;
+    r->open.begin = x.key - r->data;
     memset(&r->frame_source, 0, sizeof r->frame_source);
-    r->frame_source.size = size;
+    r->frame_source.size = x.size;
     r->frame_source.context = r;
-    if (r->source.data) r->frame_source.data = (const uint8_t *)r->source.data + at;
+    if (r->source.data) r->frame_source.data = (const uint8_t *)r->source.data + x.at;
     else r->frame_source.read = bsf_read_frame;
     memset(&f->b.base, 0, sizeof f->b.base);
     while (bitsnap_index_open(&f->b, &r->index, info, &r->frame_source)) {
         status = bsf_frame_failed(f);
         if (status) return status;
     }
-    if (info->has_base != placed)
-        return bsf_corrupt(f, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
-    if (info->elements_size != bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
-    if ((info->bins | info->clusters) && !f->quantized)
-        return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
-    if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
-                   info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
-        return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
+    status = bsf_check_open(f, &x, placed);
+    if (status) return status;
     if (placed) bsf_window_begin_at(&r->window, &f->bases[r->open.base], r->open.base, r->open.base_begin);
     r->window.base.count = info->count;
     r->window.base.dtype = info->base_dtype;
@@ -3190,6 +3273,8 @@ typedef struct bsf_stream_reader {
     uint64_t record_begin;    /* byte of the file where the record of the frame begins */
     int met_quantized;        /* a quantized frame has come */
     int stage;                /* of the frame: BSF_AT_HEADER, ... */
+    int footer;               /* it has one */
+    uint64_t seal;            /* of it, as far as it has been read */
     uint64_t passed, blocks;  /* its elements so far in whole blocks; blocks that have been passed */
     uint64_t to_pass;         /* bytes of the header, or of the block that has been found */
     bsf_window window;        /* of the base of the frame */
@@ -3206,7 +3291,7 @@ static size_t bsf_available(const bitsnap_file_stream *s) { return s->reader->en
 
 static bitsnap_status bsf_stream_failed(bitsnap_file_stream *s, unsigned rule, uint64_t at, const char *message)
 {
-    return bsf_fail(&s->error, rule == 9 || rule == 24 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, message);
+    return bsf_fail(&s->error, rule == 9 || rule == 24 || rule == 31 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, message);
 }
 
 static bitsnap_status bsf_truncated(bitsnap_file_stream *s)
@@ -3340,7 +3425,7 @@ static bitsnap_status bsf_read_records(bitsnap_file_stream *s, uint64_t text_siz
         if (status) return status;
         p = bsf_bytes(s);
         if (bitsnap_hash(p, whole - 8) != bsf_load(p + whole - 8, 8)) return bsf_stream_failed(s, 9, at, "the check of a text does not match");
-        if (own) status = bsf_records_add(&s->reader->records, 8 + done, at, s->reader->memory, &s->error);
+        if (own) status = bsf_records_add(&s->reader->records, 8 + done, at, bsf_load(p + whole - 8, 8), s->reader->memory, &s->error);
         if (!status) status = bsf_grow(s->reader->memory, coded, &capacity, *coded_size + whole, &s->error);
         if (status) return status;
         memcpy(*coded + *coded_size, p, whole);
@@ -3363,6 +3448,13 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s)
 }
 
 /* ---- the end ---- */
+
+/* Whether this byte of the end record is one of a seal in the tree of records. */
+static int bsf_in_seal(const bitsnap_file_stream *s, size_t at)
+{
+    const size_t prefix = bsf_end_prefix(s->start.compatible);
+    return at >= prefix && (at - prefix) / BITSNAP_RECORD_ENTRY < s->reader->records.count && (at - prefix) % BITSNAP_RECORD_ENTRY >= 12;
+}
 
 /* Makes the end record as it should be, with `names` names. If the text is not known, names are taken from the record itself, which is then whole
  * in the buffer. */
@@ -3421,6 +3513,7 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
     for (i = 0; i < size && p[i] == expected[i]; i++) continue;
     bsf_release(s->reader->memory, expected);
     s->check = bsf_load(p + size - 16, 8);
+    if (bsf_in_seal(s, i)) return bsf_stream_failed(s, 31, at + i, "another frame or text than the end record says");
     if (i < size - 24) return bsf_stream_failed(s, 25, at + i, "the trees of the end record do not agree with what is in the file");
     if (i < size - 16) return bsf_stream_failed(s, 23, at + i, "wrong size of the end record");
     if (i < size - 8) return bsf_stream_failed(s, 24, at + i, "the check of the end record does not match");
@@ -3472,6 +3565,7 @@ static bitsnap_status bsf_check_frame(bitsnap_file_stream *s, int placed)
     const bitsnap_info *info = &s->frame.info;
     const bitsnap_file_base *base = placed ? &s->start.bases[s->frame.base] : NULL;
     const uint64_t at = s->frame.at, bytes = info->count * info->width; /* count is at most 2^48 */
+    if (!info->checks) return bsf_stream_failed(s, 30, at, "a frame without checks");
     if (info->has_base != placed)
         return bsf_stream_failed(s, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
     if (s->quantized && !s->start.quantized) return bsf_stream_failed(s, 21, at, "a quantized frame in a file that announces none");
@@ -3501,8 +3595,10 @@ static bitsnap_status bsf_read_frame_header(bitsnap_file_stream *s, int placed)
     info->content_id = info->same = info->sparse = info->classed = info->plain = 0; /* of the blocks and the footer, which are to come */
     memset(&info->certificate, 0, sizeof info->certificate);
     s->quantized = (bsf_bytes(s)[7] & 4) != 0;
+    s->reader->footer = bsf_has_footer(bsf_bytes(s), info->blocks);
+    s->reader->seal = info->header_check;
     status = bsf_check_frame(s, placed);
-    if (!status) status = bsf_records_add(&s->reader->records, s->source_size, s->reader->record_begin, s->reader->memory, &s->error);
+    if (!status) status = bsf_records_add(&s->reader->records, s->source_size, s->reader->record_begin, 0, s->reader->memory, &s->error);
     return status;
 }
 
@@ -3601,6 +3697,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
     s->source_size += (uint64_t)*count * s->decoder.width;
     s->blocks = bsf_bytes(s);
     s->blocks_size = used;
+    if (!r->footer && used >= 12) r->seal = bsf_load(s->blocks + 4, 8);
     while (used) used -= (size_t)bsf_count_block(s, s->blocks + (s->blocks_size - used));
     bsf_consume(s, s->blocks_size);
     return BITSNAP_OK;
@@ -3653,9 +3750,11 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size
     if (!bsf_form_fits(s, s->block.form)) return bsf_block_failed(s, 15, "a block of a form that is not known");
     if (!s->block.elements || s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2)
         return bsf_block_failed(s, 16, "wrong size of a block");
+    if (least < 12) least = 12; /* head and check */
     status = bsf_want(s, least < s->block.size ? least : s->block.size);
     if (status) return status;
     s->blocks = bsf_bytes(s);
+    if (!r->footer) r->seal = bsf_load(s->blocks + 4, 8);
     s->blocks_size = bsf_available(s) < s->block.size ? bsf_available(s) : (size_t)s->block.size;
     s->source_size += s->block.elements * info->width;
     r->to_pass = bsf_count_block(s, s->blocks);
@@ -3719,12 +3818,16 @@ static bitsnap_status bsf_pass_footer(bitsnap_file_stream *s)
     const uint64_t about = s->quantized ? (uint64_t)BSF_CERTIFICATE : info->has_content_id ? 8 : 0;
     bitsnap_status status;
     if (s->reader->passed < info->count) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
-    if (info->blocks <= 1 && !info->has_content_id && !s->quantized) return BITSNAP_OK;
+    if (!s->reader->footer) return BITSNAP_OK;
     status = bsf_pass(s, bsf_index_size(s->reader->blocks, info->checks));
     if (!status && about) status = bsf_want(s, about);
     if (status) return status;
     if (about) bsf_note_footer(s, bsf_bytes(s), bsf_available(s));
-    return bsf_pass(s, 28 + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
+    status = bsf_pass(s, 16 + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
+    if (!status) status = bsf_want(s, 12);
+    if (status) return status;
+    s->reader->seal = bsf_load(bsf_bytes(s), 8);
+    return bsf_pass(s, 12);
 }
 
 static bitsnap_status bsf_read_footer(bitsnap_file_stream *s)
@@ -3736,6 +3839,7 @@ static bitsnap_status bsf_read_footer(bitsnap_file_stream *s)
         status = found == BITSNAP_E_TRUNCATED ? bsf_want(s, s->b->error.needed) : bsf_stream_codec_failed(s);
     if (status) return status;
     if (used > index) bsf_note_footer(s, bsf_bytes(s) + index, used - index);
+    if (used >= 12) s->reader->seal = bsf_load(bsf_bytes(s) + used - 12, 8);
     bsf_consume(s, used);
     return BITSNAP_OK;
 }
@@ -3747,6 +3851,8 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_frame_end(bitsnap_file_stream *s)
     status = s->reader->stage == BSF_PASSED ? bsf_pass_footer(s) : bsf_read_footer(s);
     if (status) return status;
     s->frame.size = s->offset - s->frame.at;
+    s->frame.seal = s->reader->seal;
+    bsf_records_seal(&s->reader->records, s->frame.seal);
     s->frames++;
     s->frame_bytes += s->frame.size;
     s->in_frame = 0;
@@ -3856,6 +3962,8 @@ typedef struct bsf_writer {
     uint64_t check;             /* that of the header */
     uint32_t compatible;        /* features */
     uint64_t frame_begin;       /* byte of the file */
+    int footer;                 /* the frame has one */
+    uint64_t seal;              /* of it, as far as it has been written */
     uint8_t *packed;            /* what leaves the codec */
     size_t packed_room;
     void *workspace;            /* b's, where it comes from the memory */
@@ -3895,7 +4003,8 @@ static bitsnap_status bsf_put_text(bitsnap_file_writer *w, const bitsnap_file_he
     size_t at, pieces = 0;
     bitsnap_status status = BITSNAP_OK;
     for (at = 0; at < coded_size && !status; at += BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + at + 8, 4) + 8, pieces++) {
-        status = bsf_records_add(&x->records, begin, w->size + at, x->memory, &w->error);
+        const size_t check = at + BITSNAP_TEXT_PREFIX + (size_t)bsf_load(coded + at + 8, 4);
+        status = bsf_records_add(&x->records, begin, w->size + at, bsf_load(coded + check, 8), x->memory, &w->error);
         begin += bsf_load(coded + at + 4, 4);
     }
     if (!status && h->text && pieces > 1)
@@ -3978,11 +4087,16 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     return status;
 }
 
+static bitsnap_status bsf_no_checks(bitsnap_file_writer *w)
+{
+    return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 30, w->size, "frames of a file need checks: not with BITSNAP_NO_CHECKS");
+}
+
 /* Writes what comes before a frame: the place of its base, if it has one. */
 static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
-    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, w->writer->memory, &w->error);
+    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
     w->writer->frame_begin = w->size;
     if (status || !place) return status;
     memcpy(record, BITSNAP_PLACE_MAGIC, 4);
@@ -3995,6 +4109,7 @@ static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file
 
 static void bsf_end_frame(bitsnap_file_writer *w)
 {
+    bsf_records_seal(&w->writer->records, w->writer->seal);
     w->frames++;
     w->last = w->size - w->writer->frame_begin;
     w->frame_bytes += w->last;
@@ -4046,11 +4161,15 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bits
 {
     bsf_writer *x = w->writer;
     size_t size;
-    bitsnap_status status = bsf_begin_base(w, place, count);
+    bitsnap_status status = w->b->flags & BITSNAP_NO_CHECKS ? bsf_no_checks(w) : bsf_begin_base(w, place, count);
     if (!status) status = bsf_begin_frame(w, place);
     if (!status) status = bsf_grow(x->memory, &x->packed, &x->packed_room, 64, &w->error);
     if (status) return status;
     status = bitsnap_encoder_begin(w->b, &w->stream, x->packed, x->packed_room, &size, count, dtype);
+    if (!status) {
+        x->footer = bsf_has_footer(x->packed, count > (uint64_t)1 << w->stream.block_log2 ? 2 : 1);
+        x->seal = bsf_load(x->packed + size - 8, 8); /* of a frame of no elements */
+    }
     return bsf_put_packed(w, status, size);
 }
 
@@ -4078,6 +4197,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, c
         status = bitsnap_encoder_push(w->b, s, x->packed + size, x->packed_room - size, &some, p + done * s->width, n);
         if (!status) w->source_size += n * s->width;
     }
+    if (!status && !x->footer && size >= 12) x->seal = bsf_load(x->packed + 4, 8);
     return bsf_put_packed(w, status, size);
 }
 
@@ -4092,6 +4212,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w)
     bitsnap_status status = bsf_grow(x->memory, &x->packed, &x->packed_room, 128 + s->index_size + s->index_size / 32, &w->error);
     if (!status) {
         status = bitsnap_encoder_end(w->b, s, x->packed, x->packed_room, &size);
+        if (!status && size >= 12) x->seal = bsf_load(x->footer ? x->packed + size - 12 : x->packed + 4, 8);
         status = bsf_put_packed(w, status, size);
     }
     if (!status && quantized) w->certificate = bsf_certificate(x->packed + index, bins);
@@ -4107,7 +4228,7 @@ BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame
                                              const void *elements, size_t count, const bitsnap_file_place *place)
 {
     bsf_window *x = &w->writer->window;
-    bitsnap_status status = bsf_begin_base(w, place, count);
+    bitsnap_status status = w->b->flags & BITSNAP_NO_CHECKS ? bsf_no_checks(w) : bsf_begin_base(w, place, count);
     if (!status && x->file) status = bsf_window_load(x, 0, count, &w->error);
     if (!status) {
         if (x->file) w->b->base = x->base;
@@ -4120,7 +4241,14 @@ BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
                                                      const bitsnap_file_place *place)
 {
-    bitsnap_status status = bsf_begin_frame(w, place);
+    const uint8_t *p = (const uint8_t *)frame;
+    bitsnap_info info;
+    bitsnap_status status;
+    if (bitsnap_read_info(&info, frame, size) || !info.checks || info.frame_size != size)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 30, w->size, "no frame, or one without checks");
+    w->writer->seal = bsf_has_footer(p, info.blocks) ? bsf_load(p + size - 12, 8) :
+                      info.blocks ? bsf_load(p + info.header_size + 4, 8) : info.header_check;
+    status = bsf_begin_frame(w, place);
     if (!status) status = bsf_put_out(w, frame, size);
     w->source_size += source_bytes;
     bsf_end_frame(w);
