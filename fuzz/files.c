@@ -94,15 +94,15 @@ static int repair_texts(repair *r, int kind)
     if (kind == BITSNAP_SOURCE_DELTA) {
         uint8_t entry[BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY] = { 0 };
         if (r->end - r->from < (ptrdiff_t)sizeof entry + 8) return 0;
-        flags = r->from[5] & 3u;
+        flags = r->from[6] & 3u;
         r->from += sizeof entry + 8;
         memcpy(entry, BITSNAP_BASES_MAGIC, 4);
         entry[4] = 1;
-        bytes_store(entry + 6, BITSNAP_BASE_ENTRY, 2);
-        store64(entry + 8, bitsnap_hash(base_text, BASE_TEXT));
-        store32(entry + 16, BASE_TEXT);
-        store64(entry + 20, BASE_DATA);
-        store64(entry + 28, bitsnap_hash(base_text, BASE_TEXT));
+        bytes_store(entry + 8, BITSNAP_BASE_ENTRY, 4);
+        store64(entry + 12, bitsnap_hash(base_text, BASE_TEXT));
+        store32(entry + 20, BASE_TEXT);
+        store64(entry + 24, BASE_DATA);
+        store64(entry + 32, bitsnap_hash(base_text, BASE_TEXT));
         if (!put(r, entry, sizeof entry) || !put_hash(r, bases)) return 0;
         while (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT && (n = repair_piece(r, BASE_TEXT - size, 0)) != 0) size += n;
         if (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BITSNAP_BASES_WITH_TEXT; /* and its pieces are in the way */
@@ -118,7 +118,7 @@ static int repair_texts(repair *r, int kind)
     }
     store32(header + 12, (uint32_t)size);
     if (kind == BITSNAP_SOURCE_DELTA) {
-        bases[5] = (uint8_t)flags;
+        bases[6] = (uint8_t)flags;
         if (coded) {
             uint8_t *decoded = fuzz_room(size);
             fault f;
@@ -224,6 +224,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     end.name_count = count;
     end.source_size = r.source;
     end.file_check = load64(to + 32);
+    end.records_end = (uint64_t)(r.to - to);
     REQUIRE(!bitsnap_end_record(&record, &size, &end, NULL, &e));
     good = put(&r, record, size);
     free(record);
@@ -391,10 +392,10 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     if (number / 12 % 2) memset(file + 16, 0xFF, 8);
     at += BITSNAP_FILE_HEADER;
     if (kind == BITSNAP_SOURCE_DELTA) {
-        at[5] = number / 3 % 2 ? BITSNAP_BASES_SAME_TEXT : 0;
+        at[6] = number / 3 % 2 ? BITSNAP_BASES_SAME_TEXT : 0;
         at += BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 8;
     }
-    if (kind == BITSNAP_SOURCE_SAFETENSORS || (kind == BITSNAP_SOURCE_DELTA && !(at[5 - BITSNAP_BASES_PREFIX - BITSNAP_BASE_ENTRY - 8] & BITSNAP_BASES_SAME_TEXT))) {
+    if (kind == BITSNAP_SOURCE_SAFETENSORS || (kind == BITSNAP_SOURCE_DELTA && !(at[6 - BITSNAP_BASES_PREFIX - BITSNAP_BASE_ENTRY - 8] & BITSNAP_BASES_SAME_TEXT))) {
         REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, kind == BITSNAP_SOURCE_DELTA ? base_text : NULL, kind == BITSNAP_SOURCE_DELTA ? BASE_TEXT : 0, &f));
         memcpy(at, coded, size);
         free(coded);

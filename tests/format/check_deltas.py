@@ -164,7 +164,7 @@ def records(data):
     found, pos = [], decoder.FILE_HEADER
     while pos < end:
         magic = data[pos:pos + 4]
-        size = {decoder.BASES_MAGIC: 24 + data[pos + 6] + 256 * data[pos + 7], decoder.PLACE_MAGIC: 16,
+        size = {decoder.BASES_MAGIC: 28 + u32(data, pos + 8), decoder.PLACE_MAGIC: 16,
                 decoder.TEXT_MAGIC: 20 + u32(data, pos + 8)}.get(magic) or min(p for p in known + [end] if p > pos) - pos
         found.append((pos, size))
         pos += size
@@ -201,7 +201,7 @@ def built(kind, source_size, text_size, parts):
             begin += frame.count * decoder.DTYPES[frame.dtype].width
         place = len(data) if part[:4] == decoder.PLACE_MAGIC else None
         data += part
-    return data + decoder.encode_end_record(header[32:], source_size, entries, [])
+    return data + decoder.encode_end_record(header[32:], source_size, entries, [], len(data))
 
 
 problem, count = None, 0
@@ -229,8 +229,8 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master"), ("s0-same", "s
     places = [p for p, _ in parts if data[p:p + 4] == decoder.PLACE_MAGIC]
     texts = [(p, n) for p, n in parts if data[p:p + 4] == decoder.TEXT_MAGIC]
     end = parts[-1][0]
-    fields = [(8, 1), (9, 1), (10, 1), (11, 1), (12, 4), (16, 8), (24, 4), (28, 4), (44, 1), (45, 1), (46, 2), (48, 8), (56, 4), (60, 8), (68, 8),
-              (76, 1)]
+    fields = [(8, 1), (9, 1), (10, 1), (11, 1), (12, 4), (16, 8), (24, 4), (28, 4), (44, 2), (46, 2), (48, 4), (52, 8), (60, 4), (64, 8), (72, 8),
+              (80, 1)]
     fields += [(p + 6, 6) for p in places] + [(p + 4, 2) for p in places] + [(p + i, 4) for p, _ in texts for i in (4, 8)]
     fields += [(end + 4, 4)] + [(at, 8) for at in range(end + 8, len(data) - 31, 8)] + [(len(data) - 24, 8)]
     for at, size in fields:

@@ -1574,8 +1574,10 @@ END_RECORD_MAGIC = bytes.fromhex("B5454E44")
 FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
 BASES_MAGIC = bytes.fromhex("B5424153")
 PLACE_MAGIC = bytes.fromhex("B5504C43")
+ANCILLARY_MAGIC = bytes.fromhex("B5414E43")
 KIND_RAW, KIND_SAFETENSORS, KIND_DELTA = 0, 1, 2
-FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, SHA256_SIZE = 40, 32, 40, 20, 32
+MOST_ANCILLARY = 1 << 24
+FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, BASES_PREFIX, SHA256_SIZE = 40, 40, 40, 20, 20, 32
 FILE_QUANTIZED, FILE_SHA256 = 1, 2  # compatible features
 UNKNOWN_SIZE = M64
 MOST = (1 << 48) - 1
@@ -1729,11 +1731,29 @@ def decode_text_record(data, pos, at, size, base_text):
     return piece, end + 8
 
 
+def pass_ancillary(data, pos):
+    """8.7: the place after the ancillary records at pos"""
+    while data[pos:pos + 4] == ANCILLARY_MAGIC:
+        file_need(data, pos, 16)
+        kind, size = u32(data, pos + 4), u64(data, pos + 8)
+        if kind > 127:
+            raise Reject("S32", "an ancillary record of type %d" % kind, pos + 4)
+        if size > MOST_ANCILLARY:
+            raise Reject("S33", "an ancillary record of %d bytes" % size, pos + 8)
+        file_need(data, pos, 24 + size)
+        if u64(data, pos + 16 + size) != xxh3(data[pos:pos + 16 + size]):
+            raise Reject("S9", "the check of an ancillary record", pos)
+        if kind == 0 and any(data[pos + 16:pos + 16 + size]):
+            raise Reject("S33", "padding that is not 0", pos + 16)
+        pos += 24 + size
+    return pos
+
+
 def decode_text(data, pos, size, base_text=b""):
     """8.2: the text whose records begin at pos, of each its place in the text and in the file and its check, and where they end"""
     text, places = bytearray(), []
     while len(text) < size:
-        begin = pos
+        begin, pos = pos, pass_ancillary(data, pos)
         piece, pos = decode_text_record(data, pos, len(text), size, base_text)
         places.append((len(text), begin, u64(data, pos - 8)))
         text += piece
@@ -1759,17 +1779,19 @@ class Bases:
 
 def decode_bases(data, pos, header, given):
     """8.5: what the bases record at pos says, and where it ends. given: the bases as .safetensors files, or None"""
-    file_need(data, pos, 16)
+    file_need(data, pos, BASES_PREFIX)
     if data[pos:pos + 4] != BASES_MAGIC:
         raise Reject("S10", "no bases behind the header of a delta", pos)
-    end = pos + 16 + int.from_bytes(data[pos + 6:pos + 8], "little")
+    count, flags, size = int.from_bytes(data[pos + 4:pos + 6], "little"), int.from_bytes(data[pos + 6:pos + 8], "little"), u32(data, pos + 8)
+    if not 21 * count <= size <= 276 * count:
+        raise Reject("S14", "%d bytes for %d bases" % (size, count), pos + 8)
+    end = pos + BASES_PREFIX + size
     file_need(data, pos, end + 8 - pos)
     if u64(data, end) != xxh3(data[pos:end]):
         raise Reject("S9", "the check of the bases", end)
-    count, flags = data[pos + 4], data[pos + 5]
-    if not count or flags > 3:
+    if not count or count > 65534 or flags > 3:
         raise Reject("S14", "%d bases, bits %d" % (count, flags), pos + 4)
-    entries, at = [], pos + 16
+    entries, at = [], pos + BASES_PREFIX
     for _ in range(count):
         if at + 21 > end or at + 21 + data[at + 20] > end:
             raise Reject("S14", "bases that do not fit", at)
@@ -1780,17 +1802,17 @@ def decode_bases(data, pos, header, given):
         at += 21 + len(name)
     if at != end:
         raise Reject("S14", "bytes behind the bases", at)
-    text_hash = u64(data, pos + 8)
+    text_hash = u64(data, pos + 12)
     if flags & 1 and (header.text_size, text_hash) != (entries[0][0], entries[0][2]):
-        raise Reject("S15", "no text, but another than that of the base", pos + 5)
+        raise Reject("S15", "no text, but another than that of the base", pos + 6)
     if given is None or len(given) != count:
         raise Reject("S17", "%d bases are needed" % count, pos)
     texts = [split_base(base) for base in given]
     for (text, base_data), (text_size, data_size, base_hash) in zip(texts, entries):
         if len(text) != text_size or xxh3(text) != base_hash:
-            raise Reject("S17", "a base with another text", pos + 16)
+            raise Reject("S17", "a base with another text", pos + BASES_PREFIX)
         if len(base_data) != data_size:
-            raise Reject("S18", "a base with other data", pos + 16)
+            raise Reject("S18", "a base with other data", pos + BASES_PREFIX)
     return Bases(flags & 1 == 1, flags & 2 == 2, text_hash, texts, [entry[1] for entry in entries], entries[0][0]), end + 8
 
 
@@ -1800,6 +1822,8 @@ def decode_place_record(data, pos, bases):
     if u32(data, pos + 12) != xxh3(data[pos:pos + 12]) & M32:
         raise Reject("S9", "the check of the place record", pos + 12)
     number = int.from_bytes(data[pos + 4:pos + 6], "little")
+    if number == 0xFFFF:
+        raise Reject("S34", "a base that is the file itself", pos + 4)
     if number >= len(bases.texts):
         raise Reject("S19", "a place in base %d" % number, pos + 4)
     return bases.texts[number][1], int.from_bytes(data[pos + 6:pos + 12], "little"), pos + 16
@@ -1899,29 +1923,31 @@ def encode_file_header(kind, text_size, source_size, incompatible=0, compatible=
     return header + le64(xxh3(header))
 
 
-def encode_end_record(check, source_size, records, names, features=bytes(8), sha256=b""):
-    """8.3: records: (byte of the source, byte of the file, seal) of each; names: keys"""
+def encode_end_record(check, source_size, records, names, end, features=bytes(8), sha256=b""):
+    """8.3: records: (byte of the source, byte of the file, seal) of each; names: keys; end: of the records"""
     tree, root = tree_of([le64(begin)[:6] + le64(at)[:6] + le64(seal) for begin, at, seal in records], check)
     more, more_root = tree_of(list(map(le64, names)), check)
-    data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records)) + features + sha256
+    data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records)) + features + le64(end) + sha256
     suffix = root + more_root + le64(len(data) + len(tree) + len(more) + END_SUFFIX)
     return data + tree + more + suffix + le64(xxh3(check + data + suffix)) + FILE_END_MAGIC
 
 
-def decode_end_record(data, pos, header, source_size, records, text):
+def decode_end_record(data, pos, header, source_size, records, text, records_end):
     file_need(data, pos, header.end_prefix)
     count = u32(data, pos + 4)
     if u64(data, pos + 8) != source_size or header.size not in (UNKNOWN_SIZE, source_size):
         raise Reject("S22", "a source of %d bytes" % source_size, pos + 8)
     if u64(data, pos + 16) != len(records):
         raise Reject("S23", "%d records, not %d" % (u64(data, pos + 16), len(records)), pos + 16)
+    if u64(data, pos + 32) != records_end:
+        raise Reject("S23", "another end of the records", pos + 32)
     if data[pos + 24:pos + 32] != header.features:
         raise Reject("S29", "other features than in the file header", pos + 24)
     names = names_of(text) if count else []
     if count != len(names):
         raise Reject("S26", "%d names" % count, pos + 4)
     seals = header.end_prefix + RECORD_ENTRY * len(records)
-    expected = encode_end_record(header.check, source_size, records, names, header.features, data[pos + END_PREFIX:pos + header.end_prefix])
+    expected = encode_end_record(header.check, source_size, records, names, records_end, header.features, data[pos + END_PREFIX:pos + header.end_prefix])
     end = pos + len(expected)
     file_need(data, pos, len(expected))
     for at in range(header.end_prefix, seals):
@@ -1952,11 +1978,13 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
         if not bases.same_text:
             text, records, pos = decode_text(data, pos, header.text_size, text)
         if xxh3(text) != bases.text_hash:
-            raise Reject("S16", "another text than the bases record says", FILE_HEADER + 8)
+            raise Reject("S16", "another text than the bases record says", FILE_HEADER + 12)
     records = [(8 + begin, at, seal) for begin, at, seal in records]
     source = bytearray(le64(len(text)) + text if header.kind else b"")
-    while data[pos:pos + 4] in (MAGIC, PLACE_MAGIC):
-        begin = pos
+    while True:
+        begin, pos = pos, pass_ancillary(data, pos)
+        if data[pos:pos + 4] not in (MAGIC, PLACE_MAGIC):
+            break
         frame_header, frame_base, pos = base_of_frame(data, pos, bases)
         if frame_header.is_quantized and not header.is_quantized:
             raise Reject("S21", "a quantized frame", pos)
@@ -1975,7 +2003,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
         raise Reject("S10", "neither a frame nor the end record", pos)
     if quantized != header.is_quantized:
         raise Reject("S21", "the header does not tell whether frames are quantized", 28)
-    decode_end_record(data, pos, header, len(source), records, text)
+    decode_end_record(data, pos, header, len(source), records, text, begin)
     return bytes(source)
 
 
@@ -2078,16 +2106,19 @@ def decode_tensor(data, name, base=None):
     keys = Tree(parts, pos + header.end_prefix + middle, names, 8, tail[8:16], header.check)
     bases, base_text, text = None, b"", None
     if header.kind == KIND_DELTA:
-        record = parts.at(FILE_HEADER, 16)
-        record = parts.at(FILE_HEADER, 24 + int.from_bytes(record[6:8], "little"))
+        record = parts.at(FILE_HEADER, BASES_PREFIX)
+        record = parts.at(FILE_HEADER, BASES_PREFIX + 8 + u32(record, 8))
         bases, _ = decode_bases(record, 0, header, [base] if isinstance(base, (bytes, bytearray)) else base)
         base_text = bases.texts[0][0]
         text = base_text if bases.same_text else None
 
     def record_at(i):
         """Where record i begins in the source and in the file, where the next one does, and its seal"""
-        entry, following = records[i], records[i + 1] if i + 1 < count else le64(pos)[:6] * 2
-        return u48(entry, 0), u48(entry, 6), u48(following, 6), u64(entry, 12)
+        entry, following = records[i], records[i + 1] if i + 1 < count else 2 * front[32:38]
+        begin, end = u48(entry, 6), u48(following, 6)
+        while parts.data[begin:begin + 4] == ANCILLARY_MAGIC:
+            begin += 24 + u64(parts.at(begin, 16), 8)
+        return u48(entry, 0), begin, end, u64(entry, 12)
 
     def text_from(at, least):
         """At least so many bytes of the text from this one on, as far as it has them"""

@@ -3258,11 +3258,11 @@ class Snap:
         data = self.error("text magic", decoder.TEXT_MAGIC) + le64(self.error("piece size", len(text)))[:4] + le64(len(coded))[:4] + coded
         return data + le64(xxh3(data) ^ self.error("text check", 0))
 
-    def end_record(self, check, records):
+    def end_record(self, check, records, end):
         names = decoder.names_of(self.text()) if self.names else []
         data = bytearray(decoder.encode_end_record(check, (len(self.source()) + self.error("end size", 0)) & decoder.M64,
                                                    self.error("tree", lambda same: same)(records),
-                                                   self.error("names", lambda same: same)(names),
+                                                   self.error("names", lambda same: same)(names), end,
                                                    self.error("end features", self.error("features", bytes(8))), self.error("sha256", b"")))
         for place, change in (("count", 16), ("root", -40), ("record size", -24), ("end check", -16)):
             data[change] ^= self.error(place, 0)
@@ -3276,18 +3276,19 @@ class Snap:
         header += self.error("features", bytes(8))
         check = le64(xxh3(header) ^ self.error("header check", 0))
         data, records, begin = header + check, [], 8 * self.kind
+        between = lambda: self.error("ancillary", lambda: b"")()
         for sequences, text in self.pieces:
             at = len(data)
-            data += self.text_record(rng, sequences, text)
+            data += between() + self.text_record(rng, sequences, text)
             records.append((begin, at, decoder.u64(data, len(data) - 8)))
             begin += len(text)
         for frame in self.frames:
             frame.flags = frame.flags & ~1 if frame is self.error("without checks", None) else frame.flags | 1
             written = frame.write()
             records.append((begin, len(data), decoder.seal_of(written)))
-            data += written
+            data += between() + written
             begin += len(frame.elements())
-        data += self.error("gap", b"") + self.end_record(check, records)
+        data += self.error("gap", b"") + between() + self.end_record(check, records, len(data) + self.error("records end", 0))
         return data[:len(data) - self.error("cut", 0)] + self.error("behind", b"")
 
 
@@ -3354,7 +3355,7 @@ def valid_file_recipes():
     literal = ([(b"{}", 0, 0)], b"{}")
     return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_of_header, snap_of_header,
             lambda rng: with_errors(random_snap(rng), unknown_size=True), snap_long_text, lambda rng: random_snap(rng, 1, literal),
-            newer_features, snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
+            newer_features, with_ancillary, with_ancillary, snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
 
 
 def bad_snap(kind=None, **errors):
@@ -3415,6 +3416,18 @@ def newer_features(rng):
     return with_errors(random_snap(rng), features=file_features(0, 1 << rng.randrange(2, 32)))
 
 
+def ancillary(kind, content, check=0):
+    data = decoder.ANCILLARY_MAGIC + le64(kind)[:4] + le64(len(content)) + content
+    return data + le64(xxh3(data) ^ check)
+
+
+def with_ancillary(rng):
+    """Padding, registered and private records, before, between and after all others"""
+    some = lambda: rng.choice((lambda: ancillary(0, bytes(rng.randint(0, 300))), lambda: ancillary(rng.randint(1, 63), rng.randbytes(rng.randint(0, 300))),
+                               lambda: ancillary(rng.randint(64, 127), rng.randbytes(3))))()
+    return with_errors(rng.choice((random_snap, snap_of_header))(rng), ancillary=lambda: b"".join(some() for _ in range(rng.randint(0, 3))))
+
+
 def without_checks(rng):
     snap = random_snap(rng)
     snap.frames.append(small_frame(rng))
@@ -3436,13 +3449,13 @@ def said_quantized(rng):
 
 
 def invalid_file_recipes():
-    """For each condition S1 to S31 that a file without a base can meet."""
+    """For each condition S1 to S33 that a file without a base can meet."""
     return {
         1: [bad_snap(magic=b"\xB5SNPFILF")], 2: [bad_snap(version=0), bad_snap(version=2)], 3: [bad_snap(kind=3)],
         4: [bad_snap(cut=1), bad_snap(cut=30)], 5: [bad_snap(behind=b"\x00")], 6: [bad_snap(header_check=1)],
         7: [bad_snap(1, text_size=0), bad_snap(0, text_size=9), bad_snap(1, text_size=decoder.MAX_TEXT + 1)],
         8: [bad_snap(size=lambda size: 1 << 48), bad_snap(1, size=lambda size: 8)],
-        9: [bad_snap(1, text_check=1 << 63)],
+        9: [bad_snap(1, text_check=1 << 63), bad_snap(ancillary=lambda: ancillary(64, b"abc", 1))],
         10: [bad_snap(1, text_magic=b"\xB5TXU"), text_of_raw, bad_snap(0, gap=b"\x00\x00\x00\x00"), bad_snap(gap=b"\xB5ABC"),
              bad_snap(0, gap=decoder.PLACE_MAGIC)],
         11: [bad_snap(1, piece_size=0), bad_snap(1, piece_size=decoder.PIECE + 1), bad_snap(1, coded=lambda coded: coded[:7]),
@@ -3453,13 +3466,16 @@ def invalid_file_recipes():
              bad_stream(0, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1]), bad_stream(1, lambda s: s[:-1] + b"\xFF"),
              bad_stream(1, lambda s: s + b"\x00"), bad_stream(2, lambda s: s + b"\x00"), bad_stream(2, lambda s: s[:-1])],
         21: [said_quantized], 22: [bad_snap(size=lambda size: size + 1), bad_snap(end_size=-1)],
-        23: [bad_snap(count=1), bad_snap(record_size=8)], 24: [bad_snap(end_check=1)],
+        23: [bad_snap(count=1), bad_snap(records_end=1), bad_snap(record_size=8)], 24: [bad_snap(end_check=1)],
         25: [bad_snap(root=4), bad_tree(lambda r: r[:-1] + [(r[-1][0] + 1, *r[-1][1:])]),
              bad_tree(lambda r: r[:-1] + [(r[-1][0], r[-1][1] - 1, r[-1][2])]), bad_names(lambda names: names[:-1] + [names[-1] + 1]),
              bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
         26: [bad_names(lambda names: names + [5]), lambda rng: name_of_none(random_snap(rng, 1))],
         27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
         28: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), lambda rng: bad_snap(features=file_features(1 << rng.randrange(32), 0))(rng)],
+        32: [bad_snap(ancillary=lambda: ancillary(128, b"abc"))],
+        33: [bad_snap(ancillary=lambda: ancillary(0, bytes(8) + b"a")),
+             bad_snap(ancillary=lambda: decoder.ANCILLARY_MAGIC + bytes(4) + le64(decoder.MOST_ANCILLARY + 1) + bytes(100))],
         30: [without_checks], 31: [exchanged, bad_tree(lambda r: r[:-1] + [(*r[-1][:2], r[-1][2] ^ 1 << 63)])],
         29: [bad_snap(end_features=file_features(0, 4)), bad_snap(end_features=file_features(1, 0))],
     }

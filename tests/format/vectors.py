@@ -223,14 +223,22 @@ def _(data, pos, at, size, base_text):
     trace.note(pos + 12 + coded, max(0, min(8, len(data) - pos - 12 - coded)), "check of the record")
 
 
+@traced(decoder, "pass_ancillary")
+def _(data, pos):
+    trace.offset = 0
+    while data[pos:pos + 4] == decoder.ANCILLARY_MAGIC and pos + 16 <= len(data):
+        size = min(decoder.u64(data, pos + 8), max(0, len(data) - pos - 24))
+        pos = fields(data, pos, (4, "ancillary record: magic"), (4, "type"), (8, "size"), (size, "contents"), (8, "check of the record"))
+
+
 @traced(decoder, "decode_bases")
 def _(data, pos, header, given):
     trace.offset = 0
-    size = u16(data, pos + 6)
-    at = fields(data, pos, (4, "bases record: magic"), (1, "bases"), (1, "bits"), (2, "m"), (8, "XXH3 of the text of the source"))
-    while at + 21 <= pos + 16 + size <= len(data):
+    size = decoder.u32(data, pos + 8)
+    at = fields(data, pos, (4, "bases record: magic"), (2, "bases"), (2, "bits"), (4, "m"), (8, "XXH3 of the text of the source"))
+    while at + 21 <= pos + 20 + size <= len(data):
         at = fields(data, at, (4, "base: bytes of its text"), (8, "bytes of its data"), (8, "XXH3 of its text"), (1, "bytes of its name"), (data[at + 20], "name"))
-    fields(data, pos + 16 + size, (8, "check of the record"))
+    fields(data, pos + 20 + size, (8, "check of the record"))
 
 
 @traced(decoder, "base_of_frame")
@@ -241,10 +249,11 @@ def _(data, pos, bases):
 
 
 @traced(decoder, "decode_end_record")
-def _(data, pos, header, source_size, records, text):
+def _(data, pos, header, source_size, records, text, records_end):
     trace.offset = 0
-    tree, names = (decoder.tree_size(count, size) if count < 1000 else 0 for count, size in ((decoder.u64(data, pos + 16), 12), (u32(data, pos + 4), 8)))
-    fields(data, pos, (4, "end record: magic"), (4, "N"), (8, "bytes of the source"), (8, "R"), (tree, "tree of records"), (names, "tree of names"),
+    tree, names = (decoder.tree_size(count, size) if count < 1000 else 0 for count, size in ((decoder.u64(data, pos + 16), decoder.RECORD_ENTRY), (u32(data, pos + 4), 8)))
+    fields(data, pos, (4, "end record: magic"), (4, "N"), (8, "bytes of the source"), (8, "R"), (4, "incompatible features"), (4, "compatible features"),
+           (8, "end of the records"), (header.end_prefix - decoder.END_PREFIX, "SHA-256"), (tree, "tree of records"), (names, "tree of names"),
            (8, "check of the root of the tree of records"), (8, "check of the root of the tree of names"), (8, "bytes of this record"),
            (8, "check of the record"), (8, "end magic"))
 
@@ -539,7 +548,7 @@ def base_entry(text, bytes_of_data=16, name=b"base", text_size=None):
 
 def bases_record(text=TEXT, base_text=TEXT, flags=1, count=1, m=None, behind=b"", **made):
     entry = base_entry(base_text, **made)
-    data = decoder.BASES_MAGIC + bytes([count, flags]) + le64(len(entry + behind) if m is None else m)[:2] + le64(xxh3(text)) + entry + behind
+    data = decoder.BASES_MAGIC + le64(count)[:2] + le64(flags)[:2] + le64(len(entry + behind) if m is None else m)[:4] + le64(xxh3(text)) + entry + behind
     return data + le64(xxh3(data))
 
 
@@ -578,7 +587,7 @@ def file_of(records, kind=2, text=TEXT, source_size=None):
             entries.append((begin, len(data), decoder.seal_of(frame) if frame[:4] == decoder.MAGIC else decoder.u64(record, len(record) - 8)))
             begin += given
         data += record
-    return data + decoder.encode_end_record(header[32:], size, entries, [])
+    return data + decoder.encode_end_record(header[32:], size, entries, [], len(data))
 
 
 def delta_file(name, rule=None, bases_bytes=None, text=TEXT, given=(safetensors(TEXT, DATA),), before=b"", place=place_record(), frame=None, made=None):
@@ -645,7 +654,7 @@ def delta_files():
         delta_file("S17-no-base", "S17", given=()), with_two_bases("S17-one-of-two", "S17", most=1), delta_file("S17-no-safetensors", "S17", given=(b"12345678",)),
         delta_file("S17-two", "S17", given=(safetensors(TEXT, DATA), safetensors(OTHER, DATA))), delta_file("S17-another-text", "S17", given=(safetensors(OTHER, DATA),)),
         delta_file("S18-more-data", "S18", given=(safetensors(TEXT, DATA + b"\0"),)),
-        delta_file("S19-number", "S19", place=place_record(1)), delta_file("S19-no-place", "S19", place=b""),
+        delta_file("S34-itself", "S34", place=place_record(0xFFFF)), delta_file("S19-number", "S19", place=place_record(1)), delta_file("S19-no-place", "S19", place=b""),
         delta_file("S19-no-base", "S19", frame=plain), delta_file("S20-place", "S20", place=place_record(0, 1)),
         delta_file("R44-base", 44, given=(safetensors(TEXT, DATA[:-1] + b"\0"),)),
     ]
@@ -708,9 +717,9 @@ def all_vectors():
         ("quantized-clusters", "5.13: QUANTIZED of family 2", [valid(name[d], lambda rng, d=d: g.with_form(
             rng, lambda rng: g.valid_lossy(rng, d, (decoder.CLUSTERS, g.random_clusters(rng)), False, (decoder.QUANTIZED,)), decoder.QUANTIZED)) for d in decoder.FLOATS] + rejected(33)),
         ("file", "8, 8.1, 8.3: files of raw elements", [valid("nothing", lambda rng: g.Snap(0, [], []), 1), valid("frames", lambda rng: g.random_snap(rng, 0)),
-                                                        valid("unknown-size", lambda rng: g.with_errors(g.random_snap(rng, 0), unknown_size=True)),
+                                                        valid("ancillary-records", g.with_ancillary), valid("unknown-size", lambda rng: g.with_errors(g.random_snap(rng, 0), unknown_size=True)),
             of_257_frames(), of_names("S8-text", "S8", b"{}", size=lambda size: 9)] + rejected(
-            "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S21", "S22", "S23", "S24", "S27", "S28", "S29", "S30", "S31", most=2)),
+            "S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S21", "S22", "S23", "S24", "S27", "S28", "S29", "S30", "S31", "S32", "S33", most=2)),
         ("file-text", "8.2: texts, and trees of names (8.3)", [valid("literals", lambda rng: g.random_snap(rng, 1, ([(b"{}", 0, 0)], b"{}"))), valid("sequences", lambda rng: g.random_snap(rng, 1)),
                                                                valid("pieces", lambda rng: g.snap_of_header(rng, 40)), valid("names", named),
             of_names("escapes-and-equal-names", None, rb'{"__metadata__":{"a":"b"}, "b" :{}, "a\n\u00e9\ud83d\ude00\"\/":{"c":[]},' b'\n"b"\r:{}}'),

@@ -120,8 +120,9 @@ for k in range(1, 31):
     head = b"\xB5SNPFILE" + bytes([1, 2, 0, 0]) + struct.pack("<IQQ", len(text), 8 + len(text), 0)
     name = b"f%d" % (k - 1)
     entries = 100 * (struct.pack("<IQ", len(text), 0) + check(text) + bytes([len(name)]) + name)
-    bases = b"\xB5BAS" + bytes([100, 1]) + struct.pack("<H", len(entries)) + check(text) + entries
-    first, last = b"\xB5END" + struct.pack("<IQQQ", 0, 8 + len(text), 0, 0), struct.pack("<QQQ", 0, 0, 72)
+    bases = b"\xB5BAS" + struct.pack("<HHI", 100, 1, len(entries)) + check(text) + entries
+    first = b"\xB5END" + struct.pack("<IQQQQ", 0, 8 + len(text), 0, 0, len(head) + 8 + len(bases) + 8)
+    last = struct.pack("<QQQ", 0, 0, 80)
     write(f"f{k}.bsnap", head + check(head) + bases + check(bases) + first + last + check(check(head) + first + last) + b"ELIFPNS\xB5")
 if subprocess.run([tool, "test", "-q", "f30.bsnap"], timeout=120).returncode:
     bad.append("a chain of deltas that name their base often is refused")

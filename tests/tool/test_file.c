@@ -1221,6 +1221,7 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
     end.name_count = TENSORS;
     end.source_size = source;
     end.file_check = check;
+    end.records_end = x->head_size + TENSORS * x->frame_size;
     CHECK(!bitsnap_end_record(&x->end, &size, &end, NULL, &e));
     x->end_size = size;
     *whole = x->head_size + TENSORS * x->frame_size + x->end_size;
@@ -1322,6 +1323,7 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     said.name_count = count;
     said.source_size = source;
     said.file_check = bitsnap_hash(b.p, 32);
+    said.records_end = at;
     if (bitsnap_end_record(&end, &end_size, &said, NULL, &e)) return b;
     memcpy(b.p + at, end, end_size);
     b.size = at + end_size;

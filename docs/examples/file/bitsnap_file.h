@@ -254,7 +254,7 @@ typedef struct bitsnap_file_start {
     uint64_t end;             /* byte of the file where the rest begins */
 } bitsnap_file_start;
 
-/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 65,591 at most,
+/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 18,087,452 at most,
  * are to be given, or more, again and again until there is another answer (where the source does not change, by the fourth call).
  * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
 BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
@@ -352,8 +352,9 @@ typedef struct bitsnap_sink {
     void *context;
 } bitsnap_sink;
 
-/* The caller may read these members, and may change nothing. */
+/* The caller may read these members, and may set `align` before the first frame; all others it may not change. */
 typedef struct bitsnap_file_writer {
+    uint32_t align;           /* a power of two, 512 to 1 MiB: each frame begins at a multiple of it, by padding; 0: where it comes to lie */
     uint64_t size;            /* bytes of the file so far */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
@@ -377,7 +378,7 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
  * is to be called after failures, too.
  * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
  *       are set for each frame.
- * bases: open files, at most 255: the result is a delta against them, in this order. Tensors become differences to the first one of
+ * bases: open files, at most 65,534: the result is a delta against them, in this order. Tensors become differences to the first one of
  *       the same name that has the same shape and the same dtype (or F32 for F16 and BF16, or these for F32). base_count 0: no delta.
  * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
@@ -441,10 +442,11 @@ BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, con
 
 enum {
     BITSNAP_FILE_HEADER = 40,
-    BITSNAP_BASES_PREFIX = 16, BITSNAP_BASE_ENTRY = 21, /* each followed by a name; after the last come 8 bytes */
+    BITSNAP_BASES_PREFIX = 20, BITSNAP_BASE_ENTRY = 21, /* each followed by a name; after the last come 8 bytes */
     BITSNAP_TEXT_PREFIX = 12,    /* a coded piece and 8 bytes follow */
     BITSNAP_PLACE_SIZE = 16,
-    BITSNAP_END_PREFIX = 32, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
+    BITSNAP_ANCILLARY_PREFIX = 16, /* at most BITSNAP_ANCILLARY_MOST bytes and 8 follow */
+    BITSNAP_END_PREFIX = 40, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
     BITSNAP_END_SHA256 = 32,     /* bytes after the prefix, in files with that feature */
     BITSNAP_RECORD_ENTRY = 20, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
 };
@@ -454,17 +456,24 @@ enum {
 #define BITSNAP_TEXT_MAGIC "\xB5TXT"
 #define BITSNAP_PLACE_MAGIC "\xB5PLC"
 #define BITSNAP_FRAME_MAGIC "\xB5SNP"
+#define BITSNAP_ANCILLARY_MAGIC "\xB5" "ANC"
 #define BITSNAP_END_MAGIC "\xB5" "END"
 #define BITSNAP_LAST_MAGIC "ELIFPNS\xB5"
 
+#define BITSNAP_BASES_MOST 65534u /* bases of a delta */
+#define BITSNAP_BASE_ITSELF 0xFFFFu /* number of a base that is the file's own source: reserved */
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
 /* Compatible features of a file: some frames are quantized; the end record has a SHA-256. No incompatible one is defined yet. */
 enum { BITSNAP_FILE_QUANTIZED = 1, BITSNAP_FILE_SHA256 = 2 };
 #define BITSNAP_FILE_INCOMPATIBLE 0u /* those that this version can read */
 
-/* Bits of byte 5 of the bases record. */
+/* Bits of bytes 6 and 7 of the bases record. */
 enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
+
+/* Types of ancillary records: 0 is padding, those up to 63 are registered, up to 127 private. */
+enum { BITSNAP_ANCILLARY_PADDING = 0, BITSNAP_ANCILLARY_PRIVATE = 64, BITSNAP_ANCILLARY_TYPES = 128 };
+#define BITSNAP_ANCILLARY_MOST 16777216u /* bytes of what one holds */
 
 #define BITSNAP_TEXT_PIECE 32768u /* bytes of a text that a record holds at most */
 
@@ -517,6 +526,7 @@ typedef struct bitsnap_file_end {
     const uint8_t *names;    /* and of the tree of names */
     uint64_t name_count;
     uint64_t source_size, file_check; /* bytes of the source; the check of the file's header */
+    uint64_t records_end;    /* byte of the file where the last record before it ends, not counting ancillary ones */
     uint32_t incompatible, compatible; /* the features of the header */
     const uint8_t *sha256;   /* BITSNAP_END_SHA256 bytes, if `compatible` has BITSNAP_FILE_SHA256 */
 } bitsnap_file_end;
@@ -2152,6 +2162,7 @@ BITSNAP_API bitsnap_status bitsnap_end_record(uint8_t **bytes, size_t *size, con
     bsf_store(p + 16, end->record_count, 8);
     bsf_store(p + 24, end->incompatible, 4);
     bsf_store(p + 28, end->compatible, 4);
+    bsf_store(p + 32, end->records_end, 8);
     if (prefix > BITSNAP_END_PREFIX) memcpy(p + BITSNAP_END_PREFIX, end->sha256, BITSNAP_END_SHA256);
     last = p + whole - BITSNAP_END_SUFFIX;
     bsf_store(last, bitsnap_tree_write(p + prefix, end->records, end->record_count, BITSNAP_RECORD_ENTRY, end->file_check), 8);
@@ -2228,7 +2239,7 @@ static bitsnap_status bsf_read_entries(bitsnap_file_start *s, const uint8_t *p, 
             return bsf_fail(error, BITSNAP_E_CORRUPT, 14, place, "impossible size of a base");
     }
     if (i == s->base_count && p == end) return BITSNAP_OK;
-    return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at - BITSNAP_BASES_PREFIX + 6, "a wrong size of the record of bases");
+    return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at - BITSNAP_BASES_PREFIX + 8, "a wrong size of the record of bases");
 }
 
 /* Reads the record of the bases. `size` bytes of it are at p. */
@@ -2236,25 +2247,29 @@ static bitsnap_status bsf_read_bases(bitsnap_file_start *s, const uint8_t *p, si
                                      bitsnap_file_error *error)
 {
     const uint64_t at = s->end;
+    uint64_t m;
     size_t whole;
     bitsnap_status status;
     if (size < BITSNAP_BASES_PREFIX) return bsf_wants(error, (size_t)at + size, (size_t)at + BITSNAP_BASES_PREFIX);
     if (memcmp(p, BITSNAP_BASES_MAGIC, 4)) return bsf_fail(error, BITSNAP_E_CORRUPT, 10, at, "no bases behind the header of a delta");
-    whole = BITSNAP_BASES_PREFIX + (size_t)bsf_load(p + 6, 2);
+    s->base_count = (size_t)bsf_load(p + 4, 2);
+    m = bsf_load(p + 8, 4);
+    if (m < BITSNAP_BASE_ENTRY * (uint64_t)s->base_count || m > (BITSNAP_BASE_ENTRY + 255) * (uint64_t)s->base_count)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at + 8, "a wrong size of the record of bases");
+    whole = BITSNAP_BASES_PREFIX + (size_t)m;
     if (size < whole + 8) return bsf_wants(error, (size_t)at + size, (size_t)at + whole + 8);
     if (bitsnap_hash(p, whole) != bsf_load(p + whole, 8))
         return bsf_fail(error, BITSNAP_E_CHECK, 9, at, "the check of the bases does not match");
-    s->base_count = p[4];
-    s->flags = p[5];
-    s->text_id = bsf_load(p + 8, 8);
-    if (!s->base_count || s->flags & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
-        return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at + 4, "no base, or reserved bits that are not 0");
+    s->flags = (unsigned)bsf_load(p + 6, 2);
+    s->text_id = bsf_load(p + 12, 8);
+    if (!s->base_count || s->base_count > BITSNAP_BASES_MOST || s->flags & ~(unsigned)(BITSNAP_BASES_SAME_TEXT | BITSNAP_BASES_WITH_TEXT))
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 14, at + 4, "no base or too many, or reserved bits that are not 0");
     s->bases = (bitsnap_file_base *)bsf_resize(memory, NULL, s->base_count * sizeof *s->bases + whole);
     if (!s->bases) return bsf_no_memory(error);
     status = bsf_read_entries(s, p + BITSNAP_BASES_PREFIX, whole - BITSNAP_BASES_PREFIX, at + BITSNAP_BASES_PREFIX, error);
     s->end = at + whole + 8;
     if (!status && s->flags & BITSNAP_BASES_SAME_TEXT && (s->bases->text_size != s->text_size || s->bases->text_id != s->text_id))
-        return bsf_fail(error, BITSNAP_E_CORRUPT, 15, at + 5, "the text of the base, which is another");
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 15, at + 6, "the text of the base, which is another");
     return status;
 }
 
@@ -2356,7 +2371,7 @@ typedef struct bsf_reader {
     const bitsnap_memory *memory;
     unsigned depth;                  /* length of the chain of its bases */
     bitsnap_file_start start;
-    uint64_t end;                    /* where the end record begins */
+    uint64_t end, records_end;       /* where the end record begins, and where the last record before it ends */
     uint64_t data;                   /* where the data begins in the source */
     const char *base_text;           /* of the first base; or null */
     bsf_tree records, names;
@@ -2510,15 +2525,15 @@ typedef struct bsf_extent {
     uint64_t seal;
 } bsf_extent;
 
-/* Finds where a record begins in the source and in the file, and its seal. After the last record these are the end of the source, and the
- * end record. */
+/* Finds where a record begins in the source and in the file, and its seal. After the last record these are the end of the source, and where
+ * the last record ends. */
 static bitsnap_status bsf_record(bitsnap_file *f, uint64_t number, bsf_extent *x)
 {
     bsf_tree *t = &f->reader->records;
     const uint8_t *p;
     bitsnap_status status;
     x->key = f->reader->data + f->data_size;
-    x->at = f->reader->end;
+    x->at = f->reader->records_end;
     if (number >= t->count) return BITSNAP_OK;
     status = bsf_page(f, t, number, 0);
     if (status) return status;
@@ -2541,10 +2556,36 @@ static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, bsf_ex
     bitsnap_status status = bsf_record(f, number, x);
     if (!status) status = bsf_record(f, number + 1, &next);
     if (status) return status;
-    if (next.key < x->key || x->at < f->reader->start.end || next.at <= x->at || next.at > f->reader->end)
+    if (next.key < x->key || x->at < f->reader->start.end || next.at <= x->at || next.at > f->reader->records_end)
         return bsf_wrong_tree(f, &f->reader->records);
     x->bytes = next.key - x->key;
     x->size = next.at - x->at;
+    return BITSNAP_OK;
+}
+
+/* What is wrong with the first bytes of an ancillary record, at byte `at` of the file; BITSNAP_OK: nothing. */
+static bitsnap_status bsf_check_ancillary(const uint8_t *p, uint64_t at, bitsnap_file_error *error)
+{
+    if (bsf_load(p + 4, 4) >= BITSNAP_ANCILLARY_TYPES)
+        return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 32, at + 4, "made by a newer bitsnap, with a record that this one does not know");
+    if (bsf_load(p + 8, 8) > BITSNAP_ANCILLARY_MOST)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 33, at + 8, "an ancillary record that is too large");
+    return BITSNAP_OK;
+}
+
+/* Passes over an ancillary record at the beginning of an extent, of which n bytes are at p. Sets *passed where there was one. */
+static bitsnap_status bsf_pass_over(bitsnap_file *f, bsf_extent *x, const uint8_t *p, size_t n, int *passed)
+{
+    uint64_t whole;
+    bitsnap_status status;
+    *passed = n >= BITSNAP_ANCILLARY_PREFIX && !memcmp(p, BITSNAP_ANCILLARY_MAGIC, 4);
+    if (!*passed) return BITSNAP_OK;
+    status = bsf_check_ancillary(p, x->at, &f->error);
+    if (status) return status;
+    whole = BITSNAP_ANCILLARY_PREFIX + bsf_load(p + 8, 8) + 8;
+    if (whole >= x->size) return bsf_wrong_tree(f, &f->reader->records);
+    x->at += whole;
+    x->size -= whole;
     return BITSNAP_OK;
 }
 
@@ -2574,6 +2615,7 @@ static bitsnap_status bsf_open_start(bitsnap_file *f, const uint8_t *p, size_t n
     bitsnap_status status = bitsnap_file_read_start(&r->start, p, n, r->memory, &f->error);
     if (status == BITSNAP_E_TRUNCATED) {
         const size_t size = (size_t)f->error.wanted;
+        if (size > f->size) return bsf_fail_file(f, BITSNAP_E_TRUNCATED, 4, f->size, "truncated: it ends before its end record");
         status = bsf_room(f, &r->record, &r->record_room, size);
         if (!status) status = bsf_get(f, 0, r->record, size);
         if (!status) status = bitsnap_file_read_start(&r->start, r->record, size, r->memory, &f->error);
@@ -2616,6 +2658,8 @@ static bitsnap_status bsf_open_end(bitsnap_file *f)
     if (source > BITSNAP_FILE_MOST || source < r->data || (r->start.source_size != UINT64_MAX && r->start.source_size != source))
         return bsf_corrupt(f, 22, r->end + 8, "the size of the source does not agree");
     f->data_size = source - r->data;
+    r->records_end = bsf_load(first + 32, 8);
+    if (r->records_end < r->start.end || r->records_end > r->end) return bsf_corrupt(f, 23, r->end + 32, "the end of the records does not agree");
     r->records.count = bsf_load(first + 16, 8);
     r->names.count = bsf_load(first + 4, 4);
     r->records.entry = BITSNAP_RECORD_ENTRY;
@@ -2662,7 +2706,7 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
     if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
     if (!number) f->reader->base_text = text;
     if (!file->reader->has_text_id) file->reader->text_id = bitsnap_hash(text, (size_t)file->text_size);
-    file->reader->has_text_id = 1; /* a delta may name it 255 times */
+    file->reader->has_text_id = 1; /* a delta may name it 65,534 times */
     return file->reader->text_id == base->text_id ? BITSNAP_OK : bsf_wrong_base(f, 17, number, another);
 }
 
@@ -2733,16 +2777,21 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
 {
     bsf_reader *r = f->reader;
     bsf_extent x;
-    size_t used;
+    const size_t most = BITSNAP_TEXT_PREFIX + (size_t)BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8;
+    size_t used, here;
+    int passed = 1;
     bitsnap_status status = bsf_record_extent(f, number, &x);
     if (status) return status;
     if (x.key != 8 + done || !x.bytes || x.bytes > room) return bsf_wrong_tree(f, &r->records);
-    if (x.size > BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8)
-        return bsf_corrupt(f, 11, x.at, "a piece of a text of a size that cannot be");
     if (!r->texts && (r->texts = bsf_new_text_decoder(r->memory, &f->error)) == NULL) return f->error.status;
-    status = bsf_room(f, &r->record, &r->record_room, (size_t)x.size);
-    if (!status) status = bsf_get(f, x.at, r->record, (size_t)x.size);
+    while (!status && passed) {
+        here = x.size < most ? (size_t)x.size : most;
+        status = bsf_room(f, &r->record, &r->record_room, here);
+        if (!status) status = bsf_get(f, x.at, r->record, here);
+        if (!status) status = bsf_pass_over(f, &x, r->record, here, &passed);
+    }
     if (status) return status;
+    if (x.size > most) return bsf_corrupt(f, 11, x.at, "a piece of a text of a size that cannot be");
     if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)x.bytes, r->base_text, r->base_text ? (size_t)r->start.bases->text_size : 0,
                          r->record, (size_t)x.size, x.at, n, &used, &f->error))
         return f->error.status;
@@ -2955,17 +3004,21 @@ static bitsnap_status bsf_frame_failed(bitsnap_file *f)
     return f->error.status;
 }
 
-/* Finds where the frame of a record begins: after the place of its base, if it has one (*placed). Its first bytes are then at r->first. */
+/* Finds where the frame of a record begins: after ancillary records, and the place of its base, if it has one (*placed). Its first bytes are then at r->first. */
 static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_extent *x, int *placed)
 {
     bsf_reader *r = f->reader;
     size_t n;
+    int passed;
     bitsnap_status status = bsf_record_extent(f, number, x);
     *placed = 0;
     if (!status && x->key < r->data) status = bsf_wrong_tree(f, &r->records);
     if (status) return status;
-    n = x->size < sizeof r->first ? (size_t)x->size : sizeof r->first;
-    status = bsf_get(f, x->at, r->first, n);
+    for (passed = 1, n = 0; !status && passed;) {
+        n = x->size < sizeof r->first ? (size_t)x->size : sizeof r->first;
+        status = bsf_get(f, x->at, r->first, n);
+        if (!status) status = bsf_pass_over(f, x, r->first, n, &passed);
+    }
     if (status) return status;
     if (f->kind == BITSNAP_SOURCE_DELTA && n >= BITSNAP_PLACE_SIZE && !memcmp(r->first, BITSNAP_PLACE_MAGIC, 4)) {
         const uint8_t *p = r->first;
@@ -2973,6 +3026,8 @@ static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_exte
             return bsf_fail_file(f, BITSNAP_E_CHECK, 9, x->at, "the check of a place record does not match");
         r->open.base = (unsigned)bsf_load(p + 4, 2);
         r->open.base_begin = bsf_load(p + 6, 6);
+        if (r->open.base == BITSNAP_BASE_ITSELF)
+            return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 34, x->at + 4, "made by a newer bitsnap: the base of a frame is its own file");
         if (r->open.base >= f->base_count) return bsf_corrupt(f, 19, x->at + 4, "a base that is not there");
         *placed = 1;
         x->at += BITSNAP_PLACE_SIZE;
@@ -3270,7 +3325,7 @@ typedef struct bsf_stream_reader {
     size_t capacity, at, end;
     int ended;                /* the input has no more */
     bsf_records records;
-    uint64_t record_begin;    /* byte of the file where the record of the frame begins */
+    uint64_t record_begin;    /* byte of the file where the record of the frame begins, with ancillary ones before it */
     int met_quantized;        /* a quantized frame has come */
     int stage;                /* of the frame: BSF_AT_HEADER, ... */
     int footer;               /* it has one */
@@ -3402,6 +3457,30 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bit
     return BITSNAP_OK;
 }
 
+/* Passes over ancillary records, and checks them. At least 4 bytes of the next record are then here. */
+static bitsnap_status bsf_pass_ancillary(bitsnap_file_stream *s)
+{
+    for (;;) {
+        const uint64_t at = s->offset;
+        const uint8_t *p;
+        size_t whole, i;
+        bitsnap_status status = bsf_want(s, 4);
+        if (status || memcmp(bsf_bytes(s), BITSNAP_ANCILLARY_MAGIC, 4)) return status;
+        status = bsf_want(s, BITSNAP_ANCILLARY_PREFIX);
+        if (!status) status = bsf_check_ancillary(bsf_bytes(s), at, &s->error);
+        if (status) return status;
+        whole = BITSNAP_ANCILLARY_PREFIX + (size_t)bsf_load(bsf_bytes(s) + 8, 8);
+        status = bsf_want(s, whole + 8);
+        if (status) return status;
+        p = bsf_bytes(s);
+        if (bitsnap_hash(p, whole) != bsf_load(p + whole, 8))
+            return bsf_stream_failed(s, 9, at, "the check of an ancillary record does not match");
+        for (i = BITSNAP_ANCILLARY_PREFIX; i < whole && !p[4]; i++)
+            if (p[i]) return bsf_stream_failed(s, 33, at + i, "padding that is not 0");
+        bsf_consume(s, whole + 8);
+    }
+}
+
 /* Reads the records of a text of text_size bytes, as they are. `own`: they are of the source, and are noted. */
 static bitsnap_status bsf_read_records(bitsnap_file_stream *s, uint64_t text_size, int own, uint8_t **coded, size_t *coded_size)
 {
@@ -3413,18 +3492,19 @@ static bitsnap_status bsf_read_records(bitsnap_file_stream *s, uint64_t text_siz
         const uint8_t *p;
         uint64_t n;
         size_t whole;
-        status = bsf_want(s, BITSNAP_TEXT_PREFIX);
+        status = bsf_pass_ancillary(s);
+        if (!status) status = bsf_want(s, BITSNAP_TEXT_PREFIX);
         if (status) return status;
         p = bsf_bytes(s);
         n = bsf_load(p + 4, 4);
-        if (memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return bsf_stream_failed(s, 10, at, "no text record where there should be one");
+        if (memcmp(p, BITSNAP_TEXT_MAGIC, 4)) return bsf_stream_failed(s, 10, s->offset, "no text record where there should be one");
         if (!n || n > BITSNAP_TEXT_PIECE || n > text_size - done || bsf_load(p + 8, 4) > BITSNAP_TEXT_CODED_MAX(n))
-            return bsf_stream_failed(s, 11, at + 4, "impossible size of a piece of a text");
+            return bsf_stream_failed(s, 11, s->offset + 4, "impossible size of a piece of a text");
         whole = BITSNAP_TEXT_PREFIX + (size_t)bsf_load(p + 8, 4) + 8;
         status = bsf_want(s, whole);
         if (status) return status;
         p = bsf_bytes(s);
-        if (bitsnap_hash(p, whole - 8) != bsf_load(p + whole - 8, 8)) return bsf_stream_failed(s, 9, at, "the check of a text does not match");
+        if (bitsnap_hash(p, whole - 8) != bsf_load(p + whole - 8, 8)) return bsf_stream_failed(s, 9, s->offset, "the check of a text does not match");
         if (own) status = bsf_records_add(&s->reader->records, 8 + done, at, bsf_load(p + whole - 8, 8), s->reader->memory, &s->error);
         if (!status) status = bsf_grow(s->reader->memory, coded, &capacity, *coded_size + whole, &s->error);
         if (status) return status;
@@ -3483,6 +3563,7 @@ static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8
         end.name_count = names;
         end.source_size = s->source_size;
         end.file_check = s->start.check;
+        end.records_end = r->record_begin;
         end.incompatible = s->start.incompatible;
         end.compatible = s->start.compatible;
         end.sha256 = bsf_bytes(s) + BITSNAP_END_PREFIX; /* is believed */
@@ -3503,6 +3584,7 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
     p = bsf_bytes(s);
     if (bsf_load(p + 8, 8) != s->source_size || (claimed != UINT64_MAX && claimed != s->source_size))
         return bsf_stream_failed(s, 22, at + 8, "the size of the source does not agree");
+    if (bsf_load(p + 32, 8) != s->reader->record_begin) return bsf_stream_failed(s, 23, at + 32, "the end of the records does not agree");
     if (bsf_load(p + 16, 8) != s->reader->records.count) return bsf_stream_failed(s, 23, at + 16, "the number of records does not agree");
     if (s->start.quantized && !s->reader->met_quantized) return bsf_stream_failed(s, 21, 28, "quantized frames announced, but there are none");
     if (bsf_load(p + 24, 4) != s->start.incompatible || bsf_load(p + 28, 4) != s->start.compatible)
@@ -3554,6 +3636,8 @@ static bitsnap_status bsf_read_place(bitsnap_file_stream *s)
         return bsf_stream_failed(s, 9, s->offset, "the check of a place record does not match");
     s->frame.base = (unsigned)bsf_load(p + 4, 2);
     s->frame.base_begin = bsf_load(p + 6, 6);
+    if (s->frame.base == BITSNAP_BASE_ITSELF)
+        return bsf_fail(&s->error, BITSNAP_E_UNSUPPORTED, 34, s->offset + 4, "made by a newer bitsnap: the base of a frame is its own file");
     if (s->frame.base >= s->start.base_count) return bsf_stream_failed(s, 19, s->offset + 4, "a base that is not there");
     bsf_consume(s, BITSNAP_PLACE_SIZE);
     return BITSNAP_OK;
@@ -3613,7 +3697,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s)
     r->stage = BSF_AT_HEADER;
     r->passed = r->blocks = r->to_pass = 0;
     r->record_begin = s->offset;
-    status = bsf_want(s, 4);
+    status = bsf_pass_ancillary(s);
     if (!status && s->start.kind == BITSNAP_SOURCE_DELTA && !memcmp(bsf_bytes(s), BITSNAP_PLACE_MAGIC, 4)) {
         placed = 1;
         status = bsf_read_place(s);
@@ -4034,12 +4118,12 @@ static bitsnap_status bsf_put_bases(bitsnap_file_writer *w, const bitsnap_file_h
     }
     size = (size_t)(p - record) - BITSNAP_BASES_PREFIX;
     memcpy(record, BITSNAP_BASES_MAGIC, 4);
-    record[4] = (uint8_t)h->base_count;
-    record[5] = (uint8_t)((h->coded_size ? 0 : BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0));
-    bsf_store(record + 6, size, 2);
-    bsf_store(record + 8, h->text_id, 8);
-    status = !h->base_count || h->base_count > 255 || size > 65535
-                 ? bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 14, w->size, "no base, or more than 255, or names too long for so many")
+    bsf_store(record + 4, h->base_count, 2);
+    bsf_store(record + 6, (h->coded_size ? 0u : BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0u), 2);
+    bsf_store(record + 8, size, 4);
+    bsf_store(record + 12, h->text_id, 8);
+    status = !h->base_count || h->base_count > BITSNAP_BASES_MOST
+                 ? bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 14, w->size, "no base, or more than 65,534")
                  : bsf_put_record(w, record, BITSNAP_BASES_PREFIX + size);
     bsf_release(memory, record);
     return status ? status : bsf_put_out(w, h->base_coded, h->base_coded_size);
@@ -4087,16 +4171,41 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     return status;
 }
 
+/* Writes the padding after which a frame begins at a multiple of w->align, with a place record before it or not. */
+static bitsnap_status bsf_put_padding(bitsnap_file_writer *w, int placed)
+{
+    enum { LEAST = BITSNAP_ANCILLARY_PREFIX + 8 };
+    const uint64_t align = w->align, begin = w->size + (placed ? (unsigned)BITSNAP_PLACE_SIZE : 0u);
+    uint8_t *record;
+    size_t size;
+    bitsnap_status status;
+    if (!align) return BITSNAP_OK;
+    if (align & (align - 1) || align < 512 || align > 1 << 20)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "frames align to a power of two from 512 to 1048576 bytes");
+    size = (size_t)(-begin & (align - 1));
+    if (!size) return BITSNAP_OK;
+    if (size < LEAST) size += (size_t)align;
+    record = (uint8_t *)bsf_resize(w->writer->memory, NULL, size);
+    if (!record) return bsf_no_memory(&w->error);
+    memset(record, 0, size);
+    memcpy(record, BITSNAP_ANCILLARY_MAGIC, 4);
+    bsf_store(record + 8, size - LEAST, 8);
+    status = bsf_put_record(w, record, size - 8);
+    bsf_release(w->writer->memory, record);
+    return status;
+}
+
 static bitsnap_status bsf_no_checks(bitsnap_file_writer *w)
 {
     return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 30, w->size, "frames of a file need checks: not with BITSNAP_NO_CHECKS");
 }
 
-/* Writes what comes before a frame: the place of its base, if it has one. */
+/* Writes what comes before a frame: padding, and the place of its base, if it has one. */
 static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
     bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
+    if (!status) status = bsf_put_padding(w, place != NULL);
     w->writer->frame_begin = w->size;
     if (status || !place) return status;
     memcpy(record, BITSNAP_PLACE_MAGIC, 4);
@@ -4273,6 +4382,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
     end.name_count = x->name_count;
     end.source_size = w->source_size;
     end.file_check = x->check;
+    end.records_end = w->size;
     end.compatible = x->compatible;
     status = bitsnap_end_record(&record, &size, &end, x->memory, &w->error);
     if (status) return status;

@@ -196,6 +196,11 @@ static void raise_file(const bitsnap_file_error *e, int number)
     } else if (number) {
         errno = number;
         PyErr_SetFromErrno(PyExc_OSError);
+    } else if (e->status == BITSNAP_E_UNSUPPORTED && (e->found || e->frame_rule)) { /* not damaged: new */
+        char text[200];
+        if (e->found) (void)snprintf(text, sizeof text, "%s: bits %08lX", e->message, (unsigned long)e->found);
+        else (void)snprintf(text, sizeof text, "%s: made by a newer bitsnap", e->message);
+        raise_error(e->status, text, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
     } else {
         raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
     }
@@ -730,29 +735,30 @@ typedef struct file {
     pool *threads;
 } file;
 
-/* Makes the Files of a sequence, at most 255, the bases of x, and locks all that are below it. Returns how many bases there are, or -1.
- * bases_end is to be called after failures, too. */
-static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file **base)
+/* Makes the Files of a sequence, at most 65,534, the bases of x, and locks all that are below it. Returns how many bases there are, or -1.
+ * bases_end is to be called after failures, too, and *base freed. */
+static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file ***base)
 {
     PyObject *tuple = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
     Py_ssize_t n, i;
     size_t room = 1, count = 0, j;
     if (!tuple) return -1;
     n = PyTuple_Size(tuple);
-    for (i = 0; i < n && i < 255; i++) {
+    for (i = 0; i < n && i < (Py_ssize_t)BITSNAP_BASES_MOST; i++) {
         shared *b = (shared *)PyTuple_GetItem(tuple, i);
         if (!PyObject_TypeCheck((PyObject *)b, (PyTypeObject *)file_type) || b->state != OPEN) break;
         room += 1 + b->below_count;
     }
     if (i == n) x->below = (shared **)malloc(room * sizeof(shared *));
-    if (!x->below) {
+    *base = (bitsnap_file **)malloc(room * sizeof(bitsnap_file *));
+    if (!x->below || !*base) {
         Py_DECREF(tuple);
-        return i == n ? (PyErr_NoMemory(), -1) : refuse("bases must be at most 255 open Files");
+        return i == n ? (PyErr_NoMemory(), -1) : refuse("bases must be at most 65534 open Files");
     }
     for (i = 0; i < n; i++) {
         shared *b = (shared *)PyTuple_GetItem(tuple, i);
         b->users++;
-        base[i] = &((file *)b)->f;
+        (*base)[i] = &((file *)b)->f;
         x->below[count++] = b;
         for (j = 0; j < b->below_count; j++) x->below[count++] = b->below[j];
     }
@@ -827,7 +833,7 @@ static int file_init(file *x, PyObject *args, PyObject *named)
     static char *names[] = { "source", "bases", "threads", "name", NULL };
     PyObject *source, *bases = NULL;
     bitsnap_source s;
-    bitsnap_file *base[255];
+    bitsnap_file **base = NULL;
     Py_ssize_t n;
     bitsnap_status status;
     int threads = 1;
@@ -837,19 +843,22 @@ static int file_init(file *x, PyObject *args, PyObject *named)
     if (!PyArg_ParseTupleAndKeywords(args, named, "O|OiO&:File", names, &source, &bases, &threads, PyUnicode_FSConverter, &x->name) ||
         file_source(x, source, &s))
         return -1;
-    n = bases_begin(&x->s, bases, base);
+    n = bases_begin(&x->s, bases, &base);
     if (n < 0) goto failed;
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_open(&x->f, &s, base, (size_t)n, NULL);
     Py_END_ALLOW_THREADS
     if (status) raise_file(&x->f.error, failure_of(&x->s));
     below_drop(&x->s);
+    free((void *)base);
+    base = NULL;
     if (status || pool_begin(&x->threads, &x->f.b, threads)) goto failed;
     x->f.name = x->name ? PyBytes_AsString(x->name) : NULL;
     x->s.number = ++opened;
     x->s.state = OPEN;
     return 0;
 failed:
+    free((void *)base);
     file_end(x);
     return -1;
 }
@@ -1227,7 +1236,7 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     static char *names[] = { "fd", "tensors", "metadata", "level", "threads", "flags", "bases", NULL };
     PyObject *tensors, *bases = NULL;
     const char *metadata = NULL;
-    bitsnap_file *base[255];
+    bitsnap_file **base = NULL;
     bitsnap_status status;
     Py_ssize_t n;
     size_t size;
@@ -1239,7 +1248,7 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIO:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases) ||
         writer_text(x, &size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
         return -1;
-    n = bases_begin(&x->s, bases, base);
+    n = bases_begin(&x->s, bases, &base);
     if (n < 0) goto failed;
     failed = writer_overwrites(x) ? refuse("the file is one of those that the delta is against, which it would overwrite: write another one") : 0;
     x->c.b.level = level;
@@ -1254,10 +1263,13 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
         if (failed) raise_file(&x->w.error, failure_of(&x->s));
     }
     below_drop(&x->s);
+    free((void *)base);
+    base = NULL;
     if (failed) goto failed;
     x->s.state = OPEN;
     return 0;
 failed:
+    free((void *)base);
     writer_end(x);
     return -1;
 }

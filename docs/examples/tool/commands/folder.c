@@ -225,7 +225,7 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
     unsigned char *used = (unsigned char *)calloc(s->count + 1, 1);
     safetensors none = { 0 };
     base *last = NULL;
-    size_t i, n = 0;
+    size_t i, n = 0, capacity = 0;
     pairs p = { 0 };
     int failed = (!models || !used) && fault_memory(f);
     for (i = 0; i < s->count && !failed; i++) models[i] = s->files[i].is_twin && i != own ? &none : &s->files[i].model;
@@ -237,14 +237,13 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
         if (k >= s->count || !used[k]) continue;
         used[k] = 0;
         if (n == BASES_MOST) {
-            warn(&c->used, in->name, "has its tensors in more than 255 files of the base; those in the last ones are compressed without");
+            warn(&c->used, in->name, "has its tensors in more than 65534 files of the base; those in the last ones are compressed without");
             break;
         }
         last = shards_add_base(s, k, c, o->max_output, b, last, f);
-        failed = !last;
-        one->bases[n++] = s->files[k].path;
+        failed = !last || options_add_base(one, s->files[k].path, &capacity, f);
+        n++;
     }
-    one->base_count = n;
     pairs_free(&p);
     free((void *)models);
     free(used);
@@ -270,20 +269,23 @@ static int open_named(const options *o, codec *c, const shards *s, input *in, co
 {
     file_reader r;
     const base *x;
+    size_t capacity = 0;
     int failed;
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
     if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
     failed = file_look_begin(&r, c, in, NULL, f) || shards_find_bases(s, &r.ends, name, c, o->max_output, b, f) || input_seek(in, 0, f);
     file_read_close(&r);
-    for (x = b; x && !failed; x = x->next) one->bases[one->base_count++] = x->path;
+    for (x = b; x && !failed; x = x->next) failed = options_add_base(one, x->path, &capacity, f);
     return failed;
 }
 
-/* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names. */
+/* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names, in memory that the
+ * caller frees. */
 static int open_bases(const options *o, codec *c, const base_folders *folders, input *in, const char *name, options *one, base *b, fault *f)
 {
     base_clear(b);
+    one->bases = NULL;
     one->base_count = 0;
     if (!folders->count) return 0;
     return (o->command == COMPRESS ? open_partners : open_named)(o, c, last_of(folders), in, name, one, b, f);
@@ -301,6 +303,9 @@ static int make_tensors(const job *j, const item *i, options *one, input *in, co
     else if (packing) failed = compress_to(one, j->codec, given, in, path, target, j->f);
     else failed = decompress_to(one, j->codec, given, in, path, target, j->f);
     base_close(&b);
+    free((void *)one->bases);
+    one->bases = NULL;
+    one->base_count = 0;
     return failed;
 }
 
@@ -318,10 +323,14 @@ int with_folder_bases(const options *o, codec *c, const base_folders *folders, s
     base b;
     int failed;
     if (!name && !(name = strdup(below))) return fault_memory(f);
+    one.bases = NULL;
+    one.base_count = 0;
+    base_clear(&b);
     failed = input_open(&in, path, f) || open_bases(o, c, folders, &in, name, &one, &b, f);
     input_close(&in);
     failed = failed || run(&one, c, one.base_count ? &b : NULL, path, f);
     base_close(&b);
+    free((void *)one.bases);
     free(name);
     return failed;
 }

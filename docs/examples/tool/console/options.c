@@ -226,9 +226,7 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
         break;
     case 'b':
         if (!*argument) return fault_set(f, "-b wants the name of a file");
-        if (o->base_count == BASES_MAX) return fault_set(f, "more than %d -b; merge deltas first", BASES_MAX);
-        o->bases[o->base_count++] = argument;
-        break;
+        return options_add_base(o, argument, &o->base_capacity, f);
     case 'T':
         if (parse_size(argument, &number) || number > 1024)
             return fault_set(f, "-T wants a number of threads up to 1024, 0 for all, not '%s'", argument);
@@ -416,9 +414,19 @@ static int is_into(const options *o)
     return o->output[size - 1] == '/' || (o->file_count > 1 && is_folder(o->output));
 }
 
+int options_add_base(options *o, const char *path, size_t *capacity, fault *f)
+{
+    const char **more = (const char **)grown((void *)o->bases, o->base_count, capacity, sizeof *o->bases, f);
+    if (!more) return 1;
+    o->bases = more;
+    o->bases[o->base_count++] = path;
+    return 0;
+}
+
 void options_free(options *o)
 {
     free(o->removed);
+    free((void *)o->bases);
     names_free(&o->names);
 }
 

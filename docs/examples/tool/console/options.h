@@ -13,7 +13,6 @@ typedef enum command {
     EXTRACT = 16384, FSCK = 32768
 } command;
 
-#define BASES_MAX 256
 #define RANGES_MAX 32
 #define RENAMES_MAX 64
 #define STORES (SNAPSHOT | LOG | RESTORE | VERIFY | PRUNE | FSCK) /* commands on stores of snapshots */
@@ -29,8 +28,8 @@ typedef struct options {
     size_t file_count;
     name_list names;        /* which these are, if there are others than those of the command line */
     const char *files_from;
-    const char *bases[BASES_MAX]; /* -b, in order */
-    size_t base_count;
+    const char **bases;     /* -b, in order */
+    size_t base_count, base_capacity;
     const char *renames[RENAMES_MAX]; /* --rename: FROM=TO */
     size_t rename_count;
     const char *output;     /* -o; "-" for standard output, also with -c */
@@ -65,5 +64,8 @@ static inline int options_show_progress(const options *o) { return !o->quiet && 
 /* Options may stand anywhere, "--" ends them. argv is reordered. Returns 0, or 1 with a message: wrong usage. */
 int options_parse(options *o, int argc, char **argv, fault *f);
 void options_free(options *o);
+
+/* Adds a base to o->bases, which has room for *capacity. */
+int options_add_base(options *o, const char *path, size_t *capacity, fault *f);
 
 #endif

@@ -130,14 +130,18 @@ static int look(base *b, uint64_t limit, fault *f)
 static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fault *f)
 {
     base_reader *r = (base_reader *)calloc(1, sizeof *r);
-    bitsnap_file *of[BASES_MOST];
+    bitsnap_file **of;
     bitsnap_source source;
     size_t count = 0;
+    bitsnap_status status;
     base *x;
     char *name = strdup(b->in.name);
-    if (!r || !name) {
+    for (x = before; x; x = x->next) count++;
+    of = (bitsnap_file **)malloc((count + 1) * sizeof(bitsnap_file *));
+    if (!r || !name || !of) {
         free(r);
         free(name);
+        free((void *)of);
         return fault_memory(f);
     }
     b->reader = r;
@@ -148,12 +152,14 @@ static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fa
         r->before = *before;
         base_clear(before);
     }
-    for (x = before ? &r->before : NULL; x && count < sizeof of / sizeof *of; x = x->next) of[count++] = &x->reader->file;
+    for (x = before ? &r->before : NULL, count = 0; x; x = x->next) of[count++] = &x->reader->file;
     memset(&source, 0, sizeof source);
     source.read = get;
     source.context = r;
     source.size = b->in.size;
-    if (bitsnap_file_open(&r->file, &source, of, count, NULL))
+    status = bitsnap_file_open(&r->file, &source, of, count, NULL);
+    free((void *)of);
+    if (status)
         return r->file.error.status == BITSNAP_E_MAGIC ? foreign(&b->in, f) : reader_failed(r, f);
     if (c) {
         r->threads = c->threads;
@@ -236,7 +242,7 @@ int base_plain(base *b, const codec *c, const char *path, fault *f)
 
 enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
 
-/* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 255 times: its
+/* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 65,534 times: its
  * header is read once, and it is opened once. */
 typedef struct known_file {
     file_stamp stamp;

@@ -251,7 +251,9 @@ static int codec_failed(const file_reader *r, uint64_t at, fault *f)
     const unsigned long long element = b->error.element, byte = at, frame = r->s.frames;
     switch (b->error.status) {
     case BITSNAP_E_BASE: return fault_set(f, "%s (frame %llu, element %llu); give the right base", bitsnap_message(b), frame, element);
-    case BITSNAP_E_UNSUPPORTED: return fault_set(f, "%s (byte %llu): a newer bitsnap is needed", bitsnap_message(b), byte);
+    case BITSNAP_E_UNSUPPORTED:
+        (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that", bitsnap_message(b), b->error.rule, byte);
+        return f->passes = 1; /* it says nothing against the file */
     case BITSNAP_E_MAGIC:
     case BITSNAP_E_CHECK:
     case BITSNAP_E_CORRUPT: return fault_set(f, "%s (byte %llu, frame %llu, element %llu)" DAMAGED, bitsnap_message(b), byte, frame, element);

@@ -9,7 +9,7 @@
 #include "../system/io.h"
 #include "../console/progress.h"
 
-enum { BASES_MOST = 255 }; /* of a delta */
+enum { BASES_MOST = BITSNAP_BASES_MOST }; /* of a delta */
 
 /* Forms of blocks: docs/FORMAT.md, section 5. */
 enum {

@@ -48,19 +48,23 @@ static size_t find_base(const shards *s, const delta_end *e, const char *name)
 /* Again, with the texts of the bases: a delta may have its text from there. */
 static int look_again(const shards *s, const shard *x, codec *c, input *in, file_reader *r, fault *f)
 {
-    file_base texts[BASES_MOST];
+    file_base *texts = (file_base *)calloc(r->ends.base_count + 1, sizeof *texts);
     size_t n;
-    memset(texts, 0, sizeof texts);
+    int failed = 0;
+    if (!texts) return fault_memory(f);
     for (n = 0; n < r->ends.base_count && s->before; n++) {
         const size_t number = find_base(s->before, &r->ends.bases[n], x->name);
-        if (number == s->before->count) return 0;
+        if (number == s->before->count) break;
         texts[n].text = s->before->files[number].text;
         texts[n].text_size = (size_t)r->ends.bases[n].text_size;
         if (n) texts[n - 1].next = &texts[n];
     }
-    if (!n) return 0;
-    file_read_close(r);
-    return input_seek(in, 0, f) || file_look_begin(r, c, in, texts, f);
+    if (n && n == r->ends.base_count) {
+        file_read_close(r);
+        failed = input_seek(in, 0, f) || file_look_begin(r, c, in, texts, f);
+    }
+    free(texts);
+    return failed;
 }
 
 static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
