@@ -15,6 +15,7 @@ import argparse
 import bisect
 import fractions
 import functools
+import hashlib
 import json
 import math
 import os
@@ -1932,6 +1933,12 @@ def encode_end_record(check, source_size, records, names, end, features=bytes(8)
     return data + tree + more + suffix + le64(xxh3(check + data + suffix)) + FILE_END_MAGIC
 
 
+def strong_hash(source):
+    """8.3"""
+    pieces = (hashlib.sha256(source[at:at + (1 << 20)]).digest() for at in range(0, len(source), 1 << 20))
+    return hashlib.sha256(b"".join(pieces)).digest()
+
+
 def decode_end_record(data, pos, header, source_size, records, text, records_end):
     file_need(data, pos, header.end_prefix)
     count = u32(data, pos + 4)
@@ -2004,6 +2011,8 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
     if quantized != header.is_quantized:
         raise Reject("S21", "the header does not tell whether frames are quantized", 28)
     decode_end_record(data, pos, header, len(source), records, text, begin)
+    if header.end_prefix > END_PREFIX and data[pos + END_PREFIX:pos + header.end_prefix] != strong_hash(source):
+        raise Reject("S35", "another SHA-256", pos + END_PREFIX)
     return bytes(source)
 
 

@@ -3263,7 +3263,8 @@ class Snap:
         data = bytearray(decoder.encode_end_record(check, (len(self.source()) + self.error("end size", 0)) & decoder.M64,
                                                    self.error("tree", lambda same: same)(records),
                                                    self.error("names", lambda same: same)(names), end,
-                                                   self.error("end features", self.error("features", bytes(8))), self.error("sha256", b"")))
+                                                   self.error("end features", self.error("features", bytes(8))),
+                                                   self.error("sha256", lambda right: b"")(decoder.strong_hash(self.source()))))
         for place, change in (("count", 16), ("root", -40), ("record size", -24), ("end check", -16)):
             data[change] ^= self.error(place, 0)
         return bytes(data[:-8]) + self.error("end magic", decoder.FILE_END_MAGIC)
@@ -3355,7 +3356,7 @@ def valid_file_recipes():
     literal = ([(b"{}", 0, 0)], b"{}")
     return [random_snap, lambda rng: random_snap(rng, 0), lambda rng: random_snap(rng, 1), snap_of_header, snap_of_header,
             lambda rng: with_errors(random_snap(rng), unknown_size=True), snap_long_text, lambda rng: random_snap(rng, 1, literal),
-            newer_features, with_ancillary, with_ancillary, snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
+            newer_features, with_sha256(), with_ancillary, with_ancillary, snap_of_header, lambda rng: Snap(0, [], []), lambda rng: snap_of_header(rng, 20)]
 
 
 def bad_snap(kind=None, **errors):
@@ -3412,8 +3413,12 @@ def file_features(incompatible, compatible):
 
 
 def newer_features(rng):
-    """Compatible features that this version does not know, and a SHA-256, which only some readers check."""
+    """Compatible features that this version does not know."""
     return with_errors(random_snap(rng), features=file_features(0, 1 << rng.randrange(2, 32)))
+
+
+def with_sha256(change=lambda right: right):
+    return lambda rng: with_errors(random_snap(rng), features=file_features(0, decoder.FILE_SHA256), sha256=change)
 
 
 def ancillary(kind, content, check=0):
@@ -3477,6 +3482,7 @@ def invalid_file_recipes():
         33: [bad_snap(ancillary=lambda: ancillary(0, bytes(8) + b"a")),
              bad_snap(ancillary=lambda: decoder.ANCILLARY_MAGIC + bytes(4) + le64(decoder.MOST_ANCILLARY + 1) + bytes(100))],
         30: [without_checks], 31: [exchanged, bad_tree(lambda r: r[:-1] + [(*r[-1][:2], r[-1][2] ^ 1 << 63)])],
+        35: [with_sha256(lambda right: right[:-1] + bytes([right[-1] ^ 1])), with_sha256(lambda right: bytes(32))],
         29: [bad_snap(end_features=file_features(0, 4)), bad_snap(end_features=file_features(1, 0))],
     }
 

@@ -708,6 +708,7 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
                                   bitsnap_file_error *e)
 {
     const size_t text = (size_t)test_load64(m->p);
+    const unsigned features = memory && level == BITSNAP_BEST ? BITSNAP_FILE_SHA256 : 0;
     const bitsnap_sink sink = { sink_write, x };
     bitsnap_file_writer w;
     size_t at = 8 + text, n;
@@ -715,7 +716,7 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
     bitsnap_status status;
     memset(&b, 0, sizeof b);
     b.level = level;
-    status = bitsnap_file_write_begin(&w, &b, &sink, (const char *)m->p + 8, text, bases, base_count, memory);
+    status = bitsnap_file_write_begin(&w, &b, &sink, (const char *)m->p + 8, text, features, bases, base_count, memory);
     for (; !status && at < m->size; at += n) {
         n = 1 + test_below(test_below(4) ? 100000 : 10);
         if (n > m->size - at) n = m->size - at;
@@ -727,6 +728,47 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
     bitsnap_file_write_close(&w);
     CHECK(!b.workspace, "the workspace is left");
     return status;
+}
+
+/* The strong hash is that of FIPS 180-4 of what it says, in pieces of any size and on any number of threads. */
+static void strong_hash_run(void *context, bitsnap_task task, void *argument, uint64_t count)
+{
+    (void)context;
+    while (count--) task(argument, count, 0);
+}
+
+static void strong_hashes(void)
+{
+    /* "abc", and 3 MiB and 5 bytes of i mod 251: sha256(sha256(..) sha256(..) ..), by another program */
+    static const char *const known[] = { "4f8b42c22dd3729b519ba6f68d2da7cc5b2d606d05daed5ad5128cc03e6c6358", "f30de2b7bf3a9824d4876d8ffa7f0f0f9e07a3a287bb7c98346a92adb76a1e6b" };
+    enum { MOST_BYTES = 3 * 1048576 + 5 };
+    static uint8_t data[MOST_BYTES];
+    uint8_t digest[32], first[32];
+    bitsnap_strong_hash h;
+    bitsnap b;
+    size_t i, at, n;
+    char text[65];
+    memset(&b, 0, sizeof b);
+    b.run = strong_hash_run;
+    b.workers = 2;
+    bitsnap_strong_hash_begin(&h);
+    bitsnap_strong_hash_add(&h, NULL, "abc", 3);
+    bitsnap_strong_hash_end(&h, digest);
+    for (i = 0; i < 32; i++) (void)snprintf(text + 2 * i, 3, "%02x", digest[i]);
+    CHECK(!strcmp(text, known[0]), "%s", text);
+    for (i = 0; i < MOST_BYTES; i++) data[i] = (uint8_t)(i % 251);
+    for (i = 0; i < 4; i++) {
+        bitsnap_strong_hash_begin(&h);
+        for (at = 0; at < MOST_BYTES; at += n) {
+            n = i < 2 ? MOST_BYTES : 1 + test_below(i == 2 ? 3000000 : 100000);
+            if (n > MOST_BYTES - at) n = MOST_BYTES - at;
+            bitsnap_strong_hash_add(&h, i ? &b : NULL, data + at, n);
+        }
+        bitsnap_strong_hash_end(&h, i ? digest : first);
+        CHECK(!i || !memcmp(digest, first, 32), "way %lu", (unsigned long)i);
+    }
+    for (i = 0; i < 32; i++) (void)snprintf(text + 2 * i, 3, "%02x", first[i]);
+    CHECK(!strcmp(text, known[1]), "%s", text);
 }
 
 static void written_files(void)
@@ -1385,6 +1427,7 @@ int main(void)
     RUN(vectors);
     RUN(little_is_read);
     RUN(claims);
+    RUN(strong_hashes);
     RUN(written_files);
     RUN(frames_of_another_file);
     RUN(several_bases);

@@ -51,6 +51,25 @@ typedef struct bitsnap_file_error {
     unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
 
+/* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 of each MiB of it; the last may be shorter, and an empty source has none.
+ * So threads can make it. It names a file where somebody may forge one, which XXH3 does not (docs/SECURITY.md). */
+#define BITSNAP_SHA256_SIZE 32
+
+typedef struct bitsnap_sha256 { /* private: of bytes that come in order */
+    uint32_t state[8];
+    uint64_t size;
+    uint8_t bytes[64]; /* since the last whole 64 */
+} bitsnap_sha256;
+
+typedef struct bitsnap_strong_hash { /* private */
+    bitsnap_sha256 whole, piece;
+} bitsnap_strong_hash;
+
+/* Adds the next bytes of a source, any number of them. `b` gives the threads that share whole MiB; null: only the caller's. */
+BITSNAP_API void bitsnap_strong_hash_begin(bitsnap_strong_hash *h);
+BITSNAP_API void bitsnap_strong_hash_add(bitsnap_strong_hash *h, const bitsnap *b, const void *bytes, size_t size);
+BITSNAP_API void bitsnap_strong_hash_end(bitsnap_strong_hash *h, uint8_t digest[BITSNAP_SHA256_SIZE]);
+
 /* ================================================================================= SAFETENSORS
  * A .safetensors file is a u64 (the size of the header text), the text (JSON), the data of the tensors. What is accepted is
  * what the reference implementation accepts (the Rust crate safetensors 0.8.0), odd forms with it: they come back bit for bit.
@@ -287,7 +306,8 @@ typedef struct bitsnap_file_stream {
     uint64_t offset;          /* bytes of the file that are done with */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
-    uint64_t check;           /* after the end of the file: that of its end record */
+    uint64_t check;           /* after the end of the file: that of its end record, */
+    int sha256;               /* and 1: its SHA-256 is that of the source, which was read whole, its text as the caller has given it */
     int in_frame;             /* a frame has begun, and not ended */
     bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
                               /* same, sparse, classed and plain */
@@ -337,7 +357,7 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
  *     bitsnap b = {0};                                   // level, flags, workers as you like
  *     bitsnap_file_writer w;
  *     if (bitsnap_safetensors_write(&text, &size, tensors, count, NULL, NULL, &error) ||
- *         bitsnap_file_write_begin(&w, &b, &sink, text, size, NULL, 0, NULL) ||
+ *         bitsnap_file_write_begin(&w, &b, &sink, text, size, 0, NULL, 0, NULL) ||
  *         bitsnap_file_write_data(&w, elements, bytes) ||      // of the first tensor, of the next, ...
  *         bitsnap_file_write_end(&w))
  *         fprintf(stderr, "%s\n", w.error.message);
@@ -376,14 +396,15 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
 
 /* Begins a file that holds the .safetensors file with this header text; where `text` is null, raw elements. bitsnap_file_write_close
  * is to be called after failures, too.
+ * features: 0, or BITSNAP_FILE_SHA256: the end record gets a SHA-256 of the source.
  * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
  *       are set for each frame.
  * bases: open files, at most 65,534: the result is a delta against them, in this order. Tensors become differences to the first one of
  *       the same name that has the same shape and the same dtype (or F32 for F16 and BF16, or these for F32). base_count 0: no delta.
  * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, bitsnap_file *const *bases, size_t base_count,
-                                                    const bitsnap_memory *memory);
+                                                    size_t text_size, unsigned features, bitsnap_file *const *bases,
+                                                    size_t base_count, const bitsnap_memory *memory);
 
 /* Writes the next bytes of the data, as a .safetensors file has them. Not for raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
@@ -398,6 +419,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
+    int sha256;               /* the end record is to have a SHA-256 of the source: bitsnap_file_write_source gets all of its data */
     uint64_t source_size;     /* UINT64_MAX: not known yet; deltas must know it */
     const char *text;         /* null in raw files, or if it is not known */
     size_t text_size;
@@ -409,6 +431,10 @@ typedef struct bitsnap_file_head {
     const uint8_t *base_coded; /* the text of the first base as text records; no bytes: it is not to be in the file */
     size_t base_coded_size;
 } bitsnap_file_head;
+
+/* Adds the next bytes of the data of the source to its SHA-256, on the threads of b. With head.sha256 all of them must have been given when
+ * the file ends, in order; of a quantized frame what it decodes to. bitsnap_file_write_data does this by itself. */
+BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *bytes, size_t size);
 
 /* As bitsnap_file_write_begin; frames follow, not data. */
 BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
@@ -447,7 +473,7 @@ enum {
     BITSNAP_PLACE_SIZE = 16,
     BITSNAP_ANCILLARY_PREFIX = 16, /* at most BITSNAP_ANCILLARY_MOST bytes and 8 follow */
     BITSNAP_END_PREFIX = 40, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
-    BITSNAP_END_SHA256 = 32,     /* bytes after the prefix, in files with that feature */
+    BITSNAP_END_SHA256 = BITSNAP_SHA256_SIZE, /* bytes after the prefix, in files with that feature */
     BITSNAP_RECORD_ENTRY = 20, BITSNAP_NAME_ENTRY = 8 /* bytes of the trees */
 };
 
@@ -492,25 +518,6 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
 /* Restores a text of exactly `size` bytes. `coded` may be anything; the offset of an error counts from its start. */
 BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
                                                size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error);
-
-/* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 of each MiB of it; the last may be shorter, and an empty source has none.
- * So threads can make it. It names a file where somebody may forge one, which XXH3 does not (docs/SECURITY.md). */
-#define BITSNAP_SHA256_SIZE 32u
-
-typedef struct bitsnap_sha256 { /* private: of bytes that come in order */
-    uint32_t state[8];
-    uint64_t size;
-    uint8_t bytes[64]; /* since the last whole 64 */
-} bitsnap_sha256;
-
-typedef struct bitsnap_strong_hash { /* private */
-    bitsnap_sha256 whole, piece;
-} bitsnap_strong_hash;
-
-/* Adds the next bytes of a source, any number of them. `b` gives the threads that share whole MiB; null: only the caller's. */
-BITSNAP_API void bitsnap_strong_hash_begin(bitsnap_strong_hash *h);
-BITSNAP_API void bitsnap_strong_hash_add(bitsnap_strong_hash *h, const bitsnap *b, const void *bytes, size_t size);
-BITSNAP_API void bitsnap_strong_hash_end(bitsnap_strong_hash *h, uint8_t digest[BITSNAP_SHA256_SIZE]);
 
 /* Returns the bytes of the tree of `count` entries. */
 BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
@@ -3336,6 +3343,8 @@ typedef struct bsf_stream_reader {
     uint8_t *elements;        /* of one block that is only checked */
     size_t elements_room;
     void *workspace;          /* b's, where it comes from the memory */
+    bitsnap_strong_hash strong; /* of the source so far, */
+    uint64_t hashed;          /* and its bytes: fewer than there were if some have been passed over */
 } bsf_stream_reader;
 
 static const uint8_t *bsf_bytes(const bitsnap_file_stream *s) /* null before the first has been read */
@@ -3346,7 +3355,7 @@ static size_t bsf_available(const bitsnap_file_stream *s) { return s->reader->en
 
 static bitsnap_status bsf_stream_failed(bitsnap_file_stream *s, unsigned rule, uint64_t at, const char *message)
 {
-    return bsf_fail(&s->error, rule == 9 || rule == 24 || rule == 31 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, message);
+    return bsf_fail(&s->error, rule == 9 || rule == 24 || rule == 35 || rule == 31 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, message);
 }
 
 static bitsnap_status bsf_truncated(bitsnap_file_stream *s)
@@ -3536,6 +3545,41 @@ static int bsf_in_seal(const bitsnap_file_stream *s, size_t at)
     return at >= prefix && (at - prefix) / BITSNAP_RECORD_ENTRY < s->reader->records.count && (at - prefix) % BITSNAP_RECORD_ENTRY >= 12;
 }
 
+/* Adds elements, in native byte order, to the SHA-256 that the file has. */
+static void bsf_hash_elements(bitsnap_file_stream *s, void *elements, size_t size, unsigned width)
+{
+    if (!(s->start.compatible & BITSNAP_FILE_SHA256) || !elements) return;
+    bsf_swap_elements(elements, size, width);
+    bitsnap_strong_hash_add(&s->reader->strong, s->b, elements, size);
+    bsf_swap_elements(elements, size, width);
+    s->reader->hashed += size;
+}
+
+/* Begins that hash with the text, as soon as the caller has given it. */
+static void bsf_hash_text(bitsnap_file_stream *s)
+{
+    uint8_t size[8];
+    if (s->reader->hashed || s->frames || !(s->start.compatible & BITSNAP_FILE_SHA256)) return;
+    bitsnap_strong_hash_begin(&s->reader->strong);
+    if (!s->text) return;
+    bsf_store(size, s->start.text_size, 8);
+    bitsnap_strong_hash_add(&s->reader->strong, s->b, size, 8);
+    bitsnap_strong_hash_add(&s->reader->strong, s->b, s->text, (size_t)s->start.text_size);
+    s->reader->hashed = 8 + s->start.text_size;
+}
+
+/* The SHA-256 of the end record at p, if the source was read whole. */
+static bitsnap_status bsf_check_sha256(bitsnap_file_stream *s, const uint8_t *p)
+{
+    uint8_t digest[BITSNAP_SHA256_SIZE];
+    if (!(s->start.compatible & BITSNAP_FILE_SHA256) || s->reader->hashed != s->source_size) return BITSNAP_OK;
+    bitsnap_strong_hash_end(&s->reader->strong, digest);
+    if (memcmp(digest, p + BITSNAP_END_PREFIX, sizeof digest))
+        return bsf_stream_failed(s, 35, s->offset + BITSNAP_END_PREFIX, "the SHA-256 is not that of what the file holds");
+    s->sha256 = 1;
+    return BITSNAP_OK;
+}
+
 /* Makes the end record as it should be, with `names` names. If the text is not known, names are taken from the record itself, which is then whole
  * in the buffer. */
 static bitsnap_status bsf_expect_end(bitsnap_file_stream *s, size_t names, uint8_t **record, size_t *size)
@@ -3600,6 +3644,8 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
     if (i < size - 16) return bsf_stream_failed(s, 23, at + i, "wrong size of the end record");
     if (i < size - 8) return bsf_stream_failed(s, 24, at + i, "the check of the end record does not match");
     if (i < size) return bsf_stream_failed(s, 27, at + i, "wrong last bytes");
+    status = bsf_check_sha256(s, p);
+    if (status) return status;
     bsf_consume(s, size);
     status = bsf_fill(s, 1);
     return status || !bsf_available(s) ? status : bsf_stream_failed(s, 5, s->offset, "there are bytes behind its end");
@@ -3693,6 +3739,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s)
     bitsnap_status status;
     bsf_stream_ready(s);
     if (s->in_frame) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
+    bsf_hash_text(s);
     memset(&s->frame, 0, sizeof s->frame);
     r->stage = BSF_AT_HEADER;
     r->passed = r->blocks = r->to_pass = 0;
@@ -3757,8 +3804,11 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
     *count = 0;
     bsf_stream_ready(s);
     status = bsf_begin_decoder(s);
-    if (!status && !to && s->decoder.block_log2 < 16 && s->frame.info.has_content_id) { /* the content id needs the elements */
-        const uint64_t left = s->decoder.count - s->decoder.position, each = (uint64_t)1 << s->decoder.block_log2;
+    if (!status && !to && (s->start.compatible & BITSNAP_FILE_SHA256 || (s->decoder.block_log2 < 16 && s->frame.info.has_content_id))) {
+        /* which need the elements: 4 MiB, in whole blocks */
+        const uint64_t left = s->decoder.count - s->decoder.position;
+        uint64_t each = ((uint64_t)1 << 22) / s->decoder.width >> s->decoder.block_log2 << s->decoder.block_log2;
+        if (!each) each = (uint64_t)1 << s->decoder.block_log2;
         if (room > each) room = (size_t)each;
         if (room > left) room = (size_t)left;
         status = bsf_grow(r->memory, &r->elements, &r->elements_room, room * s->decoder.width, &s->error);
@@ -3778,6 +3828,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
         else if (found) status = bsf_stream_codec_failed(s);
     }
     if (status) return status;
+    bsf_hash_elements(s, to, *count * s->decoder.width, s->decoder.width);
     s->source_size += (uint64_t)*count * s->decoder.width;
     s->blocks = bsf_bytes(s);
     s->blocks_size = used;
@@ -4045,6 +4096,8 @@ typedef struct bsf_writer {
     size_t name_count;
     uint64_t check;             /* that of the header */
     uint32_t compatible;        /* features */
+    bitsnap_strong_hash strong; /* of the source, with that feature */
+    uint64_t hashed;            /* bytes of it so far */
     uint64_t frame_begin;       /* byte of the file */
     int footer;                 /* the frame has one */
     uint64_t seal;              /* of it, as far as it has been written */
@@ -4150,7 +4203,15 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     header[9] = (uint8_t)head->kind;
     bsf_store(header + 12, head->text_size, 4); /* at most BITSNAP_TEXT_MAX */
     bsf_store(header + 16, head->source_size, 8);
-    w->writer->compatible = head->quantized ? BITSNAP_FILE_QUANTIZED : 0;
+    w->writer->compatible = (head->quantized ? BITSNAP_FILE_QUANTIZED : 0u) | (head->sha256 ? BITSNAP_FILE_SHA256 : 0u);
+    bitsnap_strong_hash_begin(&w->writer->strong);
+    if (head->kind != BITSNAP_SOURCE_RAW) {
+        uint8_t text_size[8];
+        if (head->sha256 && !head->text) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, 0, "a SHA-256 needs the header text");
+        bsf_store(text_size, head->text_size, 8);
+        bitsnap_file_write_source(w, text_size, 8);
+        bitsnap_file_write_source(w, head->text, head->text_size);
+    }
     bsf_store(header + 28, w->writer->compatible, 4);
     w->writer->check = bitsnap_hash(header, 32);
     w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
@@ -4198,6 +4259,13 @@ static bitsnap_status bsf_put_padding(bitsnap_file_writer *w, int placed)
 static bitsnap_status bsf_no_checks(bitsnap_file_writer *w)
 {
     return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 30, w->size, "frames of a file need checks: not with BITSNAP_NO_CHECKS");
+}
+
+BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *bytes, size_t size)
+{
+    if (!(w->writer->compatible & BITSNAP_FILE_SHA256)) return;
+    bitsnap_strong_hash_add(&w->writer->strong, w->b, bytes, size);
+    w->writer->hashed += size;
 }
 
 /* Writes what comes before a frame: padding, and the place of its base, if it has one. */
@@ -4368,7 +4436,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
     bitsnap_file_end end;
-    uint8_t *record;
+    uint8_t *record, digest[BITSNAP_SHA256_SIZE];
     size_t size;
     bitsnap_status status;
     if (x->expected && w->source_size != x->expected)
@@ -4384,6 +4452,12 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
     end.file_check = x->check;
     end.records_end = w->size;
     end.compatible = x->compatible;
+    if (x->compatible & BITSNAP_FILE_SHA256) {
+        if (x->hashed != w->source_size)
+            return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "the SHA-256 has not been given all of the source");
+        bitsnap_strong_hash_end(&x->strong, digest);
+        end.sha256 = digest;
+    }
     status = bitsnap_end_record(&record, &size, &end, x->memory, &w->error);
     if (status) return status;
     status = bsf_put_out(w, record, size);
@@ -4531,8 +4605,8 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, bitsnap_file *const *bases, size_t base_count,
-                                                    const bitsnap_memory *memory)
+                                                    size_t text_size, unsigned features, bitsnap_file *const *bases,
+                                                    size_t base_count, const bitsnap_memory *memory)
 {
     bitsnap_file_head h;
     bitsnap_safetensors model;
@@ -4546,6 +4620,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     memset(&model, 0, sizeof model);
     memset(w, 0, sizeof *w);
     h.source_size = UINT64_MAX;
+    h.sha256 = (features & BITSNAP_FILE_SHA256) != 0;
     if (text) {
         h.kind = BITSNAP_SOURCE_SAFETENSORS;
         h.text = text;
@@ -4675,6 +4750,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const
         if (status) break;
         n = size < room - x->held ? size : room - x->held;
         if (n > x->left) n = (size_t)x->left;
+        bitsnap_file_write_source(w, p, n);
         memcpy(x->elements + x->held, p, n);
         x->held += n;
         x->left -= n;

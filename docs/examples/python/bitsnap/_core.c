@@ -1233,7 +1233,7 @@ static int writer_overwrites(const writer *x)
 
 static int writer_init(writer *x, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "fd", "tensors", "metadata", "level", "threads", "flags", "bases", NULL };
+    static char *names[] = { "fd", "tensors", "metadata", "level", "threads", "flags", "bases", "sha256", NULL };
     PyObject *tensors, *bases = NULL;
     const char *metadata = NULL;
     bitsnap_file **base = NULL;
@@ -1241,11 +1241,11 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     Py_ssize_t n;
     size_t size;
     unsigned flags = 0;
-    int level = 0, threads = 1, failed;
+    int level = 0, threads = 1, sha256 = 0, failed;
     if (x->s.state != FRESH) return refuse("a Writer is used once");
     x->s.state = OPENING;
     x->process = getpid();
-    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIO:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases) ||
+    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIOp:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases, &sha256) ||
         writer_text(x, &size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
         return -1;
     n = bases_begin(&x->s, bases, &base);
@@ -1257,7 +1257,7 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     x->sink.context = x;
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
-        status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, base, (size_t)n, NULL);
+        status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, sha256 ? BITSNAP_FILE_SHA256 : 0, base, (size_t)n, NULL);
         Py_END_ALLOW_THREADS
         failed = status != BITSNAP_OK;
         if (failed) raise_file(&x->w.error, failure_of(&x->s));

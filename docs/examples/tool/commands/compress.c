@@ -136,6 +136,7 @@ static int put_group(job *j, const piece *p, size_t n)
     size_t got;
     if (input_read(&j->in, j->window, bytes, &got, j->f)) return 1;
     if (got < bytes) return ended_early(j);
+    bitsnap_file_write_source(&j->writer.to, j->window, bytes);
     if (group_write(&j->writer, p, n, j->window, j->f)) return 1;
     j->frames = j->writer.to.frames;
     progress_show(&j->progress, j->in.offset);
@@ -218,6 +219,7 @@ static int put_file(job *j)
     if (tally_open(&j->tally, raw ? NULL : &j->header.model, j->f)) return 1;
     j->window = (uint8_t *)malloc(j->codec->window);
     if (!j->window) return fault_memory(j->f);
+    j->codec->sha256 = j->o->sha256;
     if (j->base ? begin_delta(j)
                 : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size,
                                      j->plan.quantizes, j->f))

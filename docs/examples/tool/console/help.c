@@ -142,6 +142,8 @@ static const char compress_text[] =
     "                       are the same as i8 to i64)\n"
     "      --rm             removes FILE when its output, which must be a file, is whole\n"
     "                       and on the disk, if FILE is still what was read\n"
+    "      --sha256         a SHA-256 of the source, for who has to fear forgery; test\n"
+    "                       and decompress check it\n"
     "      --self-contained with -b: a delta that can be merged without its base, and\n"
     "                       inverted where no part of it is smaller without the base;\n"
     "                       larger by a tenth to a third\n"

@@ -65,6 +65,7 @@ static const option_entry entries[] = {
     { 'A', "adam", 1, COMPRESS | COMPARE, 0 },
     { 'N', "adam-min", 1, COMPRESS | COMPARE, 0 },
     { 'W', "weights", 1, COMPRESS, 0 },
+    { '2', "sha256", 0, COMPRESS, offsetof(options, sha256) },
     { 'Y', "dry-run", 0, COMPRESS | PRUNE | FSCK, offsetof(options, dry_run) },
     { 'E', "temp", 1, READ & ~EXTRACT, 0 },
     { 'r', "recursive", 0, FOLDERS | COMPARE, offsetof(options, recursive) },
@@ -355,6 +356,8 @@ static int check(const options *o, uint64_t used, fault *f)
     if (least && !o->adam.name) return fault_set(f, "--adam-min is of use only with --adam");
     if (o->adam.name && o->command == COMPRESS && o->base_count)
         return fault_set(f, "--adam and -b exclude each other: a delta restores its file exactly, quantized tensors do not");
+    if (o->adam.name && o->sha256)
+        return fault_set(f, "--sha256 is of the bytes that are restored, which --adam changes: restore the file and compress that with --sha256");
     if (o->adam.name && o->dtype)
         return fault_set(f, "--adam is for .safetensors files, whose tensors have names, not for raw elements");
     if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give bins (LOG-70)");

@@ -11,6 +11,7 @@
 typedef struct codec {
     bitsnap b;
     pool *threads;
+    int sha256;      /* files that are written from their elements get a SHA-256 of their source */
     size_t window;   /* bytes of elements that are coded in one go: a multiple of 8 MiB, which is a whole number
                         of blocks whatever their size and dtype */
     used_files used; /* what the run reads and writes */

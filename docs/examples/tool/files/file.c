@@ -81,10 +81,11 @@ static int done(const file_writer *w, bitsnap_status status, fault *f)
     return status == BITSNAP_E_WORKSPACE ? fault_memory(f) : fault_set(f, "%s", e->message);
 }
 
-static int put_head(file_writer *w, codec *c, output *out, const bitsnap_file_head *head, const file_base *base, fault *f)
+static int put_head(file_writer *w, codec *c, output *out, bitsnap_file_head *head, const file_base *base, fault *f)
 {
     const bitsnap_sink sink = { write_out, w };
     memset(w, 0, sizeof *w);
+    head->sha256 = c->sha256;
     w->codec = c;
     w->out = out;
     w->base = base;
@@ -174,6 +175,7 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 {
     const unsigned width = w->to.stream.width;
     ready(w, f);
+    bitsnap_file_write_source(&w->to, elements, bytes);
     swap_elements(elements, bytes, width);
     if (done(w, bitsnap_file_write_elements(&w->to, elements, bytes / width), f)) return 1;
     note_blocks(&w->observer, &w->info, &w->noted, w->to.written, w->to.written_size);
