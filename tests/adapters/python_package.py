@@ -133,11 +133,59 @@ def misuse_of_files():
     opened.close()
     refused(ValueError, "is closed", opened.tensors)
     refused(ValueError, "is closed", lambda: opened.kind)
-    refused(ValueError, "at most 255 open Files", _core.File, delta, [3])
+    refused(ValueError, "at most 65534 open Files", _core.File, delta, [3])
     refused(OSError, "", _core.File, 12345)
     refused(OSError, "", _core.File, 1 << 40)
     refused(bitsnap.Error, "neither a .bsnap file nor a .safetensors file", _core.File, b"nothing of the kind, but long enough to be a header")
     gc.collect()
+
+
+def newer_files():
+    """A file with features that this version does not know (docs/FORMAT.md, 8.1): those that are compatible are passed over, others are named."""
+    sys.path.insert(0, os.path.join("tests", "format"))
+    import decoder
+    writer = _core.Writer(-1, [("a", "I8", "[3]", 3)])
+    writer.write(b"abc")
+    whole = bytearray(writer.finish())
+    for at, bit, text in ((28, 1 << 7, None), (24, 1 << 9, "made by a newer bitsnap, with features that this one cannot read: bits 00000200 (S28"), (10, 1, "made by a newer bitsnap")):
+        made = bytearray(whole)
+        made[at:at + 4] = decoder.le64(decoder.u32(whole, at) ^ bit)[:4]
+        made[32:40] = decoder.le64(decoder.xxh3(bytes(made[:32])))
+        if text:
+            error = refused(bitsnap.Error, text, _core.File, bytes(made))
+            assert error.rule == 28 and "damage" not in str(error), error
+            continue
+        records, end = decoder.RECORD_ENTRY * decoder.u64(whole, len(whole) - decoder.u64(whole, len(whole) - 24) + 16), len(whole) - decoder.u64(whole, len(whole) - 24)
+        first = end + decoder.END_PREFIX
+        entries = [(decoder.u48(whole, i), decoder.u48(whole, i + 6), decoder.u64(whole, i + 12)) for i in range(first, first + records, decoder.RECORD_ENTRY)]
+        made = bytes(made[:end]) + decoder.encode_end_record(bytes(made[32:40]), decoder.u64(whole, end + 8), entries, [], end, bytes(made[24:32]))
+        file = _core.File(made)
+        assert file.read("a") == b"abc" and not file.verify()
+        for changed in range(first + 12, first + records, decoder.RECORD_ENTRY):  # another seal
+            bad = bytearray(made)
+            bad[changed] ^= 1
+            refused(bitsnap.Error, "", _core.File(bytes(bad)).read, "a")
+    refused(bitsnap.Error, "frames of a file need checks", no_checks)
+
+
+def no_checks():
+    writer = _core.Writer(-1, [("a", "I8", "[3]", 3)], flags=bitsnap.NO_CHECKS)
+    writer.write(b"abc")
+
+
+def many_bases():
+    """More bases than a byte can number."""
+    tensors = [("t%d" % i, "I8", "[50]", 50) for i in range(300)]
+    bases, data = [], random.randbytes(50)
+    for tensor in tensors:
+        writer = _core.Writer(-1, [tensor])
+        writer.write(data)
+        bases.append(_core.File(writer.finish()))
+    writer = _core.Writer(-1, tensors, bases=bases)
+    writer.write(300 * data)
+    file = _core.File(writer.finish(), bases)
+    assert len(file.bases) == 300 and file.read("t299") == data and len(file.frames()) == 300
+    file.verify()
 
 
 def other_threads_run():
@@ -158,7 +206,7 @@ def other_threads_run():
 
 
 if sys.argv[1] == "bare":
-    sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, other_threads_run]))
+    sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, newer_files, many_bases, other_threads_run]))
 
 tool, readme = map(os.path.abspath, sys.argv[1:3])
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")

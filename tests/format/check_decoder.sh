@@ -26,6 +26,7 @@ for f in "$t"/generated?/[fg]*.bsnap; do
     esac || { echo "not ok - decoder: the tool and ${f##*/}, seed $seed: $(cat "$t/err")"; status=1; break; }
 done
 python3 tests/format/check_deltas.py "$tool" "$t/deltas" "$seed" || { echo "not ok - decoder deltas: seed $seed"; status=1; }
+python3 tests/format/check_newer.py "$tool" "$t/newer" || status=1
 # the corpus
 python3 tests/format/vectors.py check "$tool" || status=1
 exit $status

@@ -2785,7 +2785,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     bsf_reader *r = f->reader;
     bsf_extent x;
     const size_t most = BITSNAP_TEXT_PREFIX + (size_t)BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8;
-    size_t used, here;
+    size_t used = 0, here;
     int passed = 1;
     bitsnap_status status = bsf_record_extent(f, number, &x);
     if (status) return status;
@@ -3855,7 +3855,7 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
 static int bsf_form_fits(const bitsnap_file_stream *s, unsigned form)
 {
     const bitsnap_info *info = &s->frame.info;
-    if (form <= BSF_BYTES || form == BSF_ZIGZAG) return 1;
+    if (form <= BSF_BYTES || form >= BSF_ZIGZAG) return 1; /* also one that only newer versions know: its size is in its head */
     if (form <= BSF_CLASSED || form == BSF_SPARSE) return info->has_base;
     return form == BSF_SCALED ? info->columns != 0 : form == BSF_QUANTIZED && s->quantized;
 }
@@ -3883,7 +3883,8 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size
     if (status) return status;
     s->block = bitsnap_file_block_at(bsf_bytes(s), info, r->passed);
     if (!bsf_form_fits(s, s->block.form)) return bsf_block_failed(s, 15, "a block of a form that is not known");
-    if (!s->block.elements || s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2)
+    if (!s->block.elements || (s->block.form <= BSF_ZIGZAG &&
+                               s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2))
         return bsf_block_failed(s, 16, "wrong size of a block");
     if (least < 12) least = 12; /* head and check */
     status = bsf_want(s, least < s->block.size ? least : s->block.size);

@@ -198,8 +198,8 @@ static void raise_file(const bitsnap_file_error *e, int number)
         PyErr_SetFromErrno(PyExc_OSError);
     } else if (e->status == BITSNAP_E_UNSUPPORTED && (e->found || e->frame_rule)) { /* not damaged: new */
         char text[200];
-        if (e->found) (void)snprintf(text, sizeof text, "%s: bits %08lX", e->message, (unsigned long)e->found);
-        else (void)snprintf(text, sizeof text, "%s: made by a newer bitsnap", e->message);
+        if (e->found) (void)PyOS_snprintf(text, sizeof text, "%s: bits %08lX", e->message, (unsigned long)e->found);
+        else (void)PyOS_snprintf(text, sizeof text, "%s: made by a newer bitsnap", e->message);
         raise_error(e->status, text, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
     } else {
         raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);

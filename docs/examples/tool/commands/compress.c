@@ -224,6 +224,7 @@ static int put_file(job *j)
                 : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size,
                                      j->plan.quantizes, j->f))
         return 1;
+    j->writer.to.align = (uint32_t)j->o->align;
     j->writer.observer.note = tally_note;
     j->writer.observer.context = &j->tally;
     j->writer.observer.against = &j->against;

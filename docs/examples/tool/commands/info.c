@@ -557,6 +557,7 @@ static void print_totals(const job *j, const sums *s)
         lossy_print_line(stdout, &j->lossy);
         (void)putchar('\n');
     }
+    (void)printf("check    %016llx\n", (unsigned long long)j->reader.s.check);
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) print_delta(&j->self.file, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
@@ -571,6 +572,7 @@ static void print_json(const job *j, const sums *s, const char *path)
 {
     json out = json_report("info", path);
     json_member_string(&out, "kind", j->reader.s.start.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
+    put_id(&out, "check", j->reader.s.check);
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));

@@ -87,7 +87,8 @@ static const option_entry entries[] = {
     { 'y', "npy", 0, EXTRACT, offsetof(options, npy) },
     { 's', "safetensors", 0, EXTRACT, offsetof(options, safetensors) },
     { 'a', "as", 1, EXTRACT, 0 },
-    { 'G', "rename", 1, COMPRESS, 0 }
+    { 'G', "rename", 1, COMPRESS, 0 },
+    { 'z', "align", 1, COMPRESS, 0 }
 };
 
 enum { ENTRIES = sizeof entries / sizeof *entries };
@@ -192,6 +193,10 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
         o->files_from = argument;
         break;
     case 'g': return set_range(o, argument, f);
+    case 'z':
+        if (parse_size(argument, &o->align) || o->align < 512 || o->align > 1 << 20 || o->align & (o->align - 1))
+            return fault_set(f, "--align wants a power of two from 512 to 1M, not '%s'", argument);
+        break;
     case 'a':
         if (strcmp(argument, "f32")) return fault_set(f, "--as wants f32, not '%s'", argument);
         o->as_f32 = 1;

@@ -45,6 +45,7 @@ typedef struct options {
     option_range range[RANGES_MAX]; /* --range: of the first dimensions */
     size_t ranges;
     const char *weights;    /* --weights: for --adam stage */
+    uint64_t align;         /* --align: frames begin at multiples of it; 0: wherever they do */
     uint64_t memory;        /* --memory; 0: nothing is said */
     uint64_t step, max_chain, keep_last, keep_every;
     uint64_t *removed;      /* --remove: numbers of steps */
