@@ -2838,34 +2838,6 @@ static bsn_step bsn_tree_step(bsn_tree *t, unsigned depth)
     return step;
 }
 
-/* ---- built-in trees ----
- * For lists of the bytes of sparse masks. A row is the number of codes of each length 1 .. 8, and the length of the escape. Codes go to bytes
- * in the order of (bits set, value); the last two trees have no code for the byte 0. */
-#define BSN_BUILT_INS 5
-#define BSN_BUILT_IN_FIRST(j) ((j) < 3 ? 0u : 1u)
-static const uint8_t bsn_built_in[BSN_BUILT_INS][9] = {
-    { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 1, 0, 0, 4, 4, 0, 0, 28, 6 },
-    { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
-};
-
-/* Returns the byte after x in the order of (bits set, value): the next one with as many bits set or, after the last, the first with one more. */
-BSN_INLINE unsigned bsn_next_by_bits(unsigned x)
-{
-    const unsigned up = x + (x & (0 - x)), next = x ? up | (up ^ x) >> 2 >> bsn_lowest_bit(x) : 256;
-    return next < 256 ? next : (2u << bsn_ones_in[x]) - 1;
-}
-
-static void bsn_tree_built_in(bsn_tree *t, unsigned j)
-{
-    const uint8_t *row = bsn_built_in[j];
-    unsigned symbol = BSN_BUILT_IN_FIRST(j), length, i;
-    memset(t->length, 0, sizeof t->length);
-    for (length = 1; length <= BSN_LIMIT; length++)
-        for (i = 0; i < row[length - 1]; i++, symbol = bsn_next_by_bits(symbol)) t->length[symbol] = (uint8_t)length;
-    t->length[256] = row[8];
-    (void)bsn_tree_order(t, 0, 255);
-}
-
 /* ---- tables: the lengths on their way through a frame ---- */
 
 /* kinds of lists */
@@ -2875,8 +2847,7 @@ enum {
     BSN_LIST_TREE = 2,
     BSN_LIST_ESCAPES = 4,    /* a tree with an escape; | its length << 4 */
     BSN_LIST_SPLIT0 = 5,
-    BSN_LIST_SPLIT2 = 6,
-    BSN_LIST_BUILT_IN = 0xC0 /* + j */
+    BSN_LIST_SPLIT2 = 6
 };
 
 /* Writes kind and table of a tree; returns the bytes, at most 132. */
@@ -3644,7 +3615,8 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
 {
     bsn_tree *t = &r->lists->tree[item->depth];
     unsigned kind, escape;
-    int built_in, split;
+    size_t used;
+    int split;
     if (r->at == r->end) {
         r->rule = BITSNAP_R_LIST_END;
         return top;
@@ -3659,22 +3631,16 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
         bsn_parse_const(r, item);
         return top;
     }
-    built_in = kind >= BSN_LIST_BUILT_IN && kind < BSN_LIST_BUILT_IN + BSN_BUILT_INS;
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
-    if (!built_in && !split && !escape && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_LIST_KIND;
+    if (!split && !escape && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_LIST_KIND;
     else if (item->count < BSN_MIN_TREE) r->rule = BITSNAP_R_SMALL_TREE;
     else if (item->depth == BSN_MAX_DEPTH && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_DEPTH;
-    else if (built_in && item->bits < 8) r->rule = BITSNAP_R_SYMBOL;
     if (r->rule) return top;
     if (split) return bsn_parse_mask(r, top, item, kind == BSN_LIST_SPLIT2 ? 2 : 1);
-    if (built_in) {
-        bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
-    } else {
-        const size_t used = bsn_table_read(t, escape, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
-        if (!used) return top;
-        r->rule = 0;
-        r->at += used;
-    }
+    used = bsn_table_read(t, escape, r->at, (size_t)(r->end - r->at), item->bits, &r->rule);
+    if (!used) return top;
+    r->rule = 0;
+    r->at += used;
     *top = *item;
     top->type = BSN_ITEM_NODE;
     top->path = 0;
@@ -4077,35 +4043,8 @@ static size_t bsn_places(size_t (*places)(uint32_t *, const uint8_t *, size_t, s
     return count;
 }
 
-/* The built-in tree that takes the fewest bits for these counts, escapes as bytes: leaves its number in *which. `best` where
- * none takes fewer. */
-static uint64_t bsn_built_in_bits(bsn_planner *x, const uint32_t count[256], uint64_t best, unsigned *which)
-{
-    uint32_t *sum = x->tables; /* of the counts of the first symbols in their order */
-    unsigned i, j, length, symbol = 0;
-    for (sum[0] = i = 0; i < 256; i++, symbol = bsn_next_by_bits(symbol)) sum[i + 1] = sum[i] + count[symbol];
-    for (j = 0; j < BSN_BUILT_INS; j++) {
-        const uint8_t *row = bsn_built_in[j];
-        const unsigned first = BSN_BUILT_IN_FIRST(j);
-        uint64_t cost = 8;
-        unsigned at = first, escapes;
-        for (length = 1; length <= BSN_LIMIT; length++) { /* those of this length or longer ones have one bit more */
-            cost -= sum[at];
-            at += row[length - 1];
-        }
-        escapes = sum[256] - sum[at] + sum[first];
-        if (escapes && !row[8]) continue;
-        cost += (uint64_t)sum[at] * BSN_LIMIT + (uint64_t)escapes * (row[8] + 8u);
-        if (cost < best) {
-            best = cost;
-            *which = j;
-        }
-    }
-    return best;
-}
-
-/* Estimates the bits of a list from its counts: as a tree or raw and, if `built_in`, with a built-in tree. */
-static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int built_in)
+/* Estimates the bits of a list from its counts, as a tree or raw. */
+static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257])
 {
     bsn_planner *x = w->planner;
     uint64_t raw = 8, coded;
@@ -4118,8 +4057,7 @@ static uint64_t bsn_side_bits(bsn_writer *w, const uint32_t count[257], int buil
     if (raw < 8 + 8 * BSN_MIN_TREE) return raw;
     bsn_lengths(&x->package, x->inner, count);
     coded = bsn_tree_bits(count, x->inner);
-    if (coded < raw) raw = coded;
-    return built_in ? bsn_built_in_bits(x, count, raw, &s) : raw;
+    return coded < raw ? coded : raw;
 }
 
 /* Order-0 entropy of a mask of n bits, k of which are 1. */
@@ -4139,7 +4077,6 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     const uint32_t n = item->count;
     const uint32_t low = t ? count[0] + count[1] + count[2] : count[0], ones = n - low;
     const size_t size = bsn_mask_bytes(n);
-    const int built_in = item->level == 0 && item->depth + 1 < BSN_MAX_DEPTH;
     uint32_t *h = w->planner->weight; /* not in use: codes have been weighed */
     uint64_t bits;
     bsn_mask_above(w->kernels, item->scratch, item->data, n, t);
@@ -4153,7 +4090,7 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     memset(h, 0, 257 * sizeof *h);
     memcpy(h + t + 1, count + t + 1, (255 - t) * sizeof *h);
     if (w->thorough) {
-        bits += bsn_side_bits(w, h, built_in);
+        bits += bsn_side_bits(w, h);
     } else {
         bsn_lengths(&w->planner->package, w->planner->inner, h);
         bits += ones < BSN_MIN_TREE ? 8 * (uint64_t)ones + 8 : bsn_tree_bits(h, w->planner->inner);
@@ -4163,7 +4100,7 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
         again += again / 32 + 64 + low - count[0];
         memset(h, 0, 257 * sizeof *h);
         memcpy(h, count, 3 * sizeof *h);
-        coded = bsn_side_bits(w, h, built_in);
+        coded = bsn_side_bits(w, h);
         bits += coded < again ? coded : again;
     }
     return bits;
@@ -4209,7 +4146,7 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
     uint32_t total = n, lost = 0, *h = x->count, most = 0;
     int glance = BSN_GLANCE_NOTHING;
     uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, used = 0, s, end, j;
+    unsigned kind = BSN_LIST_RAW, used = 0, s, end;
 
     if (item->level > 2) return BSN_LIST_RAW;
     h[256] = 0;
@@ -4262,10 +4199,6 @@ BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
         kind = BSN_LIST_TREE;
     }
     if (item->depth == BSN_MAX_DEPTH) return kind;
-    if (item->depth > 0 && item->bits == 8 && item->level == 0 && (bits = bsn_built_in_bits(x, h, best, &j)) < best) {
-        best = bits;
-        kind = BSN_LIST_BUILT_IN + j;
-    }
     if (2 * (uint64_t)h[0] > n && (bits = bsn_split_bits(w, item, h, 0)) < best) {
         best = bits;
         kind = BSN_LIST_SPLIT0;
@@ -4408,19 +4341,14 @@ static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *it
 }
 
 /* Writes kind, table and root of the tree whose code lengths are in tree[depth]. */
-static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item, unsigned kind)
+static bsn_item *bsn_write_tree(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
     bsn_tree *t = &w->lists->tree[item->depth];
     bsn_item like = *item;
     uint8_t table[160];
-    size_t size = 1;
-    table[0] = (uint8_t)kind;
-    if (kind >= BSN_LIST_BUILT_IN) {
-        bsn_tree_built_in(t, kind - BSN_LIST_BUILT_IN);
-    } else {
-        (void)bsn_tree_order(t, 0, 255);
-        size = bsn_table_write(table, t);
-    }
+    size_t size;
+    (void)bsn_tree_order(t, 0, 255);
+    size = bsn_table_write(table, t);
     if (!bsn_room(w, size)) return top;
     memcpy(w->at, table, size);
     w->at += size;
@@ -4433,7 +4361,7 @@ static bsn_item *bsn_write_list(bsn_writer *w, bsn_item *top, const bsn_item *it
 {
     const unsigned kind = bsn_plan_list(w, item);
     const int split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
-    if (kind >= BSN_LIST_TREE && !split) return bsn_write_tree(w, top, item, kind);
+    if (kind >= BSN_LIST_TREE && !split) return bsn_write_tree(w, top, item);
     if (!bsn_room(w, 1)) return top;
     *w->at++ = (uint8_t)kind;
     if (kind == BSN_LIST_RAW) {

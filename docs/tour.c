@@ -74,7 +74,7 @@ static uint8_t *raw_plane(size_t n, unsigned V, unsigned fixed) { /* 3.3; fixed:
 /* ---- 4. Lists ---- */
 #define R24 "R24: a list does not end inside its bytes"
 #define R32 "R32: a 1 after the last bit of a mask"
-enum { RAW, ALL_ONE, TREE, SPLIT0 = 5, SPLIT2, BUILT_IN = 0xC0, ESCAPE = 256 };
+enum { RAW, ALL_ONE, TREE, SPLIT0 = 5, SPLIT2, ESCAPE = 256 };
 typedef struct tree {
     unsigned length[ESCAPE + 1], code[ESCAPE + 1]; /* of each symbol, 0: absent; the symbols in canonical order (4.2) */
     unsigned codes, i, b, depth;                   /* codes; those that the walk has consumed; b and depth of the list */
@@ -96,19 +96,6 @@ static void table(tree *r) { /* 4.1 */
     must(nibbles % 2 == 0 || *p >> 4 == 0, "R27: the unused nibble of a table is not 0");
 }
 
-static unsigned ones(unsigned s) { return s ? 1 + ones(s & (s - 1)) : 0; }
-static void built_in(tree *r, unsigned j) { /* 4.5 */
-    static const unsigned codes[5][9] = { { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 },
-                                          { 1, 0, 0, 4, 4, 0, 0, 28, 6 }, { 0, 0, 6, 2, 0, 0, 0, 28, 6 }, { 2 } };
-    unsigned length = 1, given = 0;
-    for (unsigned set = 0; set <= 8; set++)
-        for (unsigned s = j >= 3; s < 256; s++) {
-            for (; length <= 8 && given == codes[j][length - 1]; given = 0) length++;
-            if (ones(s) == set && length <= 8) r->length[s] = length, given++;
-        }
-    r->length[ESCAPE] = codes[j][8];
-}
-
 static uint8_t *node(tree *r, unsigned d, size_t c) { /* 4.3: returns the c symbols that pass the node */
     const unsigned *leaf = r->code + r->i, h = r->length[*leaf] - d;
     unsigned same = 0, not_escape = 0, k, a; /* FORMAT.md calls the first two r' and r */
@@ -127,11 +114,11 @@ static uint8_t *node(tree *r, unsigned d, size_t c) { /* 4.3: returns the c symb
     return out;
 }
 
-static uint8_t *coded(unsigned kind, size_t m, unsigned b, unsigned depth) { /* TREE, or a built-in tree */
+static uint8_t *coded(unsigned kind, size_t m, unsigned b, unsigned depth) { /* TREE */
     tree r = { .b = b, .depth = depth };
     unsigned sum = 0;
-    if (kind < BUILT_IN) table(&r), r.length[ESCAPE] = kind / 16;
-    else built_in(&r, kind - BUILT_IN);
+    table(&r);
+    r.length[ESCAPE] = kind / 16;
     for (unsigned length = 1; length <= 8; length++) /* 4.2 */
         for (unsigned s = 0; s <= ESCAPE; s++)
             if (r.length[s] == length) r.code[r.codes++] = s, sum += 256u >> length;
@@ -154,10 +141,9 @@ static uint8_t *list(size_t m, unsigned b, unsigned depth) { /* returns the m sy
     const unsigned kind = m ? *take(1, R24) : RAW, escape = kind % 16 == TREE + 2 && kind / 16 >= 1 && kind / 16 <= 8;
     uint8_t *out = get(m);
     const size_t size = kind == ALL_ONE ? 1 : m;
-    must(kind <= TREE || kind == SPLIT0 || kind == SPLIT2 || escape || kind - BUILT_IN < 5u, "R23: a reserved kind of list");
+    must(kind <= TREE || kind == SPLIT0 || kind == SPLIT2 || escape, "R23: a reserved kind of list");
     must(kind < TREE || m >= 16, "R29: a tree or split of fewer than 16 symbols");
     must(kind <= TREE || depth < 5, "R30: a list of depth 5 has lists inside");
-    must(kind < BUILT_IN || b == 8, "R25: a built-in tree where b is below 8");
     if (kind == SPLIT0 || kind == SPLIT2) return split(kind, m, b, depth + 1);
     if (kind >= TREE) return coded(kind, m, b, depth);
     memcpy(out, take(size, R24), size);

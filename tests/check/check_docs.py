@@ -119,9 +119,6 @@ report(len(rules) > 40 and not bad, "the reject conditions of FORMAT.md are thos
 recipes = set(re.findall(r"^\s+(\d+): ", read("tests/format/generate.py"), re.M))
 bad = [f"R{i}" for i in rules if i not in recipes]
 report(not bad, "every reject condition has a recipe of broken frames in tests/format/generate.py", ", ".join(bad))
-rows = re.findall(r"\{ (\d+(?:, \d+){8}) \}", re.search(r"bsn_built_in\[BSN_BUILT_INS\]\[9\] = \{(.*?)\n\};", header, re.S)[1])
-table = [", ".join(c.split(" | ")) for c in re.findall(r"^\| \d+ \| (\d+(?: \| \d+){8}) \|$", form, re.M)]
-report(rows == table and len(rows) == 5, "built-in trees of FORMAT.md and bitsnap.h agree")
 for name, value in (("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 5 ", "A list of depth 5 is RAW"),
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")

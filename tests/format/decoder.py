@@ -250,27 +250,10 @@ def decode_raw_plane(data, pos, n, varying):
 
 # ---- 4. Lists ----
 
-RAW, CONST_LIST, TREE, WITH_ESCAPE, SPLIT0, SPLIT2, BUILT_IN = 0, 1, 2, 4, 5, 6, 0xC0
+RAW, CONST_LIST, TREE, WITH_ESCAPE, SPLIT0, SPLIT2 = 0, 1, 2, 4, 5, 6
 ESCAPE = 256                # 4.1: the escape counts as symbol 256
 MAX_DEPTH = 5               # lists of this depth have no lists inside
 MIN_SYMBOLS = 16            # of a tree or a split
-
-# 4.5: the number of codes of the lengths 1..8, and the length of the escape (0: none)
-BUILT_IN_TREES = (
-    (0, 0, 1, 0, 8, 8, 20, 56, 3), (0, 1, 0, 1, 7, 0, 28, 56, 5), (1, 0, 0, 4, 4, 0, 0, 28, 6),
-    (0, 0, 6, 2, 0, 0, 0, 28, 6), (2, 0, 0, 0, 0, 0, 0, 0, 0),
-)
-
-
-def built_in_lengths(j):
-    """4.5: the code lengths of a built-in tree, by symbol."""
-    order = sorted(range(256), key=lambda s: (bin(s).count("1"), s))[0 if j <= 2 else 1:]
-    counts, escape = BUILT_IN_TREES[j][:8], BUILT_IN_TREES[j][8]
-    row = [length for length, count in enumerate(counts, 1) for _ in range(count)]
-    lengths = dict(zip(order, row))
-    if escape:
-        lengths[ESCAPE] = escape
-    return lengths
 
 
 @dataclass
@@ -334,21 +317,17 @@ class ListDecoder:
         if kind == CONST_LIST:
             return self.raw(1, b) * m
 
-        built_in = BUILT_IN <= kind < BUILT_IN + len(BUILT_IN_TREES)
         escape = kind >> 4 if kind & 15 == WITH_ESCAPE and 1 <= kind >> 4 <= 8 else 0
-        if kind not in (TREE, SPLIT0, SPLIT2) and not escape and not built_in:
+        if kind not in (TREE, SPLIT0, SPLIT2) and not escape:
             raise Reject(23, "a list of the reserved kind 0x%02X" % kind, start)
         if m < MIN_SYMBOLS:
             raise Reject(29, "a list of %d symbols of kind 0x%02X" % (m, kind), start)
         if depth >= MAX_DEPTH and kind != TREE:
             raise Reject(30, "kind 0x%02X at depth %d" % (kind, depth), start)
-        if built_in and b < 8:
-            raise Reject(25, "a built-in tree for symbols of %d bits" % b, start)
 
         if kind == SPLIT0 or kind == SPLIT2:
             return self.split(m, b, kind, depth)
-        lengths = built_in_lengths(kind - BUILT_IN) if built_in else self.table(b, escape)
-        return self.node(build_nodes(lengths), m, lambda s: self.list(s, b, depth + 1))
+        return self.node(build_nodes(self.table(b, escape)), m, lambda s: self.list(s, b, depth + 1))
 
     def table(self, b, escape):
         """4.1: the code lengths by symbol, the escape among them."""

@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from typing import List, Optional
 
 import decoder
-from decoder import (BASE_EXTENSION, BF16, BUILT_IN, BUILT_IN_TREES, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
+from decoder import (BASE_EXTENSION, BF16, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
                      F16, F32, F64, FLOATS, FAN, MAX_LOW_BITS, MAX_WORDS_LEVEL, CHANGES_HEAD, QUANTIZED,
-                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, ZIGZAG, Base, built_in_lengths,
+                     QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, ZIGZAG, Base,
                      cell_hash, le64, may_zigzag, xxh3)
 
 
@@ -138,20 +138,17 @@ def mask_of(bits):
 
 # A plan says how a list is to be coded: None (as chance has it) or a tuple of a kind and of its arguments, where the
 # lists inside have plans of their own:
-#   ("raw",) ("const",) ("tree",) ("escapes", E, escapes) ("built-in", j, escapes) ("split0", mask, high)
-#   ("split2", mask, low, high)
-KINDS = ("raw", "const", "tree", "escapes", "built-in", "split0", "split2")
-BUILT_INS = len(BUILT_IN_TREES)
+#   ("raw",) ("const",) ("tree",) ("escapes", E, escapes) ("split0", mask, high) ("split2", mask, low, high)
+KINDS = ("raw", "const", "tree", "escapes", "split0", "split2")
 
 
 class ListEncoder:
     """Encodes lists at random, or to a plan. Its limits can be moved, to make lists that are not valid."""
 
-    def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH, any_size=False):
+    def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH):
         self.rng = rng
         self.min_symbols = min_symbols
         self.max_depth = max_depth
-        self.any_size = any_size        # built-in trees for symbols of less than 8 bits, too
         self.dirty_nodes = 0            # how many masks of nodes get a 1 behind their last bit
         self.dirty_splits = 0           # the same for masks of splits
         self.stray = 0.0                # the probability that a symbol that has a code is escaped all the same
@@ -186,8 +183,6 @@ class ListEncoder:
     def random_plan(self, kind):
         if kind == "escapes":
             return (kind, self.rng.randint(1, 8), None)
-        if kind == "built-in":
-            return (kind, self.rng.randrange(BUILT_INS), None)
         return (kind, None, None, None)
 
     def coded(self, symbols, b, plan, depth):
@@ -203,13 +198,8 @@ class ListEncoder:
         if kind == "split0" or kind == "split2":
             return self.split(symbols, b, plan, depth)
         inside = plan[2] if len(plan) > 2 else None
-        if kind == "built-in":
-            lengths, data = built_in_lengths(plan[1]), bytes([BUILT_IN + plan[1]])
-            if (b < 8 and not self.any_size) or (ESCAPE not in lengths and not set(symbols) <= set(lengths)):
-                raise Impossible("built-in tree %d" % plan[1])
-        else:
-            lengths = random_code(self.rng, symbols, b, plan[1] if kind == "escapes" else 0, self.codes_for_all)
-            data = bytes([16 * plan[1] + 4 if kind == "escapes" else 2]) + table_of(lengths)
+        lengths = random_code(self.rng, symbols, b, plan[1] if kind == "escapes" else 0, self.codes_for_all)
+        data = bytes([16 * plan[1] + 4 if kind == "escapes" else 2]) + table_of(lengths)
         return data + self.coded_nodes(symbols, lengths, lambda s: self.list(s, b, inside, depth + 1))
 
     def coded_nodes(self, symbols, lengths, write_escapes):
@@ -792,25 +782,11 @@ def valid_small_lists(rng, n):
 
 
 def valid_kind(rng, kind):
-    b = 8 if kind == "built-in" or rng.random() < 0.5 else rng.randint(1, 7)
+    b = 8 if rng.random() < 0.5 else rng.randint(1, 7)
     plan = ListEncoder(rng).random_plan(kind)
     m = rng.choice((16, 17, rng.randint(16, 600)))
     symbols = bytes([rng.randrange(1 << b)]) * m if kind == "const" else None
     return frame_of_list(rng, b, m, plan, symbols, wide=rng.random() < 0.3)
-
-
-def valid_built_in(rng, j):
-    symbols, m, plan = None, rng.randint(16, 700), ("built-in", j, None)
-    if rng.random() < 0.7 or BUILT_IN_TREES[j][8] == 0:
-        with_code = [s for s in built_in_lengths(j) if s != ESCAPE]
-        others = 0.3 if BUILT_IN_TREES[j][8] else 0
-        symbols = bytes(rng.randrange(256) if rng.random() < others else rng.choice(with_code) for _ in range(m))
-    if rng.random() < 0.3:      # as a side of a split, or in the escapes of a tree
-        escapes = ("escapes", rng.randint(1, 4), plan)
-        plan = rng.choice((escapes, ("split2", None, plan, None), ("split2", None, None, plan), ("split0", plan, None)))
-    encoder = ListEncoder(rng)
-    encoder.stray = rng.choice((0, 0, 0.2))
-    return frame_of_list(rng, 8, m, plan, symbols, encoder, wide=rng.random() < 0.5)
 
 
 def valid_escape(rng, plan, e, used):
@@ -877,12 +853,22 @@ def valid_split_masks(rng):
     return frame_of_list(rng, rng.choice((4, 8)), m, plan, symbols, wide=True)
 
 
+def valid_sparse_mask(rng):
+    """Few symbols above 0: the bytes of the mask have few values, and others that escape."""
+    m = rng.randint(200, 2000)
+    symbols = bytes(rng.randrange(1, 256) if rng.random() < 0.05 else 0 for _ in range(m))
+    coded = ("escapes", rng.randint(1, 8), rng.choice((("raw",), None)))
+    mask = rng.choice((("tree",), coded, ("split0", None, coded), ("split0", ("split0", None, None), ("tree",))))
+    encoder = ListEncoder(rng)
+    encoder.lenient = True
+    return frame_of_list(rng, 8, m, ("split0", mask, None), symbols, encoder, wide=True)
+
+
 def valid_levels(rng):
     """Escapes of escapes, down to depth 5."""
     plan = rng.choice((("tree",), ("raw",), None))
     for _ in range(rng.randint(2, 5)):
-        plan = rng.choice((("escapes", rng.randint(1, 3), plan), ("escapes", 1, plan), ("built-in", rng.randrange(BUILT_INS), plan),
-                           ("split2", None, None, plan)))
+        plan = rng.choice((("escapes", rng.randint(1, 3), plan), ("escapes", 1, plan), ("split2", None, None, plan)))
     encoder = ListEncoder(rng)
     encoder.stray = rng.choice((0.2, 0.6, 0.9))
     return frame_of_list(rng, 8, rng.randint(300, 900), plan, wide=True, encoder=encoder)
@@ -897,7 +883,7 @@ def valid_wrong_sides(rng):
 
 def valid_long_list(rng):
     m = rng.choice((1 << 12, 5000, 1 << 13))
-    return frame_of_list(rng, 8, m, rng.choice((("built-in", 2, None), ("tree",), ("split0", None, None))),
+    return frame_of_list(rng, 8, m, rng.choice((("escapes", 6, None), ("tree",), ("split0", None, None))),
                          bytes(min(255, int(rng.expovariate(0.5))) for _ in range(m)), wide=True)
 
 
@@ -1461,7 +1447,7 @@ class Scales:
     def coded(self, rng):
         if not self.columns:
             return b"\x00"
-        encoder = ListEncoder(rng, any_size=False)
+        encoder = ListEncoder(rng)
         return b"\x01" + encoder.outermost(self.rows, 8) + encoder.outermost(self.of_columns, 8)
 
 
@@ -1694,8 +1680,7 @@ def valid_recipes():
     recipes += [lambda rng, base=base: valid_base(rng, base) for base in (0, 1, 895, decoder.MAX_BASE)]
     recipes += [lambda rng, d=d: valid_specials(rng, d) for d in floats]
     recipes += [lambda rng, n=n: valid_small_lists(rng, n) for n in (2, 3, 15, 16, 17)]
-    recipes += [lambda rng, kind=kind: valid_kind(rng, kind) for kind in KINDS]
-    recipes += [lambda rng, j=j: valid_built_in(rng, j) for j in range(BUILT_INS)] * 3
+    recipes += [lambda rng, kind=kind: valid_kind(rng, kind) for kind in KINDS] + [valid_sparse_mask] * 16
     recipes += [lambda rng, plan=plan, e=e, used=used: valid_escape(rng, plan, e, used)
                 for plan in (("raw",), None) for e in range(1, 9) for used in (False, True)]
     recipes += [lambda rng, codes=codes: valid_many_codes(rng, codes) for codes in (100, 255, 256)]
@@ -1976,8 +1961,7 @@ def inside_split(make):
     return framed
 
 
-RESERVED_KINDS = [kind for kind in range(256) if not (kind in (0, 1, 2, 5, 6) or 0xC0 <= kind < 0xC0 + BUILT_INS or
-                                                     (kind & 15 == 4 and 1 <= kind >> 4 <= 8))]
+RESERVED_KINDS = [kind for kind in range(256) if not (kind in (0, 1, 2, 5, 6) or (kind & 15 == 4 and 1 <= kind >> 4 <= 8))]
 
 
 def reserved_kind(*kinds):
@@ -1989,7 +1973,7 @@ def reserved_kind(*kinds):
 def cut_list(plan):
     """R24"""
     def made(rng):
-        b, m = (8 if plan and plan[0] == "built-in" else rng.choice((3, 5, 8))), rng.randint(20, 300)
+        b, m = rng.choice((3, 5, 8)), rng.randint(20, 300)
         encoder = ListEncoder(rng)
         coded = encoder.outermost(random_symbols(rng, m, b), b, plan)
         return list_frame(rng, coded[:rng.randint(0, len(coded) - 1)], m, b)
@@ -2028,14 +2012,6 @@ def large_symbol(kind):
 
 def raw_list(symbols):
     return b"\x00" + symbols if symbols else b""
-
-
-def narrow_built_in(rng):
-    b, m = rng.randint(1, 7), rng.randint(20, 200)
-    j = rng.randrange(BUILT_INS)
-    symbols = bytes(rng.choice((1, 2 if b > 1 else 1)) for _ in range(m))
-    coded = ListEncoder(rng, any_size=True).outermost(symbols, b, ("built-in", j, None))
-    return list_frame(rng, coded, m, b)
 
 
 def table_beyond_255(rng):
@@ -2120,7 +2096,7 @@ def other_escape(rng, lengths):
 def few_symbols(plan):
     """R29: a tree or a split of less than 16 symbols."""
     def made(rng):
-        b = 8 if plan[0] == "built-in" else rng.choice((4, 8))
+        b = rng.choice((4, 8))
         m = rng.choice((15, 15, rng.randint(4, 14)))
         symbols = bytes(rng.choice((1, 2)) for _ in range(m))
         coded = ListEncoder(rng, min_symbols=1).outermost(symbols, b, plan)
@@ -2142,13 +2118,14 @@ def few_symbols_inside(plan_around, plan, choices):
 
 
 def few_escapes(rng):
-    """R29 in the escapes of a built-in tree."""
+    """R29 in the escapes of a tree."""
     m, few = rng.randint(60, 300), rng.randint(4, 15)
     symbols = bytearray(rng.choice((1, 2, 3)) for _ in range(m))
     for i in rng.sample(range(m), few):
         symbols[i] = rng.choice((250, 251))
-    coded = ListEncoder(rng, min_symbols=1).outermost(bytes(symbols), 8, ("built-in", 3, ("tree",)))
-    return list_frame(rng, coded, m, 8)
+    encoder, lengths = ListEncoder(rng, min_symbols=1), {1: 2, 2: 2, 3: 2, ESCAPE: 2}
+    nodes = encoder.coded_nodes(bytes(symbols), lengths, lambda s: encoder.list(s, 8, ("tree",), 1))
+    return list_frame(rng, b"\x24" + table_of(lengths) + nodes, m, 8)
 
 
 def too_deep(plan):
@@ -2168,7 +2145,7 @@ def dirty_masks(plan, splits):
     """R32"""
     def made(rng):
         m = rng.randint(30, 300)
-        b = 8 if plan[0] == "built-in" else rng.choice((4, 8))
+        b = rng.choice((4, 8))
         encoder = ListEncoder(rng)
         symbols = random_symbols(rng, m, b)
         encoder.dirty_splits = int(splits)
@@ -3057,14 +3034,13 @@ def invalid_recipes():
         21: [bad_base(base) for base in (lambda rng: 1793, lambda rng: 65535, lambda rng: rng.randint(1794, 65535))],
         22: [dirty_bit_plane] * 3 + [dirty_words] * 2,
         23: [bad_list(reserved_kind()), bad_list(reserved_kind(3, 4, 0x13, 0x83)), bad_list(reserved_kind(0x93, 0x94, 0xB4)),
-             bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xC0 + BUILT_INS, 0xDF, 0xFF, 0xBF)),
+             bad_list(reserved_kind(7, 0x12, 0x15, 0x16, 0x20)), bad_list(reserved_kind(0xC0, 0xC4, 0xFF, 0xBF)),
              bad_scaled(scales=lambda rng: b"\x01" + bytes([rng.choice(RESERVED_KINDS)])),
              inside_split(reserved_kind()), bad_words(reserved_symbols)],
         24: [cut_list(("raw",)), cut_list(("tree",)), cut_list(("escapes", 2, ("raw",))), cut_list(listed),
-             cut_list(("built-in", 3, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
+             cut_list(("escapes", 6, None)), cut_list(("split0", None, None)), cut_list(("split2", None, None, None)),
              bad_list(cut_table), bad_words(cut_symbols)],
-        25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape")] + [
-            narrow_built_in, table_beyond_255],
+        25: [large_symbol(kind) for kind in ("raw", "const", "table", "escape")] + [table_beyond_255],
         26: [bad_table(nibbles) for nibbles in (
             (0, 1, 1), (1, 1, 0), (9, 1, 1), (1, 0, 0, 1), (1, 0, 9, 1), (1, 9, 9, 1), (1, 9, 10, 1), (1, 1, 9),
             (2, 10, 2, 10, 11, 2, 2), lambda rng: [1] + [rng.choice((0, 9, 10))] * 2 + [1])] + [
@@ -3075,13 +3051,13 @@ def invalid_recipes():
              bad_lengths(one_less, 4)],
         29: [few_symbols(("tree",)), few_symbols(("escapes", 1, ("raw",))),
              few_symbols(("split0", ("raw",), ("raw",))), few_symbols(("split2", ("raw",), ("raw",), ("raw",))),
-             few_symbols(("built-in", 4, None)), few_symbols(("built-in", 2, ("raw",))), few_escapes,
+             few_escapes,
              few_symbols_inside(lambda plan: ("split0", ("raw",), plan), ("tree",), ((0,), (1, 2))),
              few_symbols_inside(lambda plan: ("split2", ("raw",), plan, ("raw",)), ("escapes", 2, ("raw",)),
                                 ((9, 8), (0, 1, 2)))],
         30: [too_deep(("split0", ("raw",), ("raw",))), too_deep(("split2", ("raw",), ("raw",), ("raw",))),
-             too_deep(listed), too_deep(("built-in", 3, ("raw",)))],
-        32: [dirty_masks(("tree",), False), dirty_masks(listed, False), dirty_masks(("built-in", 3, ("raw",)), False),
+             too_deep(listed)],
+        32: [dirty_masks(("tree",), False), dirty_masks(listed, False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
         33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
              bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),

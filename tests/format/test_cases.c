@@ -654,7 +654,7 @@ static void kinds_of_lists(const bitsnap_kernels *kernels)
     c = header_of(b, zeros, 64, BITSNAP_I8);
     for (kind = 0; kind < 256; kind++) {
         const unsigned form = kind & 15, escape = kind >> 4;
-        const int known = kind <= 2 || (form == 4 && escape >= 1 && escape <= 8) || kind == 5 || kind == 6 || (kind >= 0xC0 && kind < 0xC5);
+        const int known = kind <= 2 || (form == 4 && escape >= 1 && escape <= 8) || kind == 5 || kind == 6;
         uint8_t block[64] = { 0 };
         bitsnap d;
         bitsnap_status status;

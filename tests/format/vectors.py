@@ -62,8 +62,6 @@ def traced(owner, name):
 
 
 def kind_name(kind):
-    if 0xC0 <= kind < 0xC5:
-        return "built-in tree %d" % (kind - 0xC0)
     if kind & 15 == 4 and 1 <= kind >> 4 <= 8:
         return "TREE with an escape of length %d" % (kind >> 4)
     return {0: "RAW", 1: "CONST", 2: "TREE", 5: "SPLIT0", 6: "SPLIT2"}.get(kind, "reserved")
@@ -337,7 +335,7 @@ def verdicts(frame, base):
 
 # Forms, kinds of lists and levels of words, by what a dump says of them
 SHOWN = dict([(form, "head: %s," % form) for form in FORMS] + [("level %d of words" % level, "bits, level %d: s" % level) for level in range(5)] + [
-    ("list " + kind_name(kind), ": %s\n" % kind_name(kind)) for kind in (0, 1, 2, *range(0x14, 0x94, 16), 5, 6, *range(0xC0, 0xC5))])
+    ("list " + kind_name(kind), ": %s\n" % kind_name(kind)) for kind in (0, 1, 2, *range(0x14, 0x94, 16), 5, 6)])
 
 
 class Vector:
@@ -685,7 +683,6 @@ def all_vectors():
             valid("%d-codes" % codes, lambda rng, codes=codes: g.valid_many_codes(rng, codes), 4) for codes in (256,)] + rejected(26, 27, 28, 29, 32)),
         ("list-escape", "4.1 to 4.3: TREE with an escape", [valid("escape-%d" % e, lambda rng, e=e: g.valid_escape(rng, None, e, True)) for e in range(1, 9)] + [
             valid("escape-never-used", lambda rng: g.valid_escape(rng, None, 3, False)), escape_not_counted()]),
-        ("list-built-in", "4.5: built-in trees", [valid("tree-%d" % j, lambda rng, j=j: g.valid_built_in(rng, j)) for j in range(5)]),
         ("list-split", "4.4: SPLIT0 and SPLIT2", [valid(kind, lambda rng, kind=kind: g.valid_kind(rng, kind)) for kind in ("split0", "split2")] + [
             valid("masks", g.valid_split_masks), valid("wrong-sides", g.valid_wrong_sides)]),
         ("list-depth", "4: lists inside each other", [valid("depth-5-" + inside, lambda rng, inside=inside: g.valid_deep(rng, (inside,))) for inside in ("tree", "raw", "const")] + rejected(30)),

@@ -217,7 +217,7 @@ static void one_code(const unsigned n[9], unsigned escape)
     item.scratch = memory;
     item.count = (uint32_t)m;
     item.bits = 8;
-    bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item, BSN_LIST_TREE));
+    bsn_write_items(&w, bsn_write_tree(&w, lists->stack, &item));
     CHECK(!w.full);
     reader_of(&r, coded, w.at);
     bsn_list_read(&r, m, 8);
@@ -314,27 +314,6 @@ static void logarithms(void)
     CHECK(bsn_log2_fixed(1) == 0 && bsn_log2_fixed(1u << 31) == UINT64_C(31) << 20);
 }
 
-static void built_in_trees(void)
-{
-    unsigned j, s, sum;
-    for (j = 0; j < BSN_BUILT_INS; j++) {
-        bsn_tree *t = &lists->tree[0];
-        bsn_tree_built_in(t, j);
-        for (s = 0, sum = 0; s <= 256; s++)
-            if (t->length[s]) sum += 256u >> t->length[s];
-        CHECK(sum == 256, "tree %u", j);
-        for (s = 1; s < 256; s++) { /* the order: more bits, or a larger value, never have a shorter code */
-            unsigned r;
-            for (r = BSN_BUILT_IN_FIRST(j); r < s; r++) {
-                const int later = bsn_ones_in[s] >= bsn_ones_in[r];
-                if (later && t->length[s]) CHECK(t->length[r] && t->length[r] <= t->length[s], "tree %u: %u %u", j, r, s);
-            }
-        }
-        CHECK((t->length[0] == 0) == (j > 2));
-        check_nodes();
-    }
-}
-
 /* ---- lists through the public functions ---- */
 
 static void lists_round_trip(void)
@@ -406,7 +385,6 @@ int main(void)
     RUN(lengths_at_the_ends);
     RUN(tables_one_spelling);
     RUN(logarithms);
-    RUN(built_in_trees);
     RUN(lists_round_trip);
     RUN(every_complete_code);
     return test_failures != 0;

@@ -61,38 +61,6 @@ typedef struct Lists {
 
 /* ---- trees ---- */
 
-CONSTANT u8 built_in[5][9] = { /* FORMAT.md 4.5 */
-    { 0, 0, 1, 0, 8, 8, 20, 56, 3 }, { 0, 1, 0, 1, 7, 0, 28, 56, 5 }, { 1, 0, 0, 4, 4, 0, 0, 28, 6 },
-    { 0, 0, 6, 2, 0, 0, 0, 28, 6 },  { 2, 0, 0, 0, 0, 0, 0, 0, 0 }
-};
-
-/* The lengths of a built-in tree, by a warp. A byte's place among those of as many bits is the sum of binomial coefficients. */
-FN void tree_built_in(LOCAL u8 *length, u32 j)
-{
-    u32 s, i, l, k, place;
-    for (s = THREAD % WARP; s < 256; s += WARP) {
-        u32 choose = 1, left, ones = 0;
-        place = 0;
-        for (i = 0; i < POPC(s); i++) { /* bytes of fewer bits: 8 choose i */
-            place += choose;
-            choose = choose * (8 - i) / (i + 1);
-        }
-        for (left = s; left; left &= left - 1) {
-            const u32 bit = CTZ(left);
-            ones++;
-            for (choose = 1, k = 0; k < ones; k++) choose = choose * (bit - k) / (k + 1);
-            place += choose;
-        }
-        if (j >= 3) place--; /* they begin with symbol 1: for 0 it is no place */
-        for (l = 1, k = 0; l <= 8; l++) {
-            if (place >= k && place < k + built_in[j][l - 1]) length[s] = (u8)l;
-            k += built_in[j][l - 1];
-        }
-    }
-    if (THREAD % WARP == 0) length[256] = built_in[j][8];
-    WSYNC();
-}
-
 /* Canonical order, by a warp, of which lane 0 may go on with it at once; leaves the lengths all 0. Returns 0 where they are no complete
  * code of two or more. */
 FN u32 tree_order(LANES LOCAL Tree *t, LOCAL u8 *length)
@@ -258,7 +226,7 @@ FN void list_push(LOCAL Lists *p, const u32 *counts)
 
 FN void list_parse_list(LOCAL Lists *p, const Source s, Item item)
 {
-    u32 kind, escape, is_split, is_built_in, status;
+    u32 kind, escape, is_split, status;
     if (p->at == p->end) {
         list_fail(p, ST_CORRUPT(24));
         return;
@@ -284,9 +252,8 @@ FN void list_parse_list(LOCAL Lists *p, const Source s, Item item)
     }
     escape = kind % 16 == 4 && kind >> 4 <= 8 ? kind >> 4 : 0;
     is_split = kind == 5 || kind == 6;
-    is_built_in = kind >= 0xC0 && kind < 0xC5;
-    status = kind != 2 && !escape && !is_split && !is_built_in ? ST_CORRUPT(23) : item.count < 16 ? ST_CORRUPT(29) :
-             item.depth == MAX_DEPTH && kind != 2 ? ST_CORRUPT(30) : is_built_in && item.bits < 8 ? ST_CORRUPT(25) : ST_OK;
+    status = kind != 2 && !escape && !is_split ? ST_CORRUPT(23) : item.count < 16 ? ST_CORRUPT(29) :
+             item.depth == MAX_DEPTH && kind != 2 ? ST_CORRUPT(30) : ST_OK;
     if (status) {
         list_fail(p, status);
         return;
@@ -306,14 +273,13 @@ FN void list_parse_list(LOCAL Lists *p, const Source s, Item item)
         p->stack[p->top++] = item;
         return;
     }
-    if (!is_built_in) status = list_table(p, s, escape, item.bits);
+    status = list_table(p, s, escape, item.bits);
     if (status) list_fail(p, status);
     item.type = ITEM_NODE;
     item.path = 0;
     p->stack[p->top++] = item;
     p->job.op = OP_TREE;
     p->job.node = item.depth;
-    p->job.value = is_built_in ? kind - 0xC0 : 5;
 }
 
 FN void list_next(LOCAL Lists *p, const Source s)
@@ -549,9 +515,7 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
             WSYNC();
             op = after = p->job.op;
             if (op == OP_TREE) {
-                const Job job = p->job;
-                if (job.value < 5) tree_built_in(p->length, job.value);
-                if (!tree_order(LANES_ &p->tree[job.node], p->length) && lane == 0) list_fail(p, ST_CORRUPT(28));
+                if (!tree_order(LANES_ &p->tree[p->job.node], p->length) && lane == 0) list_fail(p, ST_CORRUPT(28));
             } else if (op == OP_NODE && p->node[p->job.node].count <= 32 * FEW) {
                 const Node x = p->node[p->job.node];
                 node_load(LANES_ p, arena, s, p->at, x, 0, (x.count + 31) / 32, counts);

@@ -43,13 +43,12 @@ static int add_row(forms *x, const form_row *row, fault *f)
 
 /* Kinds of lists, without what differs between trees of one kind. */
 static const char *const list_names[] = {
-    "raw", "constant", "tree", "tree, raw escapes", "tree, listed escapes", "split at 0", "split at 2", "built-in tree", "words as they are"
+    "raw", "constant", "tree", "tree, raw escapes", "tree, listed escapes", "split at 0", "split at 2", "words as they are"
 };
 
 static unsigned list_of(unsigned kind)
 {
-    if (kind == 128) return 8;
-    return kind >= 0xC0 ? 7 : kind & 15;
+    return kind == 128 ? 7 : kind & 15;
 }
 
 int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
