@@ -123,7 +123,7 @@ static int repair_texts(repair *r, int kind)
             uint8_t *decoded = fuzz_room(size);
             fault f;
             memset(&f, 0, sizeof f);
-            if (!text_decode(decoded, size, base_text, BASE_TEXT, text, coded, &f)) store64(bases + 8, bitsnap_hash(decoded, size));
+            if (!text_decode(decoded, size, text, coded, &f)) store64(bases + 8, bitsnap_hash(decoded, size));
         }
         store64(bases + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY, bitsnap_hash(bases, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY));
     }
@@ -209,7 +209,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     text_size = load32(to + 12);
     if (names && kind == BITSNAP_SOURCE_SAFETENSORS) {
         text = fuzz_room(text_size);
-        if (!text_decode(text, text_size, NULL, 0, coded, (size_t)(r.to - coded), &f)) REQUIRE(!bitsnap_tree_names(&entries, &count, (const char *)text, text_size, NULL, &e));
+        if (!text_decode(text, text_size, coded, (size_t)(r.to - coded), &f)) REQUIRE(!bitsnap_tree_names(&entries, &count, (const char *)text, text_size, NULL, &e));
     }
     while (repair_frame(&r, kind)) continue;
     store32(to + 8, 1 + 256u * (unsigned)kind);
@@ -396,7 +396,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         at += BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 8;
     }
     if (kind == BITSNAP_SOURCE_SAFETENSORS || (kind == BITSNAP_SOURCE_DELTA && !(at[6 - BITSNAP_BASES_PREFIX - BITSNAP_BASE_ENTRY - 8] & BITSNAP_BASES_SAME_TEXT))) {
-        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, kind == BITSNAP_SOURCE_DELTA ? base_text : NULL, kind == BITSNAP_SOURCE_DELTA ? BASE_TEXT : 0, &f));
+        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, &f));
         memcpy(at, coded, size);
         free(coded);
         at += size;

@@ -1563,7 +1563,6 @@ UNKNOWN_SIZE = M64
 MOST = (1 << 48) - 1
 MAX_TEXT = 100_000_000
 PIECE = 32768
-MIN_MATCH = 4
 FAN = 256
 
 
@@ -1625,78 +1624,38 @@ def decode_file_header(data):
     return header
 
 
-def decode_streams(data, pos, end, n):
-    """8.2: the six streams of a coded piece of n bytes."""
-    if pos + 8 > end:
-        raise Reject("S11", "a coded piece of %d bytes" % (end - pos), pos)
-    sizes = [int.from_bytes(data[pos + 2 * k:pos + 2 * k + 2], "little") for k in (0, 1, 2, 3, 3, 3)]
-    streams, pos = [], pos + 8
-    for size in sizes:
-        if size > n:
-            raise Reject("S12", "a stream of %d bytes for a piece of %d" % (size, n), pos)
-        stream = b""
-        if size:
-            try:
-                reader = ListDecoder(data, pos, end)
-                stream, pos = reader.list(size, 8), reader.pos
-            except Reject as reject:
-                raise Reject("S12", reject.message, reject.offset)
-        streams.append(stream)
-    if pos != end:
-        raise Reject("S12", "bytes behind the last stream", pos)
-    return streams
+def exchange(data, decode=True):
+    """8.2: the bytes of a piece from its symbols, or the other way round"""
+    after6, after3, made, before = bytearray(65536), bytearray(65536), bytearray(), 0
+    for x in data:
+        i, j = (before >> 16) * 0x9E3779B185EBCA87 % 2 ** 64 >> 48, (before >> 40) * 0x9E3779B185EBCA87 % 2 ** 64 >> 48
+        expected = after6[i] or after3[j]
+        made.append(expected if x == 0 else 0 if x == expected else x)
+        after6[i] = after3[j] = made[-1] if decode else x
+        before = before >> 8 | after6[i] << 56
+    return bytes(made)
 
 
-def sums_of(stream, pos):
-    """8.2: the numbers of the streams 1 and 2."""
-    numbers, number = [], 0
-    for byte in stream:
-        number += byte
-        if byte < 255:
-            numbers.append(number)
-            number = 0
-    if stream and stream[-1] == 255:
-        raise Reject("S13", "a stream ends inside a number", pos)
-    return numbers
-
-
-def decode_piece(data, pos, end, n, before):
-    """8.2: the n bytes that the coded piece in data[pos:end] stands for, with other bytes standing before them."""
-    literals, counts, matches, low, middle, high = decode_streams(data, pos, end, n)
-    counts, matches = sums_of(counts, pos), sums_of(matches, pos)
-    if not counts or not len(counts) - 1 == len(matches) == len(low):
-        raise Reject("S13", "streams of different numbers of sequences", pos)
-    if sum(counts) != len(literals):
-        raise Reject("S13", "%d literals, not %d" % (len(literals), sum(counts)), pos)
-    if sum(counts) + sum(matches) + MIN_MATCH * len(matches) != n:
-        raise Reject("S13", "the sequences do not give %d bytes" % n, pos)
-    text, used = bytearray(before), 0
-    for i, count in enumerate(counts):
-        text += literals[used:used + count]
-        used += count
-        if i < len(matches):
-            distance = low[i] | middle[i] << 8 | high[i] << 16
-            if not 1 <= distance <= len(text):
-                raise Reject("S13", "a distance of %d" % distance, pos)
-            for _ in range(matches[i] + MIN_MATCH):
-                text.append(text[-distance])
-    return bytes(text[len(before):])
+def decode_piece(data, pos, end, n):
+    """8.2: the n bytes that the coded piece in data[pos:end] is"""
+    try:
+        reader = ListDecoder(data, pos, end)
+        symbols = reader.list(n, 8)
+    except Reject as reject:
+        raise Reject("S12", reject.message, reject.offset)
+    if reader.pos != end:
+        raise Reject("S12", "bytes behind the list", reader.pos)
+    return exchange(symbols)
 
 
 def coded_most(n):
     """8.2: the most bytes that a coded piece may have"""
-    return 16 * n + 65536
+    return 8 * n + 1024
 
 
-def window(base_text, at):
-    """8.2: what stands before the piece that begins with byte `at` of a text that is like that of a base"""
-    start = min(max(at - PIECE, 0), len(base_text))
-    return base_text[start:start + 3 * PIECE]
-
-
-def decode_text_record(data, pos, at, size, base_text):
-    """8.2: the piece at pos, which begins with byte `at` of a text of `size` bytes, and where the record ends. base_text None:
-    it is only passed over."""
+def decode_text_record(data, pos, at, size, decode=True):
+    """8.2: the piece at pos, which begins with byte `at` of a text of `size` bytes, and where the record ends. Without
+    decode it is only passed over."""
     file_need(data, pos, 12)
     if data[pos:pos + 4] != TEXT_MAGIC:
         raise Reject("S10", "no text record", pos)
@@ -1707,7 +1666,7 @@ def decode_text_record(data, pos, at, size, base_text):
     file_need(data, pos, end + 8 - pos)
     if u64(data, end) != xxh3(data[pos:end]):
         raise Reject("S9", "the check of the text record", end)
-    piece = bytes(n) if base_text is None else decode_piece(data, pos + 12, end, n, window(base_text, at))
+    piece = decode_piece(data, pos + 12, end, n) if decode else bytes(n)
     return piece, end + 8
 
 
@@ -1729,12 +1688,12 @@ def pass_ancillary(data, pos):
     return pos
 
 
-def decode_text(data, pos, size, base_text=b""):
+def decode_text(data, pos, size, decode=True):
     """8.2: the text whose records begin at pos, of each its place in the text and in the file and its check, and where they end"""
     text, places = bytearray(), []
     while len(text) < size:
         begin, pos = pos, pass_ancillary(data, pos)
-        piece, pos = decode_text_record(data, pos, len(text), size, base_text)
+        piece, pos = decode_text_record(data, pos, len(text), size, decode)
         places.append((len(text), begin, u64(data, pos - 8)))
         text += piece
     return bytes(text), places, pos
@@ -1960,9 +1919,9 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
         bases, pos = decode_bases(data, pos, header, [base] if isinstance(base, (bytes, bytearray)) else base)
         text = bases.texts[0][0]
         if bases.with_text:
-            _, _, pos = decode_text(data, pos, bases.first_text, None)
+            _, _, pos = decode_text(data, pos, bases.first_text, False)
         if not bases.same_text:
-            text, records, pos = decode_text(data, pos, header.text_size, text)
+            text, records, pos = decode_text(data, pos, header.text_size)
         if xxh3(text) != bases.text_hash:
             raise Reject("S16", "another text than the bases record says", FILE_HEADER + 12)
     records = [(8 + begin, at, seal) for begin, at, seal in records]
@@ -2092,13 +2051,12 @@ def decode_tensor(data, name, base=None):
         raise Reject("S23", "the size of the end record", pos)
     records = Tree(parts, pos + header.end_prefix, count, RECORD_ENTRY, tail[:8], header.check)
     keys = Tree(parts, pos + header.end_prefix + middle, names, 8, tail[8:16], header.check)
-    bases, base_text, text = None, b"", None
+    bases, text = None, None
     if header.kind == KIND_DELTA:
         record = parts.at(FILE_HEADER, BASES_PREFIX)
         record = parts.at(FILE_HEADER, BASES_PREFIX + 8 + u32(record, 8))
         bases, _ = decode_bases(record, 0, header, [base] if isinstance(base, (bytes, bytearray)) else base)
-        base_text = bases.texts[0][0]
-        text = base_text if bases.same_text else None
+        text = bases.texts[0][0] if bases.same_text else None
 
     def record_at(i):
         """Where record i begins in the source and in the file, where the next one does, and its seal"""
@@ -2115,7 +2073,7 @@ def decode_tensor(data, name, base=None):
         found, i = b"", records.last(8 + at + 1)
         while len(found) < least and at + len(found) < header.text_size:
             begin, where, end, seal = record_at(i)
-            piece, size = decode_text_record(parts.at(where, end - where), 0, begin - 8, header.text_size, base_text)
+            piece, size = decode_text_record(parts.at(where, end - where), 0, begin - 8, header.text_size)
             if seal != u64(parts.data, where + size - 8):
                 raise Reject("S31", "another text", where)
             found += piece[max(0, at - (begin - 8)):]

@@ -1221,7 +1221,7 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
                      (unsigned long long)(i * bytes_of), (unsigned long long)((i + 1) * bytes_of));
     *p++ = '}';
     size = (size_t)(p - text);
-    CHECK(!bitsnap_text_encode(&coded, &coded_size, text, size, NULL, 0, NULL, &e) && !bitsnap_tree_names(&names, &count, text, size, NULL, &e) &&
+    CHECK(!bitsnap_text_encode(&coded, &coded_size, text, size, NULL, &e) && !bitsnap_tree_names(&names, &count, text, size, NULL, &e) &&
           count == TENSORS);
     memset(&b, 0, sizeof b);
     b.workspace = workspace;
@@ -1342,7 +1342,7 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     bitsnap_file_end said;
     bitsnap_file_error e;
     bytes b = { NULL, 0 };
-    if (bitsnap_text_encode(&coded, &coded_size, text, strlen(text), NULL, 0, NULL, &e)) return b;
+    if (bitsnap_text_encode(&coded, &coded_size, text, strlen(text), NULL, &e)) return b;
     at = BITSNAP_FILE_HEADER + coded_size;
     bsf_store(records, 8, 6);
     bsf_store(records + 6, BITSNAP_FILE_HEADER, 6);

@@ -503,21 +503,19 @@ enum { BITSNAP_ANCILLARY_PADDING = 0, BITSNAP_ANCILLARY_PRIVATE = 64, BITSNAP_AN
 
 #define BITSNAP_TEXT_PIECE 32768u /* bytes of a text that a record holds at most */
 
-/* More bytes than a coded piece of `size` bytes can have, however it was made: its streams hold less than 2.3 * size + 8
- * bytes, and a list of m bytes takes less than 6 * m + 1000. */
-#define BITSNAP_TEXT_CODED_MAX(size) (16 * (uint64_t)(size) + 65536)
+/* More bytes than a coded piece of `size` bytes can have, however it was made: a list of m bytes takes less than 6 * m + 1000. */
+#define BITSNAP_TEXT_CODED_MAX(size) (8 * (uint64_t)(size) + 1024)
 
-/* Codes a text of at most BITSNAP_TEXT_MAX bytes as consecutive text records, in memory that the caller releases. `base`: a similar text, which
- * decoding needs, too; or null. The same texts give the same bytes everywhere. Time is
- * linear. */
+/* Codes a text of at most BITSNAP_TEXT_MAX bytes as consecutive text records, in memory that the caller releases. The same text gives the
+ * same bytes everywhere. Time is linear. */
 #ifndef BITSNAP_NO_ENCODE
-BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base,
-                                               size_t base_size, const bitsnap_memory *memory, bitsnap_file_error *error);
+BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size,
+                                               const bitsnap_memory *memory, bitsnap_file_error *error);
 #endif
 
 /* Restores a text of exactly `size` bytes. `coded` may be anything; the offset of an error counts from its start. */
-BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
-                                               size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error);
+BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *coded, size_t coded_size,
+                                               const bitsnap_memory *memory, bitsnap_file_error *error);
 
 /* Returns the bytes of the tree of `count` entries. */
 BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
@@ -1553,313 +1551,50 @@ BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **nam
 }
 
 /* ================================================================================= TEXTS
- * A header text is a table with a line for each tensor, and mostly like the line before: LZ77 takes what is
- * repeated, the codec's own lists take what is left.
- *
- * The encoder looks for the cheapest way through a piece of the text, as far as it knows the costs: the streams are coded
- * with prefix codes, so it prices bytes by how often the stream has had them. Prices come from the pieces before, and in
- * short texts from a first run over the same one. */
+ * A header text is a table with a line for each tensor, and mostly like the line before. So what followed the last time that
+ * the same bytes came before is expected again; what is expected becomes 0, and the codec's own list takes the rest. */
 
-enum {
-    BSF_STREAMS = 6,
-    BSF_LITERALS = 0, BSF_RUNS = 1, BSF_LENGTHS = 2, BSF_DISTANCES = 3, /* BSF_DISTANCES + k: byte k */
-    BSF_SIZES = 8,            /* bytes that tell how long the streams are */
-    BSF_MATCH_MIN = 4,
-    BSF_WINDOW = 3 * BITSNAP_TEXT_PIECE, /* most bytes of the base's text before a piece */
-    BSF_HASH_BITS = 14,
-    BSF_RING = 131072,        /* a window and a piece */
-    BSF_DEPTH = 16,           /* candidates looked at in a chain */
-    BSF_ENOUGH = 192,         /* a match of this length is taken without weighing */
-    BSF_CANDIDATES = 48       /* matches of different lengths remembered at one place */
-};
+#define BSF_EXPECTED 65536u /* bytes that are expected after 6 bytes, and as many after 3, by their hashes */
 
-typedef struct bsf_stream {
-    uint8_t bytes[BITSNAP_TEXT_PIECE]; /* no stream has more than the piece that it is of */
-    size_t size;
-} bsf_stream;
-
-/* Returns where the part of the base's text begins that is used for the piece at byte `at`. */
-static size_t bsf_window_begin(size_t at, size_t base_size)
+/* Exchanges 0 and the byte that is expected in each place of a piece. Decoding does the same. */
+static void bsf_exchange(uint8_t *to, const uint8_t *from, size_t n, int decode, uint8_t *expected)
 {
-    const size_t begin = at < BITSNAP_TEXT_PIECE ? 0 : at - BITSNAP_TEXT_PIECE;
-    return begin < base_size ? begin : base_size;
+    uint64_t before = 0; /* the 8 bytes before, the last one highest */
+    size_t i;
+    memset(expected, 0, 2 * BSF_EXPECTED);
+    for (i = 0; i < n; i++) {
+        uint8_t *after6 = expected + ((before >> 16) * UINT64_C(0x9E3779B185EBCA87) >> 48);
+        uint8_t *after3 = expected + BSF_EXPECTED + ((before >> 40) * UINT64_C(0x9E3779B185EBCA87) >> 48);
+        const uint8_t x = from[i], y = *after6 ? *after6 : *after3;
+        to[i] = x == y ? 0 : x ? x : y;
+        *after6 = *after3 = decode ? to[i] : x;
+        before = before >> 8 | (uint64_t)*after6 << 56;
+    }
 }
 
-static size_t bsf_window_end(size_t at, size_t base_size)
-{
-    const size_t end = bsf_window_begin(at, base_size) + BSF_WINDOW;
-    return end < base_size ? end : base_size;
-}
+/* What both directions work with. */
+typedef struct bsf_text_coder {
+    bitsnap b;
+    uint8_t expected[2 * BSF_EXPECTED];
+    uint8_t symbols[BITSNAP_TEXT_PIECE];
+    uint8_t workspace[BITSNAP_WORKSPACE];
+} bsf_text_coder;
 
-/* ---- the encoder ---- */
+static bsf_text_coder *bsf_new_text_coder(const bitsnap_memory *memory, bitsnap_file_error *error)
+{
+    bsf_text_coder *c = (bsf_text_coder *)bsf_resize(memory, NULL, sizeof *c);
+    if (!c) {
+        (void)bsf_no_memory(error);
+        return NULL;
+    }
+    memset(&c->b, 0, sizeof c->b);
+    c->b.level = BITSNAP_BEST;
+    c->b.workspace = c->workspace;
+    c->b.workspace_size = sizeof c->workspace;
+    return c;
+}
 
 #ifndef BITSNAP_NO_ENCODE
-
-/* One place of a piece: the cheapest way to it that is known. */
-typedef struct bsf_place {
-    uint32_t price;    /* in 1/16 bit */
-    uint32_t length;   /* of the match that leads here, 0: a literal does */
-    uint32_t distance; /* of that match */
-    uint32_t run;      /* literals since the last match */
-    uint32_t last;     /* distance of the last match on the way here */
-} bsf_place;
-
-typedef struct bsf_text_encoder {
-    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* the base's text before the piece, then the piece */
-    size_t begin, size;        /* where the piece begins, and ends */
-    uint32_t head[1 << BSF_HASH_BITS], chain[BSF_RING]; /* places + 1 with the same hash: the latest, the one before each */
-    uint32_t count[BSF_STREAMS][256]; /* how often each byte was in the stream */
-    uint32_t price[BSF_STREAMS][256];
-    bsf_place places[BITSNAP_TEXT_PIECE + 1];
-    bsf_stream out[BSF_STREAMS];
-} bsf_text_encoder;
-
-static void bsf_put(bsf_text_encoder *e, int which, uint8_t byte)
-{
-    bsf_stream *s = &e->out[which];
-    s->bytes[s->size++] = byte;
-    e->count[which][byte]++;
-}
-
-static void bsf_put_number(bsf_text_encoder *e, int which, size_t n)
-{
-    for (; n >= 255; n -= 255) bsf_put(e, which, 255);
-    bsf_put(e, which, (uint8_t)n);
-}
-
-/* Literals up to `at`, and a match there; without one (length 0) they are the end of the text. */
-static void bsf_put_sequence(bsf_text_encoder *e, size_t from, size_t at, size_t length, size_t distance)
-{
-    bsf_put_number(e, BSF_RUNS, at - from);
-    for (; from < at; from++) bsf_put(e, BSF_LITERALS, e->text[from]);
-    if (!length) return;
-    bsf_put_number(e, BSF_LENGTHS, length - BSF_MATCH_MIN);
-    bsf_put(e, BSF_DISTANCES, (uint8_t)distance);
-    bsf_put(e, BSF_DISTANCES + 1, (uint8_t)(distance >> 8));
-    bsf_put(e, BSF_DISTANCES + 2, (uint8_t)(distance >> 16));
-}
-
-/* 16 * log2(x), rounded down to 1/16; x > 0 */
-static uint32_t bsf_log2_16(uint32_t x)
-{
-    uint32_t whole = 0, fraction = 0, i;
-    uint64_t y;
-    while (x >> whole > 1) whole++;
-    y = (uint64_t)x << (31 - whole);
-    for (i = 0; i < 4; i++) {
-        y = (y * y) >> 31;
-        fraction <<= 1;
-        if (y >> 32) {
-            y >>= 1;
-            fraction |= 1;
-        }
-    }
-    return 16 * whole + fraction;
-}
-
-/* Prices from counts, which then fade, so that what the text looks like now weighs more. */
-static void bsf_set_prices(bsf_text_encoder *e)
-{
-    int which;
-    for (which = 0; which < BSF_STREAMS; which++) {
-        uint32_t *count = e->count[which], total = 0, all;
-        unsigned i;
-        for (i = 0; i < 256; i++) total += count[i];
-        all = bsf_log2_16(total + 64);
-        for (i = 0; i < 256; i++) { /* a byte not seen yet is given a quarter of a count */
-            const uint32_t bits = all + 32 - bsf_log2_16(4 * count[i] + 1);
-            /* no code is shorter than a bit, none with an escape longer than 12, as a rule */
-            e->price[which][i] = bits < 16 ? 16 : bits > 12 * 16 ? 12 * 16 : bits;
-        }
-        if (total > 1u << 16)
-            for (i = 0; i < 256; i++) count[i] /= 2;
-    }
-}
-
-static uint32_t bsf_price_number(const bsf_text_encoder *e, int which, size_t n)
-{
-    const uint32_t *price = e->price[which];
-    return (uint32_t)(n / 255) * price[255] + price[n % 255];
-}
-
-static uint32_t bsf_price_distance(const bsf_text_encoder *e, size_t distance)
-{
-    return e->price[BSF_DISTANCES][distance & 255] + e->price[BSF_DISTANCES + 1][distance >> 8 & 255] +
-           e->price[BSF_DISTANCES + 2][distance >> 16];
-}
-
-static uint32_t *bsf_bucket(bsf_text_encoder *e, size_t at)
-{
-    return &e->head[((uint32_t)bsf_load(e->text + at, 4) * 2654435761u) >> (32 - BSF_HASH_BITS)];
-}
-
-static void bsf_remember(bsf_text_encoder *e, size_t at)
-{
-    uint32_t *head;
-    if (e->size - at < BSF_MATCH_MIN) return;
-    head = bsf_bucket(e, at);
-    e->chain[at] = *head;
-    *head = (uint32_t)at + 1;
-}
-
-static size_t bsf_match_length(const bsf_text_encoder *e, size_t at, size_t distance)
-{
-    const uint8_t *p = e->text + at, *q = p - distance, *end = e->text + e->size;
-    while (p < end && *p == *q) p++, q++;
-    return (size_t)(p - (e->text + at));
-}
-
-typedef struct bsf_match {
-    size_t length, distance;
-} bsf_match;
-
-/* The matches at `at`, each longer than the one before, with the nearest distance that gives it. */
-static unsigned bsf_find_matches(bsf_text_encoder *e, size_t at, bsf_match found[BSF_CANDIDATES])
-{
-    size_t longest = BSF_MATCH_MIN - 1;
-    unsigned n = 0, depth = BSF_DEPTH;
-    uint32_t next;
-    if (e->size - at < BSF_MATCH_MIN) return 0;
-    next = *bsf_bucket(e, at);
-    while (next && depth-- && n < BSF_CANDIDATES) {
-        const size_t from = next - 1, distance = at - from;
-        if (at + longest < e->size && e->text[from + longest] == e->text[at + longest]) {
-            const size_t length = bsf_match_length(e, at, distance);
-            if (length > longest) {
-                longest = length;
-                found[n].length = length;
-                found[n].distance = distance;
-                n++;
-                if (length >= BSF_ENOUGH) break;
-            }
-        }
-        next = e->chain[from];
-    }
-    return n;
-}
-
-/* Matches of all lengths from `shortest` on up to `longest`, which is below BSF_ENOUGH, lead on from p[0]. */
-static void bsf_reach(const bsf_text_encoder *e, bsf_place *p, size_t shortest, size_t longest, size_t distance)
-{
-    const uint32_t price = p->price + bsf_price_distance(e, distance) + e->price[BSF_RUNS][0];
-    size_t length;
-    for (length = shortest; length <= longest; length++) {
-        bsf_place *to = p + length;
-        const uint32_t all = price + e->price[BSF_LENGTHS][length - BSF_MATCH_MIN];
-        if (all >= to->price) continue;
-        to->price = all;
-        to->length = (uint32_t)length;
-        to->distance = (uint32_t)distance;
-        to->run = 0;
-        to->last = (uint32_t)distance;
-    }
-}
-
-/* The sequences of the cheapest way to places[n]; `anchor` is the first literal not yet put. */
-static size_t bsf_put_way(bsf_text_encoder *e, size_t begin, size_t n, size_t anchor)
-{
-    bsf_place *p = e->places;
-    size_t i = n, next = n;
-    /* turned around in place: the `run` of each place on the way becomes the step that leads on from it */
-    while (i > 0) {
-        const size_t step = p[i].length ? p[i].length : 1, before = i - step;
-        p[i].run = (uint32_t)next;
-        next = i;
-        i = before;
-    }
-    p[0].run = (uint32_t)next;
-    for (i = 0; i < n; i = next) {
-        next = p[i].run;
-        if (p[next].length) {
-            bsf_put_sequence(e, anchor, begin + i, p[next].length, p[next].distance);
-            anchor = begin + next;
-        }
-    }
-    return anchor;
-}
-
-/* `last`: a distance that is a good guess. */
-static void bsf_parse_piece(bsf_text_encoder *e, size_t last)
-{
-    bsf_place *p = e->places;
-    bsf_match found[BSF_CANDIDATES];
-    size_t begin = e->begin, anchor = begin, i;
-    for (i = 0; i < begin; i++) bsf_remember(e, i);
-    while (begin < e->size) {
-        const size_t n = e->size - begin;
-        bsf_match taken = { 0, 0 };
-        bsf_set_prices(e);
-        for (i = 1; i <= n; i++) p[i].price = UINT32_MAX;
-        p[0].price = 4096; /* a longer run of literals can be cheaper by the price of a byte: never below 0 */
-        p[0].run = (uint32_t)(begin - anchor);
-        p[0].length = 0;
-        p[0].last = (uint32_t)last;
-        for (i = 0; i < n; i++) {
-            const size_t at = begin + i;
-            const uint32_t run = p[i].run;
-            const uint32_t literal = p[i].price + e->price[BSF_LITERALS][e->text[at]] + bsf_price_number(e, BSF_RUNS, run + 1) -
-                                     bsf_price_number(e, BSF_RUNS, run);
-            unsigned matches, m;
-            size_t length;
-            if (literal < p[i + 1].price) {
-                p[i + 1].price = literal;
-                p[i + 1].length = 0;
-                p[i + 1].run = run + 1;
-                p[i + 1].last = p[i].last;
-            }
-            /* inside a long match nothing better begins, as a rule: the next place is no dearer than this one */
-            if (p[i + 1].length && p[i + 1].price <= p[i].price) {
-                bsf_remember(e, at);
-                continue;
-            }
-            matches = bsf_find_matches(e, at, found);
-            if (matches && found[matches - 1].length >= BSF_ENOUGH) {
-                taken = found[matches - 1];
-                break;
-            }
-            /* the distance used last is often the one of the whole table */
-            length = p[i].last && p[i].last <= at ? bsf_match_length(e, at, p[i].last) : 0;
-            if (length >= BSF_ENOUGH) {
-                taken.length = length;
-                taken.distance = p[i].last;
-                break;
-            }
-            bsf_remember(e, at);
-            bsf_reach(e, &p[i], BSF_MATCH_MIN, length < n - i ? length : n - i, p[i].last);
-            for (m = 0, length = BSF_MATCH_MIN; m < matches; m++) {
-                bsf_reach(e, &p[i], length, found[m].length < n - i ? found[m].length : n - i, found[m].distance);
-                length = found[m].length + 1;
-            }
-        }
-        last = p[i].last;
-        anchor = bsf_put_way(e, begin, i, anchor);
-        begin += i;
-        if (taken.length) {
-            bsf_put_sequence(e, anchor, begin, taken.length, taken.distance);
-            for (i = 0; i < taken.length; i++) bsf_remember(e, begin + i);
-            begin += taken.length;
-            anchor = begin;
-            last = taken.distance;
-        }
-    }
-    bsf_put_sequence(e, anchor, e->size, 0, 0);
-}
-
-/* Writes the streams of a piece: their sizes, then the lists. */
-static int bsf_put_lists(bitsnap *b, const bsf_stream s[BSF_STREAMS], uint8_t *coded, size_t capacity, size_t *at, bitsnap_file_error *error)
-{
-    int which;
-    *at = BSF_SIZES;
-    for (which = 0; which < BSF_STREAMS; which++) {
-        size_t size;
-        if (which <= BSF_DISTANCES) bsf_store(coded + 2 * which, s[which].size, 2);
-        if (!s[which].size) continue;
-        if (bitsnap_list_encode(b, coded + *at, capacity - *at, &size, s[which].bytes, s[which].size))
-            return bsf_fail_codec(error, b, 0, 0) != 0;
-        *at += size;
-    }
-    return 0;
-}
 
 /* Returns the bytes of the next piece. It ends after a tensor if one ends in it. */
 static size_t bsf_piece_size(const char *text, size_t left)
@@ -1870,22 +1605,12 @@ static size_t bsf_piece_size(const char *text, size_t left)
     return n > BITSNAP_TEXT_PIECE / 2 ? n : BITSNAP_TEXT_PIECE;
 }
 
-/* The piece of n bytes from `at` on as a record at `to`, which has room for it. */
-static int bsf_put_piece(bsf_text_encoder *e, bitsnap *b, uint8_t *to, size_t *size, const char *text, size_t at, size_t n, const char *base,
-                     size_t base_size, unsigned passes, bitsnap_file_error *error)
+/* The piece of n bytes at `text` as a record at `to`, which has room for it. */
+static int bsf_put_piece(bsf_text_coder *c, uint8_t *to, size_t *size, const char *text, size_t n, bitsnap_file_error *error)
 {
-    const size_t from = bsf_window_begin(at, base_size), end = bsf_window_end(at, base_size);
-    int which;
-    if (end > from) memcpy(e->text, base + from, end - from);
-    memcpy(e->text + (end - from), text + at, n);
-    e->begin = end - from;
-    e->size = e->begin + n;
-    while (passes--) {
-        memset(e->head, 0, sizeof e->head);
-        for (which = 0; which < BSF_STREAMS; which++) e->out[which].size = 0;
-        bsf_parse_piece(e, end > at ? end - at : e->begin);
-    }
-    if (bsf_put_lists(b, e->out, to + BITSNAP_TEXT_PREFIX, (size_t)BITSNAP_TEXT_CODED_MAX(n), size, error)) return 1;
+    bsf_exchange(c->symbols, (const uint8_t *)text, n, 0, c->expected);
+    if (bitsnap_list_encode(&c->b, to + BITSNAP_TEXT_PREFIX, (size_t)BITSNAP_TEXT_CODED_MAX(n), size, c->symbols, n))
+        return bsf_fail_codec(error, &c->b, 0, 0) != 0;
     memcpy(to, BITSNAP_TEXT_MAGIC, 4);
     bsf_store(to + 4, (uint32_t)n, 4);
     bsf_store(to + 8, (uint32_t)*size, 4);
@@ -1895,28 +1620,20 @@ static int bsf_put_piece(bsf_text_encoder *e, bitsnap *b, uint8_t *to, size_t *s
     return 0;
 }
 
-BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base,
-                                               size_t base_size, const bitsnap_memory *memory, bitsnap_file_error *error)
+BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size,
+                                               const bitsnap_memory *memory, bitsnap_file_error *error)
 {
     const char *p = (const char *)text;
-    size_t capacity = 0, at, n, i;
-    bsf_text_encoder *e;
-    bitsnap b;
+    size_t capacity = 0, at, n;
+    bsf_text_coder *c;
     int failed = 0;
     *coded = NULL;
     *coded_size = 0;
     if (size > BITSNAP_TEXT_MAX) return bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "a header text of more than 100000000 bytes");
-    e = (bsf_text_encoder *)bsf_resize(memory, NULL, sizeof *e);
-    if (!e) return bsf_no_memory(error);
-    memset(e->count, 0, sizeof e->count);
-    memset(&b, 0, sizeof b);
-    b.level = BITSNAP_BEST;
-    b.workspace_size = BITSNAP_WORKSPACE;
-    b.workspace = bsf_resize(memory, NULL, b.workspace_size);
-    if (!b.workspace) failed = bsf_no_memory(error) != 0;
-    for (i = 0; i < size && i < BITSNAP_TEXT_PIECE; i++) e->count[BSF_LITERALS][(uint8_t)p[i]]++;
+    c = bsf_new_text_coder(memory, error);
+    if (!c) return error->status;
     for (at = 0; at < size && !failed; at += n) {
-        const size_t most = BITSNAP_TEXT_PREFIX + BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8;
+        const size_t most = BITSNAP_TEXT_PREFIX + (size_t)BITSNAP_TEXT_CODED_MAX(BITSNAP_TEXT_PIECE) + 8;
         size_t used = 0;
         n = bsf_piece_size(p + at, size - at);
         if (capacity - *coded_size < most) {
@@ -1926,11 +1643,10 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
             if (!more) failed = bsf_no_memory(error) != 0;
             else *coded = more;
         }
-        if (!failed) failed = bsf_put_piece(e, &b, *coded + *coded_size, &used, p, at, n, (const char *)base, base_size, at ? 1 : 4, error);
+        if (!failed) failed = bsf_put_piece(c, *coded + *coded_size, &used, p + at, n, error);
         *coded_size += used;
     }
-    bsf_release(memory, b.workspace);
-    bsf_release(memory, e);
+    bsf_release(memory, c);
     if (!failed) return BITSNAP_OK;
     bsf_release(memory, *coded);
     *coded = NULL;
@@ -1940,94 +1656,17 @@ BITSNAP_API bitsnap_status bitsnap_text_encode(uint8_t **coded, size_t *coded_si
 
 #endif
 
-/* ---- the decoder ---- */
-
 static int bsf_fail_piece(bitsnap_file_error *error, unsigned rule, const char *what, uint64_t at)
 {
     return bsf_fail(error, rule == 9 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, what) != 0;
 }
 
-/* Reads the streams. None may be longer than a piece of `size` bytes needs. `at`: where they begin in the file, for messages. */
-static int bsf_get_streams(bitsnap *b, bsf_stream s[BSF_STREAMS], size_t size, const uint8_t *coded, size_t coded_size,
-                           uint64_t at, bitsnap_file_error *error)
+/* Decodes a piece of a text that has `left` more bytes. The record is at p, where there are `room` bytes. `place`: where it is in the file, for
+ * messages. */
+static int bsf_decode_piece(bsf_text_coder *c, char *to, size_t left, const uint8_t *p, size_t room, uint64_t place, size_t *n,
+                            size_t *used, bitsnap_file_error *error)
 {
-    const size_t matches = size / BSF_MATCH_MIN;
-    const size_t limit[BSF_DISTANCES + 1] = { size, matches + 1 + size / 255, matches + size / 255, matches };
-    size_t done = BSF_SIZES, used;
-    int which;
-    if (coded_size < BSF_SIZES) return bsf_fail_piece(error, 11, "no room for its streams", at);
-    for (which = 0; which < BSF_STREAMS; which++) {
-        const int known = which < BSF_DISTANCES ? which : BSF_DISTANCES;
-        s[which].size = (size_t)bsf_load(coded + 2 * known, 2);
-        if (s[which].size > limit[known]) return bsf_fail_piece(error, 12, "a stream that is too long", at + 2 * (unsigned)known);
-        if (!s[which].size) continue;
-        if (bitsnap_list_decode(b, s[which].bytes, s[which].size, coded + done, coded_size - done, &used))
-            return bsf_fail_codec(error, b, 12, at + done) != 0;
-        done += used;
-    }
-    return done == coded_size ? 0 : bsf_fail_piece(error, 12, "bytes are left over behind its streams", at + done);
-}
-
-/* The next number of a stream, which may be beyond its end: then *at is, too. */
-static size_t bsf_get_number(const bsf_stream *s, size_t *at)
-{
-    size_t n = 0;
-    while (*at < s->size && s->bytes[*at] == 255) {
-        n += 255;
-        ++*at;
-    }
-    if (*at < s->size) n += s->bytes[*at];
-    ++*at;
-    return n;
-}
-
-/* Decodes the sequences of a piece, which has `before` bytes before it. */
-static int bsf_unpack(uint8_t *text, size_t size, size_t before, const bsf_stream s[BSF_STREAMS])
-{
-    const size_t matches = s[BSF_DISTANCES].size;
-    size_t at = 0, literal = 0, run_at = 0, length_at = 0, i;
-    for (i = 0; i <= matches; i++) {
-        const size_t run = bsf_get_number(&s[BSF_RUNS], &run_at);
-        size_t length, distance;
-        if (run_at > s[BSF_RUNS].size || run > size - at || run > s[BSF_LITERALS].size - literal) return 1;
-        memcpy(text + at, s[BSF_LITERALS].bytes + literal, run);
-        at += run;
-        literal += run;
-        if (i == matches) break;
-        length = bsf_get_number(&s[BSF_LENGTHS], &length_at) + BSF_MATCH_MIN;
-        distance = s[BSF_DISTANCES].bytes[i] | (size_t)s[BSF_DISTANCES + 1].bytes[i] << 8 | (size_t)s[BSF_DISTANCES + 2].bytes[i] << 16;
-        if (length_at > s[BSF_LENGTHS].size || length > size - at || distance == 0 || distance > before + at) return 1;
-        for (; length; length--, at++) text[at] = *(text + at - distance);
-    }
-    return at != size || literal != s[BSF_LITERALS].size || run_at != s[BSF_RUNS].size || length_at != s[BSF_LENGTHS].size;
-}
-
-typedef struct bsf_text_decoder {
-    bitsnap b;
-    uint8_t text[BSF_WINDOW + BITSNAP_TEXT_PIECE]; /* the base's text before a piece, then the piece */
-    bsf_stream s[BSF_STREAMS];
-    uint8_t workspace[BITSNAP_WORKSPACE];
-} bsf_text_decoder;
-
-static bsf_text_decoder *bsf_new_text_decoder(const bitsnap_memory *memory, bitsnap_file_error *error)
-{
-    bsf_text_decoder *d = (bsf_text_decoder *)bsf_resize(memory, NULL, sizeof *d);
-    if (!d) {
-        (void)bsf_no_memory(error);
-        return NULL;
-    }
-    memset(&d->b, 0, sizeof d->b);
-    d->b.workspace = d->workspace;
-    d->b.workspace_size = sizeof d->workspace;
-    return d;
-}
-
-/* Decodes the piece at byte `at` of a text, which has `left` more bytes. The record is at p, where there are `room` bytes. `place`: where it is in
- * the file, for messages. */
-static int bsf_decode_piece(bsf_text_decoder *d, char *to, size_t at, size_t left, const void *base, size_t base_size, const uint8_t *p,
-                            size_t room, uint64_t place, size_t *n, size_t *used, bitsnap_file_error *error)
-{
-    const size_t from = bsf_window_begin(at, base_size), before = bsf_window_end(at, base_size) - from;
+    size_t size, done;
     uint64_t whole;
     if (room < BITSNAP_TEXT_PREFIX || memcmp(p, BITSNAP_TEXT_MAGIC, 4))
         return bsf_fail_piece(error, 10, "a piece of a text is missing", place);
@@ -2038,27 +1677,27 @@ static int bsf_decode_piece(bsf_text_decoder *d, char *to, size_t at, size_t lef
     *used = (size_t)whole;
     if (bitsnap_hash(p, *used - 8) != bsf_load(p + *used - 8, 8))
         return bsf_fail_piece(error, 9, "the check of a text does not match", place);
-    if (before) memcpy(d->text, (const uint8_t *)base + from, before);
-    if (bsf_get_streams(&d->b, d->s, *n, p + BITSNAP_TEXT_PREFIX, *used - BITSNAP_TEXT_PREFIX - 8, place + BITSNAP_TEXT_PREFIX, error))
-        return 1;
-    if (bsf_unpack(d->text + before, *n, before, d->s)) return bsf_fail_piece(error, 13, "its sequences do not give it", place);
-    memcpy(to, d->text + before, *n);
+    size = *used - BITSNAP_TEXT_PREFIX - 8;
+    if (bitsnap_list_decode(&c->b, c->symbols, *n, p + BITSNAP_TEXT_PREFIX, size, &done))
+        return bsf_fail_codec(error, &c->b, 12, place + BITSNAP_TEXT_PREFIX) != 0;
+    if (done < size) return bsf_fail_piece(error, 12, "bytes are left over behind its list", place + BITSNAP_TEXT_PREFIX + done);
+    bsf_exchange((uint8_t *)to, c->symbols, *n, 1, c->expected);
     return 0;
 }
 
-BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded,
-                                               size_t coded_size, const bitsnap_memory *memory, bitsnap_file_error *error)
+BITSNAP_API bitsnap_status bitsnap_text_decode(void *text, size_t size, const void *coded, size_t coded_size,
+                                               const bitsnap_memory *memory, bitsnap_file_error *error)
 {
     const uint8_t *p = (const uint8_t *)coded;
-    bsf_text_decoder *d = bsf_new_text_decoder(memory, error);
+    bsf_text_coder *c = bsf_new_text_coder(memory, error);
     size_t at = 0, done = 0, n, used;
-    int failed = !d;
+    int failed = !c;
     for (; !failed && at < size; at += n, done += used) {
-        failed = bsf_decode_piece(d, (char *)text + at, at, size - at, base, base_size, p + done, coded_size - done, done, &n, &used, error);
+        failed = bsf_decode_piece(c, (char *)text + at, size - at, p + done, coded_size - done, done, &n, &used, error);
         if (failed) break;
     }
     if (!failed && done != coded_size) failed = bsf_fail_piece(error, 10, "bytes behind its last piece", done);
-    bsf_release(memory, d);
+    bsf_release(memory, c);
     return failed ? error->status : BITSNAP_OK;
 }
 
@@ -2380,11 +2019,10 @@ typedef struct bsf_reader {
     bitsnap_file_start start;
     uint64_t end, records_end;       /* where the end record begins, and where the last record before it ends */
     uint64_t data;                   /* where the data begins in the source */
-    const char *base_text;           /* of the first base; or null */
     bsf_tree records, names;
     uint8_t node[8 + BSF_FAN * BITSNAP_RECORD_ENTRY]; /* a page of records is larger than a node */
 
-    bsf_text_decoder *texts;         /* null until a text is decoded */
+    bsf_text_coder *texts;           /* null until a text is decoded */
     uint8_t *record;                 /* a text record */
     size_t record_room;
     char *text;                      /* the whole text, where it has been needed */
@@ -2711,7 +2349,6 @@ static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_fi
         return bsf_fail_file(f, BITSNAP_E_ARGUMENT, 0, 0, "more than 256 deltas that stand on each other");
     base->file = file;
     if (bitsnap_file_text(file, &text)) return bsf_base_failed(f, number);
-    if (!number) f->reader->base_text = text;
     if (!file->reader->has_text_id) file->reader->text_id = bitsnap_hash(text, (size_t)file->text_size);
     file->reader->has_text_id = 1; /* a delta may name it 65,534 times */
     return file->reader->text_id == base->text_id ? BITSNAP_OK : bsf_wrong_base(f, 17, number, another);
@@ -2790,7 +2427,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     bitsnap_status status = bsf_record_extent(f, number, &x);
     if (status) return status;
     if (x.key != 8 + done || !x.bytes || x.bytes > room) return bsf_wrong_tree(f, &r->records);
-    if (!r->texts && (r->texts = bsf_new_text_decoder(r->memory, &f->error)) == NULL) return f->error.status;
+    if (!r->texts && (r->texts = bsf_new_text_coder(r->memory, &f->error)) == NULL) return f->error.status;
     while (!status && passed) {
         here = x.size < most ? (size_t)x.size : most;
         status = bsf_room(f, &r->record, &r->record_room, here);
@@ -2799,8 +2436,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     }
     if (status) return status;
     if (x.size > most) return bsf_corrupt(f, 11, x.at, "a piece of a text of a size that cannot be");
-    if (bsf_decode_piece(r->texts, to, (size_t)done, (size_t)x.bytes, r->base_text, r->base_text ? (size_t)r->start.bases->text_size : 0,
-                         r->record, (size_t)x.size, x.at, n, &used, &f->error))
+    if (bsf_decode_piece(r->texts, to, (size_t)x.bytes, r->record, (size_t)x.size, x.at, n, &used, &f->error))
         return f->error.status;
     if (*n != x.bytes || used != x.size) return bsf_wrong_tree(f, &r->records);
     return bsf_load(r->record + used - 8, 8) == x.seal ? BITSNAP_OK : bsf_wrong_seal(f, x.at);
@@ -4227,7 +3863,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     if (!status && head->kind == BITSNAP_SOURCE_DELTA) status = bsf_put_bases(w, head);
     if (status || head->kind == BITSNAP_SOURCE_RAW) return status;
     if (head->coded || head->kind == BITSNAP_SOURCE_DELTA) return bsf_put_text(w, head, head->coded, head->coded_size);
-    status = bitsnap_text_encode(&coded, &coded_size, head->text, head->text_size, NULL, 0, memory, &w->error);
+    status = bitsnap_text_encode(&coded, &coded_size, head->text, head->text_size, memory, &w->error);
     if (!status) status = bsf_put_text(w, head, coded, coded_size);
     bsf_release(memory, coded);
     return status;
@@ -4583,9 +4219,8 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
     return error->status;
 }
 
-/* The bases as the record has them; *text: the text of the first. */
-static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *const *bases, size_t count, const char **text,
-                                         bitsnap_file_error *error)
+/* The bases as the record has them. */
+static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *const *bases, size_t count, bitsnap_file_error *error)
 {
     size_t i;
     for (i = 0; i < count; i++) {
@@ -4600,7 +4235,6 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
         list[i].data_size = bases[i]->data_size;
         list[i].text_id = bitsnap_hash(its, (size_t)bases[i]->text_size);
         list[i].file = bases[i];
-        if (!i) *text = its;
     }
     return BITSNAP_OK;
 }
@@ -4613,7 +4247,6 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     bitsnap_safetensors model;
     bitsnap_file_error error;
     bitsnap_file_base *list = NULL;
-    const char *base_text = NULL;
     uint8_t *coded = NULL;
     bitsnap_status status;
     memset(&h, 0, sizeof h);
@@ -4632,13 +4265,13 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
         list = (bitsnap_file_base *)bsf_resize(memory, NULL, base_count * sizeof *list);
         if (!list) (void)bsf_no_memory(&error);
     }
-    if (!error.status && base_count && !bsf_describe_bases(list, bases, base_count, &base_text, &error)) {
+    if (!error.status && base_count && !bsf_describe_bases(list, bases, base_count, &error)) {
         h.kind = BITSNAP_SOURCE_DELTA;
         h.text_id = bitsnap_hash(text, text_size);
         h.bases = list;
         h.base_count = base_count;
         if (h.text_id != list->text_id || text_size != list->text_size)
-            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, base_text, (size_t)list->text_size, memory, &error);
+            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, memory, &error);
         h.coded = coded;
     }
     status = error.status ? error.status : bitsnap_file_write_head(w, b, sink, &h, memory);

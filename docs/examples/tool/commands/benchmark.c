@@ -66,7 +66,7 @@ static int load(job *j, const char *path)
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f)) return 1;
         j->bytes = j->header.model.data_size;
-        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, NULL, 0, j->f)) return 1;
+        if (text_encode(&coded, &j->text_size, j->header.text, j->header.size, j->f)) return 1;
         for (at = 0; at < j->text_size; at += BITSNAP_TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
         free(coded);
     } else {

@@ -17,17 +17,17 @@ int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f)
                      (unsigned long long)e.wanted, (unsigned long long)e.found, (unsigned long long)e.offset);
 }
 
-int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f)
+int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f)
 {
     bitsnap_file_error e;
-    if (!bitsnap_text_encode(coded, coded_size, text, size, base, base_size, NULL, &e)) return 0;
+    if (!bitsnap_text_encode(coded, coded_size, text, size, NULL, &e)) return 0;
     return e.status == BITSNAP_E_WORKSPACE ? fault_memory(f) : fault_set(f, "the header text could not be coded: %s", e.message);
 }
 
-int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f)
+int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f)
 {
     bitsnap_file_error e;
-    if (!bitsnap_text_decode(text, size, base, base_size, coded, coded_size, NULL, &e)) return 0;
+    if (!bitsnap_text_decode(text, size, coded, coded_size, NULL, &e)) return 0;
     if (e.status == BITSNAP_E_WORKSPACE) return fault_memory(f);
     return fault_set(f, "damaged text: %s (S%u, byte %llu of it)", e.message, e.rule, (unsigned long long)e.offset);
 }

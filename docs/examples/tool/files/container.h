@@ -18,8 +18,8 @@ static inline int safetensors_begins(int c) { return c == '{' || c == ' ' || c =
 int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f);
 
 /* bitsnap_text_encode, bitsnap_text_decode. Bytes in messages count from the start of `coded`. */
-int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, const void *base, size_t base_size, fault *f);
-int text_decode(void *text, size_t size, const void *base, size_t base_size, const void *coded, size_t coded_size, fault *f);
+int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f);
+int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f);
 
 /* What has gone wrong with a file: the status, and what to do. */
 int container_failed(const bitsnap_file_error *e, fault *f);

@@ -65,11 +65,10 @@ static int copy_ends(delta_ends *l, const delta_end *bases, size_t count, const 
 int delta_make_ends(delta_ends *l, const delta_end *bases, size_t count, const char *base_text, const delta_end *own, const char *own_text,
                     int with_base_text, fault *f)
 {
-    const size_t base_size = (size_t)bases->text_size;
     if (copy_ends(l, bases, count, base_text, own, own_text, f)) return 1;
     if (texts_agree(bases, own)) return 0;
-    return text_encode(&l->coded, &l->coded_size, own_text, (size_t)own->text_size, base_text, base_size, f) ||
-           (with_base_text && text_encode(&l->base_coded, &l->base_coded_size, base_text, base_size, NULL, 0, f));
+    return text_encode(&l->coded, &l->coded_size, own_text, (size_t)own->text_size, f) ||
+           (with_base_text && text_encode(&l->base_coded, &l->base_coded_size, base_text, (size_t)bases->text_size, f));
 }
 
 int delta_take_ends(delta_ends *l, const bitsnap_file_start *s, fault *f)
@@ -80,49 +79,42 @@ int delta_take_ends(delta_ends *l, const bitsnap_file_start *s, fault *f)
     return copy_bases(l, s->bases, s->base_count, f);
 }
 
-/* The text of an end: a copy of what is known, or what is coded, like `before`; it has the id that it should have. */
-static int find_text(char **text, const delta_end *e, const char *known, const uint8_t *coded, size_t coded_size, const char *before,
-                     uint64_t before_size, fault *f)
+/* The text of an end: a copy of what is known, or what is coded. It has the id that it should have. */
+static int find_text(char **text, const delta_end *e, const char *known, const uint8_t *coded, size_t coded_size, fault *f)
 {
     const size_t size = (size_t)e->text_size;
     *text = (char *)malloc(size + 1);
     if (!*text) return fault_memory(f);
     if (known) memcpy(*text, known, size);
-    else if (text_decode(*text, size, before, (size_t)before_size, coded, coded_size, f)) return 1;
+    else if (text_decode(*text, size, coded, coded_size, f)) return 1;
     return bitsnap_hash(*text, size) == e->text_id ? 0 : fault_set(f, "damaged text: it is not the one that was coded (S16)");
 }
 
 int delta_find_texts(delta_ends *l, const char *base_text, fault *f)
 {
     if (!l->base_text && (base_text || l->base_coded_size) &&
-        find_text(&l->base_text, l->bases, base_text, l->base_coded, l->base_coded_size, NULL, 0, f)) return 1;
-    if (l->own_text || !l->base_text) return 0;
-    return find_text(&l->own_text, &l->own, l->coded_size ? NULL : l->base_text, l->coded, l->coded_size, l->base_text, l->bases->text_size, f);
+        find_text(&l->base_text, l->bases, base_text, l->base_coded, l->base_coded_size, f)) return 1;
+    if (l->own_text || (!l->base_text && !l->coded_size)) return 0;
+    return find_text(&l->own_text, &l->own, l->coded_size ? NULL : l->base_text, l->coded, l->coded_size, f);
 }
 
-/* What is stored of other ends is right for these, too. */
-static int copy_coded(delta_ends *l, const delta_ends *from, fault *f)
+/* What is stored of other ends is right for these, too: the text of one, the text of its base of another. */
+static int copy_coded(delta_ends *l, const delta_ends *own, const delta_ends *base, fault *f)
 {
-    l->coded = (uint8_t *)copy(from->coded, from->coded_size);
-    l->base_coded = (uint8_t *)copy(from->base_coded, from->base_coded_size);
-    l->coded_size = from->coded_size;
-    l->base_coded_size = from->base_coded_size;
+    l->coded = (uint8_t *)copy(own->coded, own->coded_size);
+    l->base_coded = (uint8_t *)copy(base->base_coded, base->base_coded_size);
+    l->coded_size = own->coded_size;
+    l->base_coded_size = base->base_coded_size;
     return l->coded && l->base_coded ? 0 : fault_memory(f);
 }
 
-/* From the base of `a` to the end of `b`, which begins where `a` ends. Where it takes the text of the base the message says so. */
+/* From the base of `a` to the end of `b`, which begins where `a` ends. */
 static int join_ends(delta_ends *l, delta_ends *a, delta_ends *b, fault *f)
 {
     memset(l, 0, sizeof *l);
     if (delta_find_texts(a, NULL, f) || delta_find_texts(b, a->own_text, f)) return 1;
-    if (!texts_agree(a->bases, &b->own) && a->coded_size && b->coded_size && a->base_text && b->own_text)
-        return delta_make_ends(l, a->bases, 1, a->base_text, &b->own, b->own_text, a->base_coded_size > 0, f);
     if (copy_ends(l, a->bases, 1, a->base_text, &b->own, b->own_text, f)) return 1;
-    if (texts_agree(a->bases, &b->own)) return 0;
-    if (!a->coded_size || !b->coded_size) return copy_coded(l, a->coded_size ? a : b, f);
-    if (!b->own_text) return fault_set(f, "their header texts take that of the base to be put together: give it with -b");
-    /* a text that does not reach back may follow any other */
-    return text_encode(&l->coded, &l->coded_size, b->own_text, (size_t)b->own.text_size, NULL, 0, f);
+    return texts_agree(a->bases, &b->own) ? 0 : copy_coded(l, b->coded_size ? b : a, a->coded_size ? a : b, f);
 }
 
 /* The way back. */

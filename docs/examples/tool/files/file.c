@@ -308,7 +308,7 @@ static int decode_text(file_reader *r, fault *f)
     int failed;
     r->text = (char *)malloc(r->text_size);
     failed = !r->text ? fault_memory(f)
-                      : text_decode(r->text, r->text_size, NULL, 0, r->s.coded, r->s.coded_size, f) && fault_add(f, DAMAGED);
+                      : text_decode(r->text, r->text_size, r->s.coded, r->s.coded_size, f) && fault_add(f, DAMAGED);
     free(r->s.coded);
     r->s.coded = NULL;
     return failed;
