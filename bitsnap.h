@@ -4133,80 +4133,110 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
     return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would lie below those of
- * kernels.) */
-BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
-{
-    bsn_planner *x = w->planner;
-    bsn_tree *t = &w->lists->tree[item->depth];
-    const uint32_t n = item->count;
-    const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
-    unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
-             last = w->level == BITSNAP_FAST ? 8 : 9;
-    uint32_t total = n, lost = 0, *h = x->count, most = 0;
-    int glance = BSN_GLANCE_NOTHING;
-    uint64_t best = 8 * (uint64_t)n + 8, bits;
-    unsigned kind = BSN_LIST_RAW, used = 0, s, end;
+/* What is known of a list, whose counts are in planner->count. */
+typedef struct bsn_counts {
+    uint32_t total; /* symbols that have been counted */
+    uint32_t lost;  /* symbols that a sample may have missed; 0: all have been counted */
+    uint32_t most;  /* the largest count */
+} bsn_counts;
 
-    if (item->level > 2) return BSN_LIST_RAW;
-    h[256] = 0;
-    x->mask_above = 256;
-    if (!w->counted) memset(h, 0, 256 * sizeof *h);
-    if (w->bytes && n >= BSN_SAMPLE_MIN && item->level + item->depth == 0) {
-        glance = bsn_glance(w, item);
-        if (glance == BSN_GLANCE_CONST) return BSN_LIST_CONST;
-        if (glance == BSN_GLANCE_RANDOM) return BSN_LIST_RAW;
-    }
+/* Counts the symbols of a list. planner->count has the counts already, or is 0. `sampled`: a sample will do, unless it shows that exact counts
+ * are worth their time. */
+static bsn_counts bsn_count_list(bsn_writer *w, const bsn_item *item, int sampled, int glance)
+{
+    const int fast = w->level == BITSNAP_FAST;
+    const uint32_t n = item->count;
+    uint32_t *h = w->planner->count, *tables = w->planner->tables;
+    bsn_counts c = { 0, 0, 0 };
+    unsigned used = 0, s, end;
+    c.total = n;
     if (w->counted) {
         w->counted = 0;
-    } else if (sampled && glance != BSN_GLANCE_FEW &&
-               (w->level == BITSNAP_FAST || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
-        total = bsn_sample(item->scratch, item->data, n, w->level == BITSNAP_FAST ? 4 : 3);
-        w->kernels->histogram(h, item->scratch, total, x->tables);
-        lost = (total >> 12) + 1; /* what else there may be */
+    } else if (sampled && glance != BSN_GLANCE_FEW && (fast || (n >= 8 * BSN_SAMPLE_MIN && glance != BSN_GLANCE_MANY))) {
+        c.total = bsn_sample(item->scratch, item->data, n, fast ? 4 : 3);
+        w->kernels->histogram(h, item->scratch, c.total, tables);
+        c.lost = (c.total >> 12) + 1;
     } else {
-        w->kernels->histogram(h, item->data, n, x->tables);
+        w->kernels->histogram(h, item->data, n, tables);
     }
     for (bsn_counted(h, &s, &end); s < end; s++) {
-        if (h[s] > most) most = h[s];
+        if (h[s] > c.most) c.most = h[s];
         used += h[s] > 0;
     }
     /* skewed, or too many symbols for the sample: worth exact counts */
-    if (lost && (8 * (uint64_t)most > 5 * (uint64_t)total || (used > 64 && w->level != BITSNAP_FAST))) {
+    if (c.lost && (8 * (uint64_t)c.most > 5 * (uint64_t)c.total || (used > 64 && !fast))) {
         memset(h, 0, 257 * sizeof *h);
-        w->kernels->histogram(h, item->data, n, x->tables);
-        total = n;
-        lost = 0;
+        w->kernels->histogram(h, item->data, n, tables);
+        c.total = n;
+        c.lost = 0;
         for (s = 0; s < 256; s++)
-            if (h[s] > most) most = h[s];
+            if (h[s] > c.most) c.most = h[s];
     }
-    if (most == n) return BSN_LIST_CONST;
-    if (item->level == 2 || n < BSN_MIN_TREE) return BSN_LIST_RAW;
+    return c;
+}
 
-    if (lost || (sampled && 8 * (uint64_t)most <= 5 * (uint64_t)n)) {
-        t->raw_escapes = w->level == BITSNAP_FAST;
-        first = 8 + t->raw_escapes;
-        bits = lost ? bsn_choose_sampled(x, t->length, h, total, lost, first)
-                    : bsn_choose_exact(x, t->length, h, n, first, first, !t->raw_escapes, BSN_NEVER);
-        return bits / 8 >= total ? BSN_LIST_RAW : BSN_LIST_TREE;
-    }
+/* A tree or not, by one choice of codes. */
+static unsigned bsn_plan_quickly(bsn_writer *w, const bsn_item *item, const bsn_counts *c)
+{
+    bsn_planner *x = w->planner;
+    bsn_tree *t = &w->lists->tree[item->depth];
+    const unsigned shift = w->level == BITSNAP_FAST ? 9 : 8;
+    uint64_t bits;
+    t->raw_escapes = w->level == BITSNAP_FAST;
+    bits = c->lost ? bsn_choose_sampled(x, t->length, x->count, c->total, c->lost, shift)
+                   : bsn_choose_exact(x, t->length, x->count, item->count, shift, shift, !t->raw_escapes, BSN_NEVER);
+    return bits / 8 >= c->total ? BSN_LIST_RAW : BSN_LIST_TREE;
+}
+
+/* Weighs the alternatives by exact counts, but of an escape's list only one. */
+static unsigned bsn_plan_exactly(bsn_writer *w, const bsn_item *item)
+{
+    bsn_tree *t = &w->lists->tree[item->depth];
+    const uint32_t n = item->count, *h = w->planner->count;
+    const int deepest = item->depth == BSN_MAX_DEPTH; /* nothing escapes */
+    unsigned first = w->level == BITSNAP_FAST ? 8 : item->level && w->level != BITSNAP_BEST ? 9 : 5,
+             last = w->level == BITSNAP_FAST ? 8 : 9, kind = BSN_LIST_RAW;
+    uint64_t best = 8 * (uint64_t)n + 8, low = (uint64_t)h[0] + h[1] + h[2], bits;
     t->raw_escapes = 0;
-    if (item->depth == BSN_MAX_DEPTH) first = last = 31; /* nothing escapes */
-    /* exact counts: weigh the alternatives, but of an escape's list only one */
-    bits = bsn_choose_exact(x, t->length, h, n, first, last, item->level == 0, best);
+    if (deepest) first = last = 31;
+    bits = bsn_choose_exact(w->planner, t->length, h, n, first, last, item->level == 0, best);
     if (bits < best) {
         best = bits;
         kind = BSN_LIST_TREE;
     }
-    if (item->depth == BSN_MAX_DEPTH) return kind;
+    if (deepest) return kind;
     if (2 * (uint64_t)h[0] > n && (bits = bsn_split_bits(w, item, h, 0)) < best) {
         best = bits;
         kind = BSN_LIST_SPLIT0;
     }
     if (w->thorough && item->bits == 8 && item->depth < 3 && n >= 256 && (item->depth == 0 || !h[0]) &&
-        10 * ((uint64_t)h[0] + h[1] + h[2]) > 7 * (uint64_t)n && h[0] + h[1] + h[2] < n && bsn_split_bits(w, item, h, 2) < best)
+        10 * low > 7 * (uint64_t)n && low < n && bsn_split_bits(w, item, h, 2) < best)
         kind = BSN_LIST_SPLIT2;
     return kind;
+}
+
+/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would lie below those of
+ * kernels.) */
+BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
+{
+    bsn_planner *x = w->planner;
+    const uint32_t n = item->count;
+    const int sampled = n >= BSN_SAMPLE_MIN && item->depth == 0 && w->level != BITSNAP_BEST && !w->thorough;
+    int glance = BSN_GLANCE_NOTHING;
+    bsn_counts c;
+    if (item->level > 2) return BSN_LIST_RAW;
+    x->count[256] = 0;
+    x->mask_above = 256;
+    if (!w->counted) memset(x->count, 0, 256 * sizeof *x->count);
+    if (w->bytes && n >= BSN_SAMPLE_MIN && item->level + item->depth == 0) {
+        glance = bsn_glance(w, item);
+        if (glance == BSN_GLANCE_CONST) return BSN_LIST_CONST;
+        if (glance == BSN_GLANCE_RANDOM) return BSN_LIST_RAW;
+    }
+    c = bsn_count_list(w, item, sampled, glance);
+    if (c.most == n) return BSN_LIST_CONST;
+    if (item->level == 2 || n < BSN_MIN_TREE) return BSN_LIST_RAW;
+    return c.lost || (sampled && 8 * (uint64_t)c.most <= 5 * (uint64_t)n) ? bsn_plan_quickly(w, item, &c) : bsn_plan_exactly(w, item);
 }
 
 static int bsn_room(bsn_writer *w, size_t size)
