@@ -206,6 +206,7 @@ typedef enum bitsnap_status {
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
     R(52, CORRUPT, SPARSE, "changes of a SPARSE block that break their rules") \
     R(53, CHECK, INDEX_CHECK, "damaged: a block was replaced by one of another frame") \
+    R(56, CORRUPT, PARTED, "granules or sides of a PARTED block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
@@ -508,7 +509,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
     uint64_t size;           /* bytes */
-    uint64_t changed;        /* CLASSED, SPARSE: words that are not 0 */
+    uint64_t changed;        /* CLASSED, SPARSE: words that are not 0; a side of PARTED: 0 if all its elements are 0 */
     unsigned kind;           /* of the list, for words of the list of their symbols; 0 also for planes, 128 for raw words */
 } bitsnap_part;
 
@@ -522,7 +523,8 @@ typedef struct bitsnap_block {
     unsigned parts;
     bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, or no parts where classes cannot be told apart; SPARSE: one part;
-                                SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words */
+                                SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words;
+                                PARTED: the bytes of the mask, then each side, whose `kind` is its form */
 } bitsnap_block;
 
 #ifndef BITSNAP_NO_EXTRAS
@@ -1486,6 +1488,9 @@ enum {
     /* exact: elements whose bit is 0 go to `zeros`, the others to `ones`; null: nowhere */           \
     SLOT(MASKS, void, partition, (unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, \
          uint8_t *zeros, uint8_t *ones))                                                              \
+    /* the inverse, of groups: elements whose bit is 0 are the next of `zeros`, the others of `ones`; of null: they are 0 */ \
+    SLOT(ALL, void, unpart, (unsigned width, uint8_t *elements, const uint8_t *zeros, const uint8_t *ones, \
+         const uint8_t *mask, size_t groups))                                                         \
     /* exact: bit i of the mask is set where elements i of a and b differ */                          \
     SLOT(MASKS, void, compare, (unsigned width, uint8_t *mask, const uint8_t *a, const uint8_t *b, size_t groups)) \
     /* elements to byte planes in pair order */                                                       \
@@ -2092,6 +2097,47 @@ BSN_INLINE void bsn_partition_any(const uint8_t *list, size_t n, const uint8_t *
 static void bsn_scalar_partition(unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones)
 {
     BSN_WIDTHS(width, bsn_partition_any, (list, n, mask, zeros, ones));
+}
+
+/* The next of a list to the places that are set in w; of whole lists where all are. */
+BSN_INLINE const uint8_t *bsn_put_set(uint8_t *to, const uint8_t *list, uint64_t w, unsigned width)
+{
+    if (!~w) memcpy(to, list, 64 * width);
+    if (!~w) return list + 64 * width;
+    for (; w; w &= w - 1, list += width) memcpy(to + bsn_lowest_bit(w) * width, list, width);
+    return list;
+}
+
+BSN_INLINE void bsn_unpart_any(uint8_t *to, const uint8_t *zeros, const uint8_t *ones, const uint8_t *mask, size_t groups,
+                               unsigned width)
+{
+    for (; groups; groups--, mask += 8, to += 64 * width) {
+        const uint64_t w = bsn_load64(mask);
+        if (!zeros || !ones) memset(to, 0, 64 * width);
+        if (zeros) zeros = bsn_put_set(to, zeros, ~w, width);
+        if (ones) ones = bsn_put_set(to, ones, w, width);
+    }
+}
+
+static void bsn_scalar_unpart(unsigned width, uint8_t *to, const uint8_t *zeros, const uint8_t *ones, const uint8_t *mask, size_t groups)
+{
+    BSN_WIDTHS(width, bsn_unpart_any, (to, zeros, ones, mask, groups));
+}
+
+/* Of n elements. */
+static void bsn_unpart(const bitsnap_kernels *kernels, unsigned width, uint8_t *to, const uint8_t *zeros, const uint8_t *ones,
+                       const uint8_t *mask, size_t n)
+{
+    const size_t whole = n & ~(size_t)63;
+    size_t set;
+    uint64_t last[64];
+    uint8_t bits[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+    if (whole) kernels->unpart(width, to, zeros, ones, mask, whole / 64);
+    if (whole == n) return;
+    set = kernels->count(mask, whole);
+    memcpy(bits, mask + whole / 8, bsn_mask_bytes(n - whole));
+    bsn_scalar_unpart(width, (uint8_t *)last, zeros ? zeros + (whole - set) * width : NULL, ones ? ones + set * width : NULL, bits, 1);
+    memcpy(to + whole * width, last, (n - whole) * width);
 }
 
 /* the top bits of the elements in a word of 8 bytes */
@@ -7283,7 +7329,9 @@ enum {
     BSN_FORM_SCALED = 6,  /* with columns: less what rows and columns let expect */
     BSN_FORM_QUANTIZED = 7, /* numbers near the elements */
     BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
-    BSN_FORM_ZIGZAG = 9   /* integers of 2 bytes or more: BYTES of their zigzag code */
+    BSN_FORM_ZIGZAG = 9,  /* integers of 2 bytes or more: BYTES of their zigzag code */
+    BSN_FORM_PARTED = 10, /* two kinds of elements, each in a form of its own */
+    BSN_FORMS
 };
 
 #define BSN_HEAD_SIZE 4u
@@ -7485,6 +7533,22 @@ static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     x->planes = (uint8_t *)bsn_arena_take(a, c->shape.width * bsn_plane_room(n));
 }
 
+#define BSN_SIDE_STEP 1024u /* elements of a side that are made at a time */
+/* Elements of a side that wait at most, and as many as are read past them. */
+#define BSN_SIDE_ROOM(n) (bsn_min(2 * BSN_SIDE_STEP, n) + 64)
+
+/* Decoding PARTED: its state, which takes less than `state` says; the mask; elements of both sides that wait; and for each side what its
+ * form takes, which is linear in its elements but for what two take twice. */
+#define BSN_PARTED_STATE (sizeof(bsn_lists) + 4096)
+static void bsn_lay_parted(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    x->made = (uint8_t *)bsn_arena_take(a, BSN_PARTED_STATE);
+    x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
+    x->words = (uint8_t *)bsn_arena_take(a, 2 * BSN_SIDE_ROOM(n) * c->shape.width + 64);
+    (void)bsn_arena_take(a, BSN_LISTS_SIZE(0) + BSN_KEPT_SIZE(0) + c->shape.width * bsn_plane_room(64) + 4 * 64);
+    bsn_lay_planes(a, x, c, n);
+}
+
 /* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end;
  * positions, lists and what must be readable after these are as much. */
 static void bsn_lay_words(bsn_arena *a, bsn_rooms *x, size_t n, unsigned width, int scales)
@@ -7537,6 +7601,22 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
 {
     x->planes = (uint8_t *)bsn_arena_take(a, bsn_planes_coded(c) * bsn_plane_room(n));
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
+}
+
+/* Is PARTED tried? Its scratch is that of the elements: those of 8 bytes would take more than all else. */
+BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->shape.dtype) && c->shape.width <= 4; }
+
+/* Encoding PARTED: the mask and the elements of a side; then what its form takes. */
+static void bsn_lay_side(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
+    x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
+}
+
+static void bsn_lay_parting(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
+    bsn_lay_side(a, x, c, n);
+    bsn_lay_alone(a, x, c, n);
 }
 
 /* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the sorted
@@ -7595,12 +7675,12 @@ static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
     const int numbers = c->shape.bins || c->shape.clusters || c->shape.columns;
     size_t most = 0;
     if (use & BSN_DECODES) {
-        most = bsn_lay_size(bsn_lay_planes, c, n);
+        most = bsn_lay_size(bsn_lay_parted, c, n);
         if (c->shape.role) most = bsn_larger(most, bsn_lay_size(bsn_lay_classed, c, n));
         if (numbers) most = bsn_larger(most, bsn_lay_size(bsn_lay_numbers, c, n));
     }
     if (use & BSN_ENCODES) {
-        most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_alone, c, n));
+        most = bsn_larger(most, aside + bsn_lay_size(bsn_may_part(c) ? bsn_lay_parting : bsn_lay_alone, c, n));
         if (c->shape.role) most = bsn_larger(most, bsn_lay_size(bsn_lay_delta, c, n));
         if (numbers) most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_codes, c, n));
     }
@@ -7729,6 +7809,9 @@ typedef struct bsn_coding {
     uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
     unsigned exponent;    /* SPLIT of F64: the lowest exponent, less 1 */
     uint64_t any;         /* CLASSED: the OR of all words */
+    uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
+    unsigned granule;     /* and, if this is 3, all others of a granule are, too; else 0 */
+    int spoils;           /* 1: a candidate that could not be made has overwritten the one before */
     bsn_piece piece;      /* SPARSE: how changes are coded */
 } bsn_coding;
 
@@ -8293,8 +8376,8 @@ BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint
     }
 }
 
-/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if a block without scales may be
- * smaller. */
+/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if the plan of their words takes more than
+ * there is room for. */
 static int bsn_produce_scaled(bsn_coding *e)
 {
     bsn_work *w = e->work;
@@ -8324,7 +8407,10 @@ static int bsn_produce_scaled(bsn_coding *e)
     }
     bsn_coding_writer(&wr, e, 5, room.symbols);
     plan = bsn_plan_words(&wr, room.words, n, width, width, 0, 1, room.symbols);
-    if (!bsn_plain_takes(w, c, elements, n, plan.bits + bsn_scales_bits(w, c, &s) + 1)) return 0;
+    if (plan.bits == BSN_NEVER || (plan.bits + bsn_scales_bits(w, c, &s)) / 8 >= (size_t)(e->end - e->body)) {
+        e->spoils = 0;
+        return 0;
+    }
     e->body[0] = (uint8_t)signs;
     bsn_store32(e->body + 1, (uint32_t)base);
     wr.thorough = 1;
@@ -8981,6 +9067,174 @@ static int bsn_produce_elements(bsn_coding *e, size_t count)
 static int bsn_produce_const(bsn_coding *e) { return bsn_produce_elements(e, 1); }
 static int bsn_produce_stored(bsn_coding *e) { return bsn_produce_elements(e, e->n); }
 
+/* The bits of a float that SPLIT does not code as symbols; 0 for integers. Of these it stores only those that vary. */
+static uint64_t bsn_plane_bits(const bsn_context *c)
+{
+    bsn_field field;
+    if (!bsn_symbol_bits(c->shape.dtype)) return 0;
+    if (c->shape.dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
+    bsn_field_set(&field, c->shape.dtype, bsn_symbol_bits(c->shape.dtype), 0);
+    return (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
+}
+
+/* The form of elements that have nothing in common but what the bits of all have. */
+static unsigned bsn_plain_form(bsn_coding *e)
+{
+    const bsn_context *c = e->context;
+    const uint64_t interest = bsn_plane_bits(c);
+    /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of encoding. */
+    uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->shape.width, interest);
+    if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->shape.width, interest);
+    if (!varying && e->n > 1) return BSN_FORM_CONST;
+    e->constant = interest & ~varying;
+    e->exponent = 0;
+    if (interest && (c->shape.dtype != BITSNAP_F64 || bsn_choose_base(e->elements, e->n, &e->exponent))) return BSN_FORM_SPLIT;
+    return bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+}
+
+/* Looks at some runs of 8 elements: from all over the block, as many as cost little. Counts zeros of either sign, and runs by the low
+ * bits that are 0 in all their elements. */
+typedef struct bsn_sampled_runs {
+    unsigned runs, zeros;    /* runs; zeros in all of them */
+    unsigned zero_runs;      /* runs of zeros alone */
+    unsigned low[33];        /* other runs, by the number of their low bits that are 0 */
+} bsn_sampled_runs;
+
+BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, size_t n, unsigned width)
+{
+    const uint64_t magnitude = bsn_low_bits(8 * width - 1);
+    unsigned r, k;
+    memset(x, 0, sizeof *x);
+    x->runs = (unsigned)bsn_min(64, n / 128);
+    for (r = 0; r < x->runs; r++) {
+        const uint8_t *p = elements + (n / 8 - 1) * r / (x->runs - 1) * 8 * width;
+        uint64_t any = 0;
+        for (k = 0; k < 8; k++, p += width) {
+            const uint64_t v = bsn_element_load(p, width) & magnitude;
+            any |= v;
+            x->zeros += !v;
+        }
+        if (any) x->low[bsn_lowest_bit(any)]++;
+        else x->zero_runs++;
+    }
+}
+
+/* Decides whether PARTED may pay, and what side 1 is: zeros of either sign, or elements with more low bits 0 than all have. Granules of 8
+ * elements are for rows. PARTED is then made, and kept if it is smaller. */
+static int bsn_looks_parted(bsn_coding *e)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width, exponent = bsn_symbol_bits(c->shape.dtype), mantissa = 8 * width - 1 - exponent;
+    unsigned least = 0, above = 0, others, mixed, z;
+    uint64_t gain = 0, best = 0;
+    bsn_sampled_runs x;
+    if (!bsn_may_part(c) || e->n < 512) return 0;
+    BSN_WIDTHS(width, bsn_sample_runs, (&x, e->elements, e->n));
+    if (x.zeros * 4 >= x.runs) {
+        others = 8 * x.runs - x.zeros;
+        mixed = x.zeros - 8 * x.zero_runs;
+        best = (uint64_t)x.zeros * (8 * width - exponent);
+        e->low = bsn_low_bits(8 * width - 1);
+        e->granule = others && 10 * mixed <= x.zeros && others > mixed ? 3 : 0;
+    }
+    while (least < 32 && !x.low[least]) least++;
+    for (z = mantissa; z >= 3 && z > least; z--) {
+        for (above = 0, others = z; others < 33; others++) above += x.low[others];
+        gain = 8 * (uint64_t)above * (z - least);
+        if (gain < x.runs || gain <= best) continue;
+        best = gain;
+        e->low = bsn_low_bits(z);
+        e->granule = 3;
+    }
+    return best != 0;
+}
+
+/* Bit i of the mask: is element i one of side 1? */
+static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width;
+    uint8_t *masked = e->work->elements, *none = e->work->plane[0];
+    const uint64_t pattern = e->low * (~UINT64_C(0) / bsn_low_bits(8 * width)); /* for each element in 8 bytes */
+    uint64_t x;
+    size_t i, j, m;
+    memset(none, 0, 512 * width);
+    for (i = 0; i < e->n; i += m) {
+        m = bsn_min(512, e->n - i);
+        memcpy(masked, e->elements + i * width, m * width);
+        for (j = 0; j < m * width; j += 8) {
+            memcpy(&x, masked + j, 8);
+            x &= pattern;
+            memcpy(masked + j, &x, 8);
+        }
+        bsn_compare(c->kernels, width, mask + i / 8, masked, none, m);
+    }
+    for (i = 0; i < bsn_mask_bytes(e->n); i++) mask[i] = e->granule ? (mask[i] ? 0 : 0xFF) : (uint8_t)~mask[i];
+    if (e->n & 7) mask[i - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
+}
+
+/* One side of a block, in its form. Returns where its body ends, or null if there is no room. */
+static uint8_t *bsn_write_side(bsn_coding *e, const bsn_context *c, uint8_t *at, const bsn_arena *arena, const uint8_t *elements, size_t n)
+{
+    const size_t stored = n * c->shape.width;
+    bsn_coding side = *e;
+    int done;
+    if ((size_t)(e->end - at) < 2) return NULL;
+    side.context = c;
+    side.elements = elements;
+    side.n = n;
+    side.ids = NULL;
+    side.arena = *arena;
+    side.body = at + 1;
+    side.end = side.body + bsn_min((size_t)(e->end - side.body), stored - 1);
+    side.form = bsn_plain_form(&side);
+    done = side.form == BSN_FORM_CONST   ? bsn_produce_const(&side)
+         : side.form == BSN_FORM_SPLIT   ? bsn_produce_split(&side)
+         : side.form == BSN_FORM_ZIGZAG  ? bsn_produce_zigzag(&side)
+                                         : bsn_produce_bytes(&side);
+    if (!done) {
+        side.form = BSN_FORM_STORED;
+        side.end = e->end;
+        if (!bsn_produce_stored(&side)) return NULL;
+    }
+    *at = (uint8_t)side.form;
+    return side.body + side.size;
+}
+
+/* PARTED: a mask of granules, and two sides. */
+static int bsn_produce_parted(bsn_coding *e)
+{
+    const unsigned width = e->context->shape.width;
+    const size_t n = e->n, granules = e->granule ? bsn_mask_bytes(n) : n, size = bsn_mask_bytes(granules);
+    bsn_context c = *e->context;
+    bsn_arena arena = e->arena, rest;
+    bsn_rooms room;
+    bsn_writer wr;
+    uint8_t *at;
+    size_t i, ones;
+    unsigned k;
+    c.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS; /* of the sides: the block's check is that of the whole body */
+    c.large = c.stream = 0;
+    bsn_lay_side(&arena, &room, &c, n);
+    rest = arena;
+    bsn_lay_alone(&arena, &room, &c, n);
+    bsn_parting_mask(e, room.place);
+    ones = c.kernels->count(room.place, n);
+    if (ones == 0 || ones == n || e->end == e->body) return 0;
+    if (e->granule) memset(room.planes, 0, size);
+    else memcpy(room.planes, room.place, size);
+    for (i = 0; e->granule && i < granules; i++) room.planes[i / 8] |= (uint8_t)((room.place[i] & 1) << (i & 7));
+    e->body[0] = (uint8_t)e->granule;
+    bsn_coding_writer(&wr, e, 1, room.lists);
+    bsn_list_write(&wr, room.planes, size, 8);
+    at = wr.full ? NULL : wr.at;
+    for (k = 0; k < 2 && at; k++) {
+        c.kernels->partition(width, e->elements, n, room.place, k ? NULL : room.words, k ? room.words : NULL);
+        at = bsn_write_side(e, &c, at, &rest, room.words, k ? ones : n - ones);
+    }
+    return at ? bsn_produced(e, at) : 0;
+}
+
 /* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds
  * to e->record what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for
  * these elements; what it has written is then without meaning. Null: left out of this build. */
@@ -8998,9 +9252,10 @@ static const bsn_producer bsn_producers[] = {
     { bsn_produce_scaled },
     { BSN_WITH_QUANTIZE ? bsn_produce_quantized : NULL },
     { BSN_WITH_DELTA ? bsn_produce_sparse : NULL },
-    { bsn_produce_zigzag }
+    { bsn_produce_zigzag },
+    { bsn_produce_parted }
 };
-BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORM_ZIGZAG + 1);
+BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORMS);
 
 /* Makes a candidate of at most `most` bytes in place of the one before. */
 static int bsn_try(bsn_coding *e, unsigned form, size_t most)
@@ -9011,31 +9266,50 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
     return bsn_producers[form].produce(e);
 }
 
-/* The bits of a float that SPLIT does not code as symbols; 0 for integers. Of these it stores only those that vary. */
-static uint64_t bsn_plane_bits(const bsn_context *c)
+/* Makes candidates in forms of which each must be smaller than those before, and keeps the last that could be made. One in PARTED
+ * that takes less than the raw planes of others is the last. Returns 0 if none has at most `most` bytes. */
+static int bsn_choose_among(bsn_coding *e, const unsigned *forms, unsigned count, size_t most, size_t planes)
 {
-    bsn_field field;
-    if (!bsn_symbol_bits(c->shape.dtype)) return 0;
-    if (c->shape.dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
-    bsn_field_set(&field, c->shape.dtype, bsn_symbol_bits(c->shape.dtype), 0);
-    return (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
+    bsn_record record;
+    size_t size = 0;
+    unsigned k, best = 0;
+    int intact = 0;
+    for (k = 0; k < count; k++) {
+        e->spoils = 1;
+        if (!bsn_try(e, forms[k], size ? size - 1 : most)) {
+            intact = intact && !e->spoils;
+            continue;
+        }
+        size = e->size;
+        record = e->record;
+        best = forms[k];
+        intact = 1;
+        if (best == BSN_FORM_PARTED && size <= planes) break;
+    }
+    if (!size) return 0;
+    if (!intact) return bsn_try(e, best, size);
+    e->record = record;
+    e->size = size;
+    e->form = best;
+    return 1;
 }
 
-/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. */
+/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. Of forms that could pay all are made:
+ * no estimate is good enough to say that none is larger than at a lower level. */
 static int bsn_choose_alone(bsn_coding *e, size_t most)
 {
     const bsn_context *c = e->context;
-    const uint64_t interest = bsn_plane_bits(c);
-    /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of encoding. */
-    uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->shape.width, interest);
-    if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->shape.width, interest);
-    if (!varying && e->n > 1) return bsn_try(e, BSN_FORM_CONST, most);
-    if (c->level == BITSNAP_BEST && bsn_may_scale(c, e->n) && bsn_try(e, BSN_FORM_SCALED, most)) return 1;
-    e->constant = interest & ~varying;
-    e->exponent = 0;
-    if (interest && (c->shape.dtype != BITSNAP_F64 || bsn_choose_base(e->elements, e->n, &e->exponent)))
-        return bsn_try(e, BSN_FORM_SPLIT, most);
-    return bsn_try(e, bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES, most);
+    unsigned forms[3], count = 0, more;
+    uint64_t raw;
+    const unsigned plain = bsn_plain_form(e);
+    if (plain == BSN_FORM_CONST) return bsn_try(e, plain, most);
+    if (bsn_looks_parted(e)) forms[count++] = BSN_FORM_PARTED;
+    forms[count++] = plain;
+    if (c->level == BITSNAP_BEST && bsn_may_scale(c, e->n)) forms[count++] = BSN_FORM_SCALED;
+    if (count == 1) return bsn_try(e, plain, most);
+    more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype);
+    raw = forms[count - 1] == BSN_FORM_SPLIT ? bsn_popcount(bsn_plane_bits(c) & ~e->constant) : 0;
+    return bsn_choose_among(e, forms, count, most, raw > more ? (size_t)(raw - more) * e->n / 8 : 0);
 }
 
 /* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one,
@@ -9086,7 +9360,7 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->size : 0;
     if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
     if (!delta) return bsn_choose_alone(e, most);
-    if (bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta)) return 1;
+    if (!bsn_looks_parted(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta)) return 1; /* of PARTED it is no bound */
     return bsn_choose_other(e, delta - 1);
 }
 
@@ -9283,9 +9557,16 @@ typedef struct bsn_numbers_body { /* SCALED and QUANTIZED: words, with scales or
     int looked_up;             /* 1: words.place has the number of every code */
 } bsn_numbers_body;
 
+typedef struct bsn_parted_body {
+    struct bsn_parted *parted; /* in scratch */
+    size_t next;               /* the first element that has not been made */
+} bsn_parted_body;
+
 /* A block that is being decoded. Each step returns the number of the rule that is broken, with `place` set, or 0. */
 typedef struct bsn_decoding {
     bsn_work *work;
+    bsn_arena arena;           /* scratch of the body */
+    bsn_lists *lists;
     const bsn_context *context;
     const struct bsn_form *form;
     const uint8_t *body, *end;
@@ -9302,6 +9583,7 @@ typedef struct bsn_decoding {
     int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
     int base_first;            /* 1: also of SPARSE blocks before any element is made */
     int same;                  /* 1: the elements are those of the base, and so are their hashes */
+    int inside;                /* 1: a side of PARTED, after whose body others may follow */
     bitsnap_block *report;     /* receives what the body is made of; or null */
     const uint8_t *made;       /* where the current chunk is */
     const uint8_t *place;      /* where a rule is broken */
@@ -9311,6 +9593,7 @@ typedef struct bsn_decoding {
         bsn_classed_body classed;
         bsn_sparse_body sparse;
         bsn_numbers_body numbers;
+        bsn_parted_body parted;
     } of;
 } bsn_decoding;
 
@@ -9367,7 +9650,7 @@ static bitsnap_part *bsn_report_part(bitsnap_block *block, uint64_t elements, ui
 static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, const bsn_rooms *room)
 {
     r->kernels = d->context->kernels;
-    r->lists = &d->work->lists;
+    r->lists = d->lists;
     r->at = at;
     r->end = d->end;
     r->input_end = d->input_end;
@@ -9380,7 +9663,7 @@ static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t
 /* Scratch for lists and planes. */
 static bsn_rooms bsn_planes_rooms(const bsn_decoding *d)
 {
-    bsn_arena a = d->work->arena;
+    bsn_arena a = d->arena;
     bsn_rooms x;
     bsn_lay_planes(&a, &x, d->context, d->n);
     return x;
@@ -9413,7 +9696,7 @@ static void bsn_open_words(bsn_decoding *d, bsn_words *x, size_t n)
 static unsigned bsn_opened_all(bsn_decoding *d, const bsn_reader *r)
 {
     d->place = r->at;
-    return r->rule ? r->rule : r->at != d->end ? BITSNAP_R_BODY_END : 0;
+    return r->rule ? r->rule : r->at != d->end && !d->inside ? BITSNAP_R_BODY_END : 0;
 }
 
 /* ---- decoding: SPLIT ---- */
@@ -9598,12 +9881,31 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
     bsn_sink_done(w, d->sink, c->shape.width, i, m, out);
 }
 
+/* Makes elements i .. i + m - 1, at once by the kernel or step by step. out null: planes are hashed, no element is made. */
+static void bsn_split_elements(bsn_decoding *d, uint8_t *out, size_t i, size_t m, int at_once, bsn_asking *asking)
+{
+    bsn_split_body *x = &d->of.split;
+    const bsn_layout *y = &x->layout;
+    const unsigned top = d->context->shape.width - 1;
+    unsigned k;
+    for (k = 0; k < y->planes && k < top; k++) {
+        if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
+        else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
+    }
+    if (at_once) {
+        if (bsn_split_finish(d, out, i, m)) return;
+        x->finishes = 0;
+        if (x->within < top) bsn_split_plane(d, x->within, i, m);
+    }
+    bsn_split_join(d, out, i, m, asking);
+}
+
 /* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes multiples of 1,024 elements, and
  * not the last ones, with which the hashes end. Large calls have shorter chunks, so that less is prefetched between two kernels. */
 static unsigned bsn_make_split(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const unsigned top = c->shape.width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
+    const unsigned finishes = bsn_has(c->kernels, BSN_FINISHES);
     const size_t chunk = c->kernels->chunk, joined = c->large ? bsn_min(chunk, 2048 / c->shape.width) : chunk,
                  finished = c->large ? bsn_min(chunk, 8192 / c->shape.width) : chunk;
     bsn_split_body *x = &d->of.split;
@@ -9622,16 +9924,7 @@ static unsigned bsn_make_split(bsn_decoding *d)
         x->finish.ahead_lines = ((size_t)((uint64_t)x->ahead.lines * (i + m) / d->n) & ~(size_t)7) - x->ahead.line;
         asking = bsn_asking_for(d, &x->ahead, at_once ? 0 : x->finish.ahead_lines, finishes ? NULL : out, m,
                                 (d->checking ? y->planes : 0) + 2);
-        for (k = 0; k < y->planes && k < top; k++) {
-            if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
-            else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
-        }
-        if (at_once) {
-            if (bsn_split_finish(d, out, i, m)) continue;
-            x->finishes = 0;
-            if (x->within < top) bsn_split_plane(d, x->within, i, m);
-        }
-        bsn_split_join(d, out, i, m, &asking);
+        bsn_split_elements(d, out, i, m, at_once, &asking);
     }
     for (k = 0; k < y->planes && d->checking; k++)
         bsn_record_hash(d->record, bsn_hash_end(c->kernels, &d->work->hasher[k], d->body + y->at[k]));
@@ -9691,6 +9984,195 @@ static unsigned bsn_make_const(bsn_decoding *d, uint8_t *out, size_t i, size_t m
     size_t j;
     (void)i;
     for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, d->body, 1, width);
+    return 0;
+}
+
+/* ---- decoding: PARTED ---- */
+
+/* One side, and elements of it that wait. */
+typedef struct bsn_side {
+    bsn_decoding d;
+    unsigned form;
+    uint8_t *at;       /* the elements that wait; all are the same if the side is CONST, */
+    size_t wait, made; /* and it is never used up */
+    uint8_t *room;
+} bsn_side;
+
+typedef struct bsn_parted {
+    bsn_side side[2];
+    bsn_context context; /* of the sides, */
+    bsn_sink sink;       /* from which nothing goes further, */
+    bsn_lists lists;     /* and of the second one */
+    const uint8_t *mask; /* of elements */
+} bsn_parted;
+BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
+
+/* Makes a mask of granules one of elements, in place, from the end on. Returns how many are of side 1. */
+static size_t bsn_mask_spread(const bitsnap_kernels *kernels, uint8_t *mask, size_t n, unsigned granule)
+{
+    size_t i = granule ? bsn_mask_bytes(n) : 0, at;
+    unsigned byte, k;
+    while (i--) {
+        for (byte = k = 0; k < 8; k++) {
+            at = (8 * i + k) >> granule;
+            byte |= BSN_BIT((unsigned)mask[at / 8], at & 7) << k;
+        }
+        mask[i] = (uint8_t)byte;
+    }
+    if (n & 7) mask[n / 8] &= (uint8_t)(0xFFu >> (8 - (n & 7)));
+    return kernels->count(mask, n);
+}
+
+/* Opens a side of n elements that begins with its form at `at`. */
+static unsigned bsn_open_side(bsn_decoding *d, bsn_side *s, const uint8_t *at, size_t n)
+{
+    const unsigned width = d->context->shape.width;
+    unsigned form, rule;
+    s->d.place = at;
+    if (at == d->end) return BITSNAP_R_PARTED;
+    s->form = form = bsn_once8(at++);
+    if (form != BSN_FORM_STORED && form != BSN_FORM_CONST && form != BSN_FORM_SPLIT && form != BSN_FORM_BYTES &&
+        (form != BSN_FORM_ZIGZAG || width == 1 || bsn_symbol_bits(d->context->shape.dtype)))
+        return BITSNAP_R_PARTED;
+    s->d.body = s->d.place = at;
+    s->d.n = n;
+    s->made = s->wait = 0;
+    s->at = s->room;
+    if (form == BSN_FORM_STORED || form == BSN_FORM_CONST) {
+        const size_t size = form == BSN_FORM_CONST ? width : n * width;
+        if ((size_t)(d->end - at) < size) return BITSNAP_R_PARTED;
+        s->d.place = at + size;
+        if (form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, s->room, 0, BSN_SIDE_ROOM(d->n));
+        return 0;
+    }
+    rule = form == BSN_FORM_SPLIT ? bsn_open_split(&s->d) : bsn_open_bytes(&s->d);
+    if (!rule && form == BSN_FORM_SPLIT) bsn_split_begin(&s->d, BSN_SIDE_STEP);
+    return rule;
+}
+
+/* A side for bsn_unpart: null if all of it is 0. */
+static const uint8_t *bsn_side_list(const bsn_side *s)
+{
+    return s->form == BSN_FORM_CONST && !bsn_element_load(s->at, s->d.context->shape.width) ? NULL : s->at;
+}
+
+static void bsn_report_side(const bsn_decoding *d, const bsn_side *s, const uint8_t *begin)
+{
+    bitsnap_part *part = bsn_report_part(d->report, s->d.n, (uint64_t)(d->place - begin));
+    part->kind = bsn_once8(begin);
+    part->changed = bsn_side_list(s) ? s->d.n : 0;
+}
+
+static unsigned bsn_open_parted(bsn_decoding *d)
+{
+    const unsigned width = d->context->shape.width;
+    bsn_arena arena = d->arena;
+    bsn_parted *p;
+    bsn_rooms room;
+    bsn_reader r;
+    size_t ones, size;
+    unsigned granule, rule, k;
+    uint8_t *mask;
+    d->place = d->body;
+    granule = bsn_once8(d->body);
+    if (granule > 6) return BITSNAP_R_PARTED;
+    p = (bsn_parted *)(void *)bsn_arena_take(&arena, BSN_PARTED_STATE);
+    mask = (uint8_t *)bsn_arena_take(&arena, d->n / 8 + 64 + 64);
+    room.words = (uint8_t *)bsn_arena_take(&arena, 2 * BSN_SIDE_ROOM(d->n) * width + 64);
+    d->of.parted.parted = p;
+    d->of.parted.next = 0;
+    p->mask = mask;
+    p->context = *d->context;
+    p->context.large = p->context.stream = 0;
+    memset(&p->sink, 0, sizeof p->sink);
+    for (k = 0; k < 2; k++) {
+        p->side[k].d = *d;
+        p->side[k].d.arena = arena;
+        p->side[k].d.context = &p->context;
+        p->side[k].d.sink = &p->sink;
+        p->side[k].d.checking = 0;
+        p->side[k].d.inside = 1;
+        p->side[k].d.report = NULL;
+        p->side[k].room = room.words + k * BSN_SIDE_ROOM(d->n) * width;
+    }
+    p->side[1].d.lists = &p->lists;
+    room = bsn_planes_rooms(&p->side[0].d);
+    bsn_reader_begin(&r, d, d->body + 1, &room);
+    size = (((d->n - 1) >> granule) + 8) / 8;
+    bsn_open_list(d, &r, size, 8);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    bsn_list_take(&r, mask, size);
+    k = (unsigned)(((d->n - 1) >> granule) + 1) & 7;
+    if (k && mask[size - 1] >> k) return BITSNAP_R_MASK_TAIL;
+    ones = bsn_mask_spread(d->context->kernels, mask, d->n, granule);
+    if (ones == 0 || ones == d->n) return BITSNAP_R_PARTED;
+    for (k = 0; k < 2; k++) {
+        bsn_side *s = &p->side[k];
+        const uint8_t *begin = d->place;
+        rule = bsn_open_side(d, s, begin, k ? ones : d->n - ones);
+        d->place = s->d.place;
+        if (rule) return rule;
+        if (BSN_WITH_REPORT && d->report) bsn_report_side(d, s, begin);
+        if (!k) bsn_lay_planes(&p->side[1].d.arena, &room, d->context, d->n - ones);
+    }
+    return d->place != d->end ? BITSNAP_R_BODY_END : 0;
+}
+
+static void bsn_side_split(bsn_side *s, uint8_t *to, size_t m)
+{
+    const bsn_split_body *x = &s->d.of.split;
+    const int at_once = x->finishes && m == BSN_SIDE_STEP && s->made + m < s->d.n;
+    bsn_asking asking = bsn_asking_for(&s->d, NULL, 0, NULL, m, 2);
+    unsigned k;
+    for (k = 0; k + 1 < s->d.context->shape.width; k++) /* both sides use these planes */
+        if (!x->layout.varying[k]) memset(s->d.work->plane[k], x->layout.value[k], m);
+    bsn_split_elements(&s->d, to, s->made, m, at_once, &asking);
+}
+
+/* Makes at least `count` elements of a side wait, no more than BSN_SIDE_STEP. */
+static void bsn_side_make(bsn_side *s, size_t count)
+{
+    const unsigned width = s->d.context->shape.width;
+    while (s->wait < count && s->form != BSN_FORM_CONST) {
+        const size_t m = bsn_min(BSN_SIDE_STEP, s->d.n - s->made);
+        uint8_t *to = s->room + s->wait * width;
+        memmove(s->room, s->at, s->wait * width);
+        s->at = s->room;
+        if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, to, s->made, m);
+        else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, to, s->made, m);
+        else if (s->form == BSN_FORM_ZIGZAG) (void)bsn_make_zigzag(&s->d, to, s->made, m);
+        else bsn_side_split(s, to, m);
+        s->made += m;
+        s->wait += m;
+    }
+}
+
+static void bsn_side_used(bsn_side *s, size_t count)
+{
+    if (s->form == BSN_FORM_CONST) return;
+    s->at += count * s->d.context->shape.width;
+    s->wait -= count;
+}
+
+/* Elements before i that have not been made are passed over. */
+static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    bsn_parted *p = d->of.parted.parted;
+    const unsigned width = d->context->shape.width;
+    const bitsnap_kernels *kernels = d->context->kernels;
+    size_t at = d->of.parted.next, some, ones;
+    for (; at < i + m; at += some) {
+        some = bsn_min(BSN_SIDE_STEP, (at < i ? i : i + m) - at);
+        ones = kernels->count(p->mask + at / 8, some);
+        bsn_side_make(&p->side[0], some - ones);
+        bsn_side_make(&p->side[1], ones);
+        if (at >= i)
+            bsn_unpart(kernels, width, out + (at - i) * width, bsn_side_list(&p->side[0]), bsn_side_list(&p->side[1]), p->mask + at / 8, some);
+        bsn_side_used(&p->side[0], some - ones);
+        bsn_side_used(&p->side[1], ones);
+    }
+    d->of.parted.next = at;
     return 0;
 }
 
@@ -10212,8 +10694,10 @@ static const bsn_form bsn_forms[] = {
       BSN_FOR_DELTA(bsn_base_sparse), BSN_FOR_DELTA(bsn_open_sparse), BSN_FOR_DELTA(bsn_make_sparse) },
     /* ZIGZAG */
     { BSN_NEEDS_INTEGERS, BSN_BODY_CODED, 1, 0, NULL, bsn_open_bytes, bsn_make_zigzag },
+    /* PARTED */
+    { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_parted, bsn_make_parted },
 };
-BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORM_ZIGZAG + 1);
+BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORMS);
 
 /* Returns 1 if a block of this form has elements that need no prediction. */
 BSN_INLINE int bsn_is_alone(unsigned form) { return !(bsn_forms[form].traits & BSN_NEEDS_BASE); }
@@ -10241,14 +10725,14 @@ static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head,
 {
     const uint64_t cell = UINT64_C(1) << s->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * s->width;
     const unsigned number = head & 255;
-    const bsn_form *form = &bsn_forms[number <= BSN_FORM_ZIGZAG ? number : 0];
+    const bsn_form *form = &bsn_forms[number < BSN_FORMS ? number : 0];
     uint64_t least, most;
     look->head = head;
     look->form = number;
     look->elements = n;
     look->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, s->width);
-    if (number > BSN_FORM_ZIGZAG || (form->traits & BSN_NEEDS & ~bsn_frame_has(s))) return BITSNAP_R_FORM;
+    if (number >= BSN_FORMS || (form->traits & BSN_NEEDS & ~bsn_frame_has(s))) return BITSNAP_R_FORM;
     if (form->body == BSN_BODY_RUN) {
         if (size == 0 || size > (left - 1) / cell + 1 || (s->role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
@@ -10311,6 +10795,8 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     bsn_sink *s = &at->sink;
     d->form = &bsn_forms[at->head & 255];
     d->work = w;
+    d->arena = w->arena;
+    d->lists = &w->lists;
     d->context = c;
     d->body = d->place = at->source + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
     d->end = d->body + bsn_body_of(at->head, c->shape.width);
@@ -10325,7 +10811,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->at = at;
     d->checking = bsn_has_checks(&c->shape) && !c->ignore;
     d->hash_base = at->base && !c->ignore;
-    d->base_first = d->same = 0;
+    d->base_first = d->same = d->inside = 0;
     d->report = NULL;
     at->error.element = at->first;
     s->differs = s->until;
@@ -14154,6 +14640,8 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     if (status) return status;
     memset(&d, 0, sizeof d);
     d.work = bsn_work_of(&call, 0);
+    d.arena = d.work->arena;
+    d.lists = &d.work->lists;
     d.context = &call.context;
     d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;

@@ -3974,6 +3974,33 @@ BSN_T_KERNEL void BSN_T(partition)(unsigned width, const uint8_t *list, size_t n
     BSN_WIDTHS(width, BSN_T(partition_width), (list, n, mask, zeros, ones, set_bits));
 }
 
+BSN_T_INLINE void BSN_T(unpart_width)(uint8_t *to, const uint8_t *zeros, const uint8_t *ones, const uint8_t *mask, size_t groups,
+                                      unsigned width)
+{
+    const unsigned lanes = BSN_T_LANES(width);
+    const uint64_t part = ~UINT64_C(0) >> (64 - lanes);
+    size_t j;
+    if (!BSN_T_MASKS && (width == 1 || width == 8)) {
+        bsn_scalar_unpart(width, to, zeros, ones, mask, groups);
+        return;
+    }
+    for (; groups; groups--, mask += 8, to += 64 * width) {
+        const uint64_t set = bsn_load64(mask);
+        BSN_T_UNROLL
+        for (j = 0; j < 64; j += lanes) {
+            BSN_T(v) x = BSN_T(all)(8, 0);
+            if (zeros) x = BSN_T(expand_words)(width, x, ~set >> j & part, &zeros);
+            if (ones) x = BSN_T(expand_words)(width, x, set >> j & part, &ones);
+            BSN_T(store)(to + j * width, x);
+        }
+    }
+}
+
+BSN_T_KERNEL void BSN_T(unpart)(unsigned width, uint8_t *to, const uint8_t *zeros, const uint8_t *ones, const uint8_t *mask, size_t groups)
+{
+    BSN_WIDTHS(width, BSN_T(unpart_width), (to, zeros, ones, mask, groups));
+}
+
 /* Two lists that fill all places. */
 BSN_T_INLINE void BSN_T(fill)(const BSN_T(k) *c, BSN_T(v) x[BSN_T_N], uint64_t w, const uint8_t **zeros, const uint8_t **ones)
 {

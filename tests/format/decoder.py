@@ -405,7 +405,7 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG = 0, 1, 2, 3, 4, 5, 6, 7, 8, 9
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG, PARTED = range(11)
 MAX_BASE = 1792
 
 
@@ -562,8 +562,7 @@ class SplitBlock:
             planes.append(bytes(byte | value for byte in decode_raw_plane(self.data, start, n, varying)))
         reader = ListDecoder(self.data, self.list_start, self.end)
         symbols = reader.list(n, self.e)
-        if reader.pos != self.end:
-            raise Reject(33, "bytes behind the list of symbols", reader.pos)
+        self.pos = reader.pos
         elements = bytearray(n * w)
         for position, element in enumerate(pair_order(n, w)):
             x = symbols[position] << (8 * w - self.e)
@@ -574,8 +573,16 @@ class SplitBlock:
         return bytes(elements)
 
 
-def decode_bytes_block(data, start, end, dtype, n):
-    """5.3"""
+def decode_split(split):
+    """5.2"""
+    elements = split.decode()
+    if split.pos != split.end:
+        raise Reject(33, "bytes behind the list of symbols", split.pos)
+    return elements
+
+
+def decode_planes(data, start, end, dtype, n):
+    """5.3: the elements, and where they end"""
     w = DTYPES[dtype].width
     elements, order, pos = bytearray(n * w), pair_order(n, w), start
     for k in range(w):
@@ -584,9 +591,15 @@ def decode_bytes_block(data, start, end, dtype, n):
         pos = reader.pos
         for position, element in enumerate(order):
             elements[element * w + k] = plane[position]
+    return bytes(elements), pos
+
+
+def decode_bytes_block(data, start, end, dtype, n):
+    """5.3"""
+    elements, pos = decode_planes(data, start, end, dtype, n)
     if pos != end:
         raise Reject(33, "bytes behind the last list", pos)
-    return bytes(elements)
+    return elements
 
 
 def may_zigzag(dtype):
@@ -596,12 +609,59 @@ def may_zigzag(dtype):
 
 def decode_zigzag(data, start, end, dtype, n):
     """5.3"""
-    w = DTYPES[dtype].width
-    codes = decode_bytes_block(data, start, end, dtype, n)
+    return of_zigzag(decode_bytes_block(data, start, end, dtype, n), DTYPES[dtype].width)
+
+
+def of_zigzag(codes, w):
     elements = bytearray()
-    for i in range(0, n * w, w):
+    for i in range(0, len(codes), w):
         z = int.from_bytes(codes[i:i + w], "little")
         elements += (z >> 1 ^ (1 << 8 * w) - 1 if z & 1 else z >> 1).to_bytes(w, "little")
+    return bytes(elements)
+
+
+def decode_side(data, pos, end, dtype, n):
+    """5.15: the elements of a side, and where they end"""
+    w = DTYPES[dtype].width
+    if pos == end:
+        raise Reject(56, "a side without a form", pos)
+    form, pos = data[pos], pos + 1
+    if form in (STORED, CONST):
+        size = n * w if form == STORED else w
+        if end - pos < size:
+            raise Reject(56, "a side longer than the body", pos)
+        return data[pos:pos + size] * (n if form == CONST else 1), pos + size
+    if form == SPLIT:
+        split = SplitBlock(data, pos, end, dtype, n)
+        return split.decode(), split.pos
+    if form != BYTES and not (form == ZIGZAG and may_zigzag(dtype)):
+        raise Reject(56, "a side of form %d" % form, pos - 1)
+    elements, pos = decode_planes(data, pos, end, dtype, n)
+    return of_zigzag(elements, w) if form == ZIGZAG else elements, pos
+
+
+def decode_parted(data, start, end, dtype, n):
+    """5.15"""
+    w, g = DTYPES[dtype].width, data[start]
+    if g > 6:
+        raise Reject(56, "granules of 2^%d elements" % g, start)
+    granules = (n + (1 << g) - 1) >> g
+    reader = ListDecoder(data, start + 1, end)
+    mask = int.from_bytes(bytes(reader.list((granules + 7) // 8, 8)), "little")
+    if mask >> granules:
+        raise Reject(32, "bits behind the mask of granules", reader.pos)
+    sides = [mask >> (i >> g) & 1 for i in range(n)]
+    if sum(sides) in (0, n):
+        raise Reject(56, "a side without elements", reader.pos)
+    first, pos = decode_side(data, reader.pos, end, dtype, n - sum(sides))
+    second, pos = decode_side(data, pos, end, dtype, sum(sides))
+    if pos != end:
+        raise Reject(33, "bytes behind the second side", pos)
+    given = [0, 0]
+    elements = bytearray()
+    for side in sides:
+        elements += (first, second)[side][given[side]:given[side] + w]
+        given[side] += w
     return bytes(elements)
 
 
@@ -1140,7 +1200,7 @@ def check_body_size(form, size, n, header, pos):
     w = DTYPES[header.dtype].width
     needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
              ZIGZAG: may_zigzag(header.dtype) or None}
-    if form > ZIGZAG or needs.get(form, True) is None:
+    if form > PARTED or needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     sizes = {STORED: (n * w, n * w), SAME: (0, 0), SPARSE: (CHANGES_HEAD + 1, n * w)}
     low, high = sizes.get(form, (1, n * w + 2 if form == CLASSED else n * w))
@@ -1192,7 +1252,9 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
 
     certificate = None
     if split:
-        elements = split.decode()
+        elements = decode_split(split)
+    elif form == PARTED:
+        elements = decode_parted(data, start, end, header.dtype, n)
     elif form == BYTES:
         elements = decode_bytes_block(data, start, end, header.dtype, n)
     elif form == ZIGZAG:

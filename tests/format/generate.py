@@ -28,7 +28,7 @@ from typing import List, Optional
 
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
-                     F16, F32, F64, FLOATS, FAN, MAX_LOW_BITS, MAX_WORDS_LEVEL, CHANGES_HEAD, QUANTIZED,
+                     F16, F32, F64, FLOATS, FAN, MAX_LOW_BITS, MAX_WORDS_LEVEL, CHANGES_HEAD, PARTED, QUANTIZED,
                      QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, ZIGZAG, Base,
                      cell_hash, le64, may_zigzag, xxh3)
 
@@ -517,6 +517,49 @@ def random_block(rng, dtype, n):
         except Impossible:
             pass
     return stored_block(pack([random_element(rng, dtype) for _ in range(n)], w), w)
+
+
+def parted_block(rng, dtype, n, g=None, sides=None, wrong=None):
+    """5.15: random granules and sides, or sides of these blocks by their number of elements. `wrong` spoils [g, mask, sides, behind]."""
+    w = DTYPES[dtype].width
+    g = rng.choice([k for k in range(7) if n > 1 << k]) if g is None else g
+    granules = (n + (1 << g) - 1) >> g
+    share = rng.choice((0.03, 0.5, 0.9))
+    mask = [rng.random() < share for _ in range(granules)]
+    mask[rng.randrange(granules)] = True
+    if all(mask):
+        mask[rng.randrange(granules)] = False
+    if not any(mask) or all(mask):
+        raise Impossible("one granule")
+    side_of = [mask[i >> g] for i in range(n)]
+    blocks = [(sides[k] if sides else random_block)(rng, dtype, sum(side == k for side in side_of)) for k in range(2)]
+    given = [iter(range(0, block.n * w, w)) for block in blocks]
+    places = [(blocks[side].all_elements, next(given[side])) for side in side_of]
+    parts = [g, sum(bit << i for i, bit in enumerate(mask)), [bytes([block.form]) + block.body for block in blocks], b""]
+    if wrong:
+        wrong(parts, granules)
+    bits = parts[1].to_bytes((granules + 7) // 8, "little")
+    body = bytes([parts[0]]) + ListEncoder(rng).outermost(bits, 8, rng.choice((None, ("raw",)))) + b"".join(parts[2]) + parts[3]
+    return fitting(Block(PARTED, body, n, b"".join(elements[at:at + w] for elements, at in places)), w)
+
+
+def random_stored(rng, dtype, n):
+    w = DTYPES[dtype].width
+    return stored_block(rng.randbytes(n * w), w)
+
+
+def random_const(rng, dtype, n):
+    return const_block(rng.choice((bytes(DTYPES[dtype].width), rng.randbytes(DTYPES[dtype].width))), n, 1)
+
+
+def cheap_bytes(rng, dtype, n):
+    return random_bytes(rng, dtype, n, ("const",), rng.randbytes(1) * n)
+
+
+def one_symbol_split(rng, dtype, n):
+    """A SPLIT block, as short as it gets."""
+    varying = [0] * len(rest_bits(dtype, 8 if dtype == F64 else 1))
+    return random_split(rng, dtype, n, 8 if dtype == F64 else 1, varying=varying)
 
 
 # ---- 6. Frames ----
@@ -1667,6 +1710,13 @@ def valid_lossy_recipes():
     return recipes
 
 
+def valid_parted(rng, dtype, sides, g=None):
+    """5.15: a frame of one block that is PARTED, with either side first."""
+    n = rng.choice((rng.randint(2, 40), rng.randint(66, 600), rng.randint(1025, 5000)))
+    sides = sides and rng.sample(sides, 2)
+    return frame_around(rng, dtype, parted_block(rng, dtype, max(n, (1 << (g or 0)) + 1), g, sides))
+
+
 def valid_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
@@ -1686,6 +1736,9 @@ def valid_recipes():
     recipes += [lambda rng, codes=codes: valid_many_codes(rng, codes) for codes in (100, 255, 256)]
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
                 for inside in (("tree",), ("raw",), ("const",))]
+    recipes += [lambda rng, d=d, form=form: valid_parted(rng, d, (random_const, form)) for d in DTYPES
+                for form in (random_block, random_split if d in floats else random_bytes)]
+    recipes += [lambda rng, d=d, g=g: valid_parted(rng, d, None, g) for d in (2, 5, 9, 10) for g in range(7)]
     recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
     return recipes + valid_delta_recipes() + valid_lossy_recipes()
 
@@ -1750,6 +1803,42 @@ def bad_form(*forms):
         block.form, block.pieces = form, None
         return block
     return [lambda rng, form=form: replace_block(rng, lambda block: change(block, form)) for form in forms]
+
+
+def bad_parted(wrong, sides=(random_const, random_const), dtypes=tuple(DTYPES), n=None):
+    """5.15: wrong(rng, parts, granules) spoils a block."""
+    def made(rng):
+        dtype, m = rng.choice(dtypes), n or rng.randint(70, 300)
+        block = parted_block(rng, dtype, m, None if n is None else 0, sides, lambda parts, granules: wrong(rng, parts, granules))
+        return frame_around(rng, dtype, block, flags=rng.choice((0, 1)))
+    return made
+
+
+def side_of_form(*forms):
+    """R56"""
+    def wrong(rng, parts, granules):
+        k = rng.randrange(2)
+        parts[2][k] = bytes([rng.choice(forms)]) + parts[2][k][1:]
+    return wrong
+
+
+def one_side(rng, parts, granules):
+    parts[1] = rng.choice((0, (1 << granules) - 1))
+
+
+def granules_of(g):
+    def wrong(rng, parts, granules):
+        parts[0] = g
+    return wrong
+
+
+def cut_side(rng, parts, granules):
+    """Nothing, or the end of the last side, which is CONST."""
+    parts[2][1] = parts[2][1][:rng.choice((0, 1, len(parts[2][1]) - 1))]
+
+
+def bits_behind(rng, parts, granules):
+    parts[1] |= 1 << granules + rng.randrange(-granules % 8)
 
 
 def zigzag_of_other_dtype(rng):
@@ -3012,9 +3101,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(10, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
-            zigzag_of_other_dtype, without_base, delta_of_form(10), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 10, 255)] + [
+        15: bad_form(11, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            zigzag_of_other_dtype, without_base, delta_of_form(11), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 11, 255)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -3027,7 +3116,7 @@ def invalid_recipes():
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 24) - 1)), 1), bad_run(2),
              bad_run(lambda rng: 1 << 23), const_run_of_delta(2), const_run_of_delta(0)],
         18: [short_split, short_descriptor, short_split],
-        19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
+        19: [bad_parted(side_of_form(SPLIT), dtypes=(1, 2, 3, 4, 5)), bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
              symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)],
         20: [constant_bits(change)
              for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
@@ -3058,8 +3147,9 @@ def invalid_recipes():
         30: [too_deep(("split0", ("raw",), ("raw",))), too_deep(("split2", ("raw",), ("raw",), ("raw",))),
              too_deep(listed)],
         32: [dirty_masks(("tree",), False), dirty_masks(listed, False),
-             dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True)],
-        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
+             dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True),
+             bad_parted(bits_behind, n=77)],
+        33: [bad_parted(lambda rng, parts, granules: parts.__setitem__(3, rng.randbytes(rng.randint(1, 5)))), left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
              bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),
              bad_clustered(behind=lambda rng: rng.randbytes(rng.randint(1, 9)))],
         34: [count_too_large] * 3,
@@ -3126,6 +3216,10 @@ def invalid_recipes():
              bad_clustered(us=one_exact_of_clusters(0)), bad_clustered(us=change_cluster_u(lambda count: 2 + 256 * count)),
              bad_clustered(us=change_cluster_u(lambda count: (1 << 32) - 1)),
              bad_clustered(us=change_cluster_u(lambda count: 1 + (1 << 31)))],
+        56: [bad_parted(one_side), bad_parted(cut_side), bad_parted(cut_side), bad_parted(granules_of(7)), bad_parted(granules_of(255)),
+             bad_parted(side_of_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PARTED, 11, 255)),
+             bad_parted(side_of_form(ZIGZAG), dtypes=[d for d in DTYPES if not may_zigzag(d)]),
+             bad_parted(side_of_form(STORED), sides=(random_const, random_const), dtypes=(9, 10))],
         52: [bad_sparse(make) for make in (
             lambda rng: {"m": lambda m, n: 0}, lambda rng: {"m": lambda m, n: n // 16 + 1},
             lambda rng: {"m": lambda m, n: rng.randint(n // 16 + 1, n // 8 + 1)}, body_byte(1, lambda rng: 255),

@@ -468,7 +468,7 @@ static void bodies_too_large(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_BYTES, bytes_fit, 4, 0);
     refuse(&c, BSN_FORM_ZIGZAG, bytes_fit, 4, 0);
     refuse(&c, BSN_FORM_ZIGZAG, zeros, 5, 16);
-    refuse(&c, BSN_FORM_ZIGZAG + 1, bytes_fit, 4, 15);
+    refuse(&c, BSN_FORMS, bytes_fit, 4, 15);
     c = header_of(b, zeros, 2, BITSNAP_BF16);
     refuse(&c, BSN_FORM_ZIGZAG, bytes_fit, 4, 15);
     c = header_of(b, zeros, 4, BITSNAP_I8);

@@ -26,7 +26,7 @@ TRIES = 12
 LINES = 32          # of a vector that a person reads, at most, unless no other shows what it does
 CHARACTERS = 8700   # of a line of the corpus that a recipe for rejected frames makes, at most
 DAMAGES, FEW = 32, 5000
-FORMS = ("STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG")
+FORMS = ("STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG", "PARTED")
 BF16, F32 = decoder.BF16, decoder.F32
 
 

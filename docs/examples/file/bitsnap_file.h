@@ -2957,7 +2957,8 @@ BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t off
 /* ================================================================================= IN ORDER */
 
 enum { BSF_FRAME_HEADER = 24, BSF_CERTIFICATE = 44 };
-enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_SAME = 4, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9 }; /* forms */
+enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_SAME = 4, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9,
+       BSF_PARTED = 10 }; /* forms */
 
 enum { BSF_AT_HEADER, BSF_DECODED, BSF_PASSED };
 

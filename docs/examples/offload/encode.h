@@ -1,6 +1,6 @@
 /* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast and
  * default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare ones,
- * constant elements, and what does not gain a byte. MIT licence, see bitsnap.h. */
+ * constant elements, what may be PARTED, and what does not gain a byte. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_ENCODE_H
 #define OFFLOAD_ENCODE_H
 
@@ -521,6 +521,34 @@ FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL
     SYNC();
 }
 
+/* Does the host try PARTED here? Decided as bsn_looks_parted does. */
+FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
+{
+    const u32 width = width_of[work->dtype], n = work->count, runs = n / 128 < 64 ? n / 128 : 64, magnitude = (1u << (8 * width - 1)) - 1;
+    LOCAL u32 *low = g->h, *zeros = g->h + 33; /* of runs of 8 elements that are not 0: how many have so many low bits 0 */
+    u32 r, u, z, above = 0, least = 0, found;
+    for (r = THREAD; r < runs; r += THREADS) {
+        u32 x[8], any = 0, none = 0;
+        get8(work->source, width, n, (n / 8 - 1) * r / (runs - 1) * 8, 0, x);
+        UNROLL
+        for (u = 0; u < 8; u++) {
+            any |= x[u] & magnitude;
+            none += !(x[u] & magnitude);
+        }
+        if (none) ATOMIC_ADD(zeros, none);
+        if (any) ATOMIC_ADD(&low[POPC((any & (0 - any)) - 1)], 1);
+    }
+    SYNC();
+    found = *zeros * 4 >= runs;
+    while (least < 32 && !low[least]) least++;
+    for (z = 32; z >= 3 && z > least; z--) {
+        above += low[z];
+        if (z <= 8 * width - 1 - exponent_bits[work->dtype] && 8 * above * (z - least) >= runs) found = 1;
+    }
+    SYNC();
+    return found;
+}
+
 /* Chooses codes: 0, or why the host has to. */
 FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap_work *work)
 {
@@ -718,6 +746,9 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     for (i = t; i < 256; i += THREADS) g->h[i] = g->full[i] = 0;
     for (i = t; i < 65; i += THREADS) ((LOCAL u32 *)g->length)[i] = 0;
     if (t == 0) g->varying = 0;
+    SYNC();
+    if (encode_may_part(g, work)) return ST_DECLINED;
+    for (i = t; i < 64; i += THREADS) g->h[i] = 0;
     SYNC();
     encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && !fast));
     if (!g->varying) return ST_DECLINED;

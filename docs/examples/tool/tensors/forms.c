@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { BLOCKS, PART, LISTS };
+enum { OTHERS = 1, ZEROS = 2 }; /* sides of PARTED */
 
 static int in_order(const form_row *a, const form_row *b)
 {
@@ -68,7 +69,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         const int classed = block->form == FORM_CLASSED, sparse = block->form == FORM_SPARSE;
         if (!part->elements) continue;
         row.sort = PART;
-        row.which = k;
+        row.which = block->form == FORM_PARTED && k ? (part->changed ? OTHERS : ZEROS) : k;
         row.lowest = classed && k ? block->borders[k - 1] : 0;
         row.highest = classed && k + 1 < block->classes ? block->borders[k] - 1u : 255;
         row.elements = part->elements;
@@ -76,7 +77,8 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.known = classed || sparse ? part->elements : 0;
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
-        if (((block->form == FORM_SPLIT || block->form == FORM_SCALED || block->form == FORM_QUANTIZED) && !k) || sparse) continue; /* planes, or two lists, or none */
+        if (((block->form == FORM_SPLIT || block->form == FORM_SCALED || block->form == FORM_QUANTIZED) && !k) || sparse ||
+            (block->form == FORM_PARTED && k)) continue; /* planes, or two lists, or none */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -95,7 +97,8 @@ int forms_add(forms *x, const forms *more, fault *f)
 
 static const char *form_name(unsigned form)
 {
-    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG" };
+    static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG",
+                                         "PARTED" };
     return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
@@ -104,6 +107,8 @@ static void part_name(const form_row *r, char *text)
 {
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which ? "exponents" : "other bits, as they are");
     else if (r->form == FORM_SPARSE) (void)snprintf(text, 48, "places and differences");
+    else if (r->form == FORM_PARTED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "zeros" : "one of two kinds of elements");
+    else if (r->form == FORM_PARTED) (void)snprintf(text, 48, "which elements are of which kind");
     else if (r->form == FORM_SCALED || r->form == FORM_QUANTIZED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
     else if (r->classes == 1) (void)snprintf(text, 48, "all differences");
