@@ -17,8 +17,11 @@
 #define main mask_main
 #include "test_mask.c"
 #undef main
+#define main parted_main
+#include "test_parted.c"
+#undef main
 #define main planes_main
 #include "test_planes.c"
 #undef main
 
-int main(void) { return bitmask_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | planes_main(); }
+int main(void) { return bitmask_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | parted_main() | planes_main(); }

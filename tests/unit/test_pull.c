@@ -153,7 +153,7 @@ static void pull(const char *what, const bitsnap_base *given, size_t size, size_
 
 static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype, size_t count, unsigned kind)
 {
-    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : 6;
+    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : kind == DATA_SPARSE ? 9 : 6; /* fewer are not PARTED */
     const size_t block = (size_t)1 << log2;
     const size_t capacities[] = { block, block + 1, block + block / 2, 2 * block, count };
     size_t size, i, k;
@@ -194,6 +194,8 @@ static void capacities(void)
         { "same", SAME, CAST, BITSNAP_BF16 }, { "sparse", FEW, CAST, BITSNAP_BF16 }, { "classed", MANY, CAST, BITSNAP_BF16 },
         { "mixed", MIXED, CAST, BITSNAP_BF16 }, { "same", SAME, UPCAST, BITSNAP_F32 }, { "sparse", FEW, UPCAST, BITSNAP_F32 },
         { "classed", MANY, UPCAST, BITSNAP_F32 }, { "mixed", MIXED, UPCAST, BITSNAP_F32 },
+        { "parted", DATA_SPARSE, NONE, BITSNAP_BF16 }, { "parted", DATA_SPARSE, DIRECT, BITSNAP_F32 },
+        { "parted", DATA_SPARSE, CAST, BITSNAP_BF16 },
     };
     static const char *const roles[] = { "", ", a delta", ", against a cast", ", against an upcast" };
     unsigned i, id;

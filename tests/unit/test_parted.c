@@ -1,0 +1,228 @@
+/* PARTED blocks: of any length, with sides of any form; where the encoder makes them, that no level is larger than a lower one, and what is
+ * said of them. */
+#include "test.h"
+#define BITSNAP_IMPLEMENTATION
+#include "inside.h"
+#include "data.h"
+
+enum { MOST = 70000 };
+static uint8_t workspace[16 << 20];
+
+static bitsnap plain(unsigned table)
+{
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.kernels = bitsnap_kernels_get(table);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    b.flags = BITSNAP_NO_CHECKS;
+    return b;
+}
+
+/* The form and the body of n elements, which are a frame of one block. Returns their size. */
+static size_t side_of(uint8_t *to, const uint8_t *from, size_t n, bitsnap_dtype dtype)
+{
+    static uint8_t frame[16 * 8 * 600 + 100];
+    bitsnap b = plain(0);
+    size_t size;
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, from, n, dtype), "%s", bitsnap_message(&b));
+    to[0] = frame[24];
+    memcpy(to + 1, frame + 28, size - 28);
+    return size - 27;
+}
+
+/* A frame of n elements, dealt to two kinds by granules. Returns its size, or 0 if a body would be larger than the elements. */
+static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned granule, const int kinds[2])
+{
+    static uint8_t side[2][8 * 600];
+    const unsigned width = bitsnap_width(dtype);
+    const size_t granules = ((n - 1) >> granule) + 1, bytes = (granules + 7) / 8;
+    uint8_t *at = frame + 28;
+    bitsnap b = plain(0);
+    size_t size, count[2] = { 0, 0 }, i;
+    unsigned k;
+    for (k = 0; k < 2; k++) data_fill(side[k], n, dtype, kinds[k]);
+    CHECK(!bitsnap_encode(&b, frame, 16 * 8 * 600, &size, side[1], n, dtype), "%s", bitsnap_message(&b)); /* its header */
+    *at++ = (uint8_t)granule;
+    *at++ = 0;
+    memset(at, 0, bytes);
+    for (i = 0; i < granules; i++) at[i / 8] |= (uint8_t)((i == 0 || (i + 1 < granules && test_random() & 1)) << (i & 7));
+    for (i = 0; i < n; i++) {
+        k = at[(i >> granule) / 8] >> ((i >> granule) & 7) & 1;
+        memcpy(elements + i * width, side[k] + count[k]++ * width, width);
+    }
+    at += bytes;
+    for (k = 0; k < 2; k++) at += side_of(at, side[k], count[k], dtype);
+    size = (size_t)(at - frame);
+    test_store32(frame + 24, (uint32_t)(BSN_FORM_PARTED | (size - 28) << 8));
+    return size - 28 <= n * width ? size : 0;
+}
+
+/* Every length, dtype, granule, and pair of forms: decoded, in part, and looked through. */
+static void lengths(void)
+{
+    static const int kinds[] = { DATA_CONSTANT, DATA_ZERO, DATA_NOISE, DATA_WEIGHTS, DATA_STEPS, DATA_SIGNED, DATA_TRUNCATED };
+    static uint8_t frame[16 * 8 * 600 + 100], elements[8 * 600];
+    unsigned made[2][16] = { { 0 } }, dtype, table, turn = 0;
+    size_t n;
+    for (n = 2; n < 600; n += n < 300 ? 1 : 7)
+        for (dtype = 1; dtype <= 11; dtype++) {
+            const unsigned width = bitsnap_width((bitsnap_dtype)dtype), granule = turn++ % 7;
+            unsigned k;
+            int both[2];
+            guarded from, to;
+            size_t size, first = test_random() % n, some = n - first;
+            bitsnap_info info;
+            bitsnap_block block;
+            bitsnap b;
+            both[turn / 2 & 1] = kinds[turn & 1];
+            both[!(turn / 2 & 1)] = kinds[2 + test_random() % 5];
+            if (n <= (size_t)1 << granule) continue;
+            size = parted_frame(frame, elements, n, (bitsnap_dtype)dtype, granule, both);
+            if (!size) continue;
+            from = guarded_alloc(size, 0);
+            to = guarded_alloc(n * width, 0);
+            memcpy(from.p, frame, size);
+            for (table = 0; bitsnap_kernels_get(table); table++) {
+                b = plain(table);
+                CHECK(!bitsnap_read_info(&info, from.p, size));
+                b.workspace_size = info.workspace_size;
+                CHECK(!bitsnap_decode(&b, to.p, n, (bitsnap_dtype)dtype, from.p, size) && !memcmp(to.p, elements, n * width), "%s, %lu elements: R%u %s",
+                      bitsnap_dtype_name((bitsnap_dtype)dtype), (unsigned long)n, b.error.rule, bitsnap_message(&b));
+                CHECK(!bitsnap_decode_range(&b, to.p, first, some, (bitsnap_dtype)dtype, from.p, size) &&
+                      !memcmp(to.p, elements + first * width, some * width), "%s, from %lu of %lu", bitsnap_dtype_name((bitsnap_dtype)dtype),
+                      (unsigned long)first, (unsigned long)n);
+                CHECK(!bitsnap_test(&b, from.p, size) && !bitsnap_verify(&b, elements, n, (bitsnap_dtype)dtype, from.p, size));
+            }
+            CHECK(!bitsnap_read_block(&b, &block, &info, 0, from.p + 24, size - 24) && block.form == BSN_FORM_PARTED && block.parts == 3, "R%u", b.error.rule);
+            CHECK(block.part[1].elements + block.part[2].elements == n && block.part[0].size + block.part[1].size + block.part[2].size + 1 == size - 28);
+            for (k = 0; k < 2; k++)
+                CHECK(block.part[1 + k].kind == BSN_FORM_CONST ? both[k] != DATA_ZERO || !block.part[1 + k].changed : block.part[1 + k].changed > 0);
+            made[0][block.part[1].kind & 15]++;
+            made[1][block.part[2].kind & 15]++;
+            guarded_free(from);
+            guarded_free(to);
+        }
+    for (turn = 0; turn < 2; turn++)
+        CHECK(made[turn][0] && made[turn][1] && made[turn][2] && made[turn][3] && made[turn][9], "side %u: %u %u %u %u %u", turn, made[turn][0],
+              made[turn][1], made[turn][2], made[turn][3], made[turn][9]);
+}
+
+/* What encoders see: zeros anywhere, of both signs, two of four; rows of zeros and of another precision; hardly anything but zeros; few zeros;
+ * nothing of the kind; a mask of 0 and -infinity. */
+enum { ANYWHERE, SIGNED_ZEROS, TWO_OF_FOUR, ZERO_ROWS, SHORT_ROWS, NEARLY_ALL, FEW_ZEROS, DENSE, CAUSAL, SORTS };
+
+static void fill(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)
+{
+    const unsigned width = bitsnap_width(dtype), bits = 8 * width;
+    size_t i;
+    data_fill(p, n, dtype, DATA_WEIGHTS);
+    for (i = 0; i < n; i++, p += width) {
+        const uint64_t r = test_random(), sign = data_load(p, width) >> (bits - 1) << (bits - 1);
+        if (sort == ANYWHERE ? r & 1 : sort == TWO_OF_FOUR ? (i & 3) == (r & 1) * 2 || (i & 3) == 1 : sort == ZERO_ROWS ? i / 192 % 3 == 0
+            : sort == NEARLY_ALL ? r % 500 != 0 : sort == FEW_ZEROS && r % 25 == 0) data_store(p, 0, width);
+        else if (sort == SIGNED_ZEROS && (r & 1)) data_store(p, sign, width);
+        else if (sort == SHORT_ROWS && i / 200 % 2) data_store(p, data_load(p, width) >> bits / 4 << bits / 4, width);
+        else if (sort == CAUSAL) data_store(p, i % 256 > i / 256 ? (dtype == BITSNAP_F32 ? 0xFF800000 : dtype == BITSNAP_BF16 ? 0xFF80 : 0xFC00) : 0, width);
+    }
+}
+
+/* The sizes at each level; *forms has one bit for each form that occurs at level default. */
+static void sizes_of(size_t size[4], unsigned *forms, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t columns)
+{
+    static uint8_t frame[8 * MOST], first[8 * MOST], decoded[8 * MOST];
+    const unsigned width = bitsnap_width(dtype);
+    size_t now, from = test_below(n), some = 1 + test_below(n - from);
+    uint64_t at, offset;
+    unsigned table;
+    int level;
+    bitsnap_info info;
+    bitsnap_block block;
+    for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
+        for (table = 0; bitsnap_kernels_get(table); table++) {
+            bitsnap b = plain(table);
+            guarded scratch;
+            b.flags = 0;
+            b.level = level;
+            b.columns = columns;
+            scratch = guarded_alloc(b.workspace_size = bitsnap_workspace_size(&b, n, dtype), 0);
+            b.workspace = scratch.p;
+            CHECK(!bitsnap_encode(&b, frame, sizeof frame, &now, elements, n, dtype), "%s", bitsnap_message(&b));
+            if (!table) memcpy(first, frame, size[level] = now);
+            CHECK(now == size[level] && !memcmp(first, frame, now), "%s at level %d: %s makes other bytes", bitsnap_dtype_name(dtype), level,
+                  bitsnap_kernels_name(b.kernels));
+            guarded_free(scratch);
+            CHECK(!bitsnap_read_info(&info, frame, now));
+            scratch = guarded_alloc(b.workspace_size = info.workspace_size, 0);
+            b.workspace = scratch.p;
+            CHECK(!bitsnap_decode(&b, decoded, n, dtype, frame, now) && !memcmp(decoded, elements, n * width), "%s: %s", bitsnap_dtype_name(dtype), bitsnap_message(&b));
+            CHECK(!bitsnap_decode_range(&b, decoded, from, some, dtype, frame, now) && !memcmp(decoded, elements + from * width, some * width));
+            CHECK(!bitsnap_test(&b, frame, now) && !bitsnap_verify(&b, elements, n, dtype, frame, now));
+            for (at = 0, offset = info.header_size; level == BITSNAP_DEFAULT && at < n; at += block.elements, offset += block.size) {
+                CHECK(!bitsnap_read_block(&b, &block, &info, at, frame + offset, now - offset));
+                *forms |= 1u << block.form;
+            }
+            guarded_free(scratch);
+        }
+}
+
+static void encoded(void)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F8_E4M3 };
+    static const size_t counts[] = { 512, 513, 4160, 65536, MOST };
+    static uint8_t elements[4 * MOST];
+    unsigned sort, d, i;
+    for (sort = 0; sort < SORTS; sort++)
+        for (d = 0; d < 4; d++)
+            for (i = 0; i < 5; i++) {
+                const bitsnap_dtype dtype = dtypes[d];
+                const size_t n = counts[i];
+                const uint64_t columns = i & 1 && d < 3 ? 256 : 0;
+                size_t size[4];
+                unsigned forms = 0;
+                if (d == 3 && (sort == SHORT_ROWS || sort == CAUSAL || sort == FEW_ZEROS)) continue;
+                fill(elements, n, dtype, sort);
+                sizes_of(size, &forms, elements, n, dtype, columns);
+                CHECK(size[BITSNAP_BEST] <= size[BITSNAP_DEFAULT] + size[BITSNAP_DEFAULT] / 1000 + 16, "sort %u of %s, %lu elements: %lu bytes at best, %lu by default",
+                      sort, bitsnap_dtype_name(dtype), (unsigned long)n, (unsigned long)size[BITSNAP_BEST], (unsigned long)size[BITSNAP_DEFAULT]);
+                if (n < 65536) continue;
+                if (sort != CAUSAL) CHECK(!(forms >> BSN_FORM_PARTED & 1) == (sort == DENSE), "sort %u of %s: forms %X", sort, bitsnap_dtype_name(dtype), forms);
+            }
+}
+
+/* A frame without checks, changed anywhere: decoded or refused, and memory is left alone. */
+static void damaged(void)
+{
+    static const int kinds[2] = { DATA_CONSTANT, DATA_WEIGHTS }, others[2] = { DATA_SIGNED, DATA_STEPS };
+    static uint8_t frame[16 * 8 * 600 + 100], elements[8 * 600];
+    unsigned turn, table, refused = 0;
+    for (turn = 0; turn < 40; turn++) {
+        const bitsnap_dtype dtype = (bitsnap_dtype)(1 + turn % 11);
+        const size_t n = 100 + test_below(400), size = parted_frame(frame, elements, n, dtype, turn % 4, turn & 1 ? kinds : others);
+        guarded from, to;
+        size_t at;
+        if (!size) continue;
+        from = guarded_alloc(size, 0);
+        to = guarded_alloc(n * bitsnap_width(dtype), 0);
+        for (at = 28; at < size; at += at < 80 ? 1 : 1 + test_below(40)) {
+            memcpy(from.p, frame, size);
+            from.p[at] ^= (uint8_t)(1u << test_below(8));
+            for (table = 0; bitsnap_kernels_get(table); table++) {
+                bitsnap b = plain(table);
+                refused += bitsnap_decode(&b, to.p, n, dtype, from.p, size) != BITSNAP_OK;
+            }
+        }
+        guarded_free(from);
+        guarded_free(to);
+    }
+    CHECK(refused > 100, "%u", refused);
+}
+
+int main(void)
+{
+    test_program = "parted";
+    RUN(lengths);
+    RUN(encoded);
+    RUN(damaged);
+    return test_failures != 0;
+}
