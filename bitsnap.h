@@ -7606,9 +7606,12 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
 /* Is PARTED tried? Its scratch is that of the elements: those of 8 bytes would take more than all else. */
 BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->shape.dtype) && c->shape.width <= 4; }
 
-/* Encoding PARTED: the mask and the elements of a side; then what its form takes. */
+/* Encoding PARTED: its state, which the deepest chain of calls has no stack for; the mask and the elements of a side; then what the form
+ * of that takes. */
+#define BSN_PARTING_STATE 1216
 static void bsn_lay_side(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
+    x->made = (uint8_t *)bsn_arena_take(a, BSN_PARTING_STATE);
     x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
     x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
 }
@@ -9173,65 +9176,80 @@ static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
     if (e->n & 7) mask[i - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
 }
 
-/* One side of a block, in its form. Returns where its body ends, or null if there is no room. */
-static uint8_t *bsn_write_side(bsn_coding *e, const bsn_context *c, uint8_t *at, const bsn_arena *arena, const uint8_t *elements, size_t n)
+typedef struct bsn_parting {
+    bsn_coding side;
+    bsn_context context; /* of the sides */
+    bsn_writer writer;   /* of the mask */
+    bsn_rooms room;
+} bsn_parting;
+BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTING_STATE);
+
+/* One side of a block, in its form, at `at`: n elements of e->elements, dealt out by the mask. Returns where its body ends, or null if there
+ * is no room. */
+static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at, unsigned which, size_t n)
 {
-    const size_t stored = n * c->shape.width;
-    bsn_coding side = *e;
+    const unsigned width = e->context->shape.width;
+    uint8_t *elements = p->room.words;
+    bsn_coding *side = &p->side;
     int done;
     if ((size_t)(e->end - at) < 2) return NULL;
-    side.context = c;
-    side.elements = elements;
-    side.n = n;
-    side.ids = NULL;
-    side.arena = *arena;
-    side.body = at + 1;
-    side.end = side.body + bsn_min((size_t)(e->end - side.body), stored - 1);
-    side.form = bsn_plain_form(&side);
-    done = side.form == BSN_FORM_CONST   ? bsn_produce_const(&side)
-         : side.form == BSN_FORM_SPLIT   ? bsn_produce_split(&side)
-         : side.form == BSN_FORM_ZIGZAG  ? bsn_produce_zigzag(&side)
-                                         : bsn_produce_bytes(&side);
+    e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
+    side->elements = elements;
+    side->n = n;
+    side->body = at + 1;
+    side->end = side->body + bsn_min((size_t)(e->end - side->body), n * width - 1);
+    side->form = bsn_plain_form(side);
+    done = side->form == BSN_FORM_CONST    ? bsn_produce_const(side)
+         : side->form == BSN_FORM_SPLIT    ? bsn_produce_split(side)
+         : side->form == BSN_FORM_ZIGZAG   ? bsn_produce_zigzag(side)
+                                           : bsn_produce_bytes(side);
     if (!done) {
-        side.form = BSN_FORM_STORED;
-        side.end = e->end;
-        if (!bsn_produce_stored(&side)) return NULL;
+        side->form = BSN_FORM_STORED;
+        side->end = e->end;
+        if (!bsn_produce_stored(side)) return NULL;
     }
-    *at = (uint8_t)side.form;
-    return side.body + side.size;
+    *at = (uint8_t)side->form;
+    return side->body + side->size;
+}
+
+/* The mask of granules, as a list behind the byte that says how large they are. Returns where it ends, or null. */
+static uint8_t *bsn_write_granules(bsn_coding *e, bsn_parting *p)
+{
+    const size_t granules = e->granule ? bsn_mask_bytes(e->n) : e->n, size = bsn_mask_bytes(granules);
+    const uint8_t *mask = p->room.place;
+    uint8_t *symbols = p->room.planes;
+    size_t i;
+    if (e->granule) memset(symbols, 0, size);
+    else memcpy(symbols, mask, size);
+    for (i = 0; e->granule && i < granules; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
+    e->body[0] = (uint8_t)e->granule;
+    bsn_coding_writer(&p->writer, e, 1, p->room.lists);
+    bsn_list_write(&p->writer, symbols, size, 8);
+    return p->writer.full ? NULL : p->writer.at;
 }
 
 /* PARTED: a mask of granules, and two sides. */
 static int bsn_produce_parted(bsn_coding *e)
 {
-    const unsigned width = e->context->shape.width;
-    const size_t n = e->n, granules = e->granule ? bsn_mask_bytes(n) : n, size = bsn_mask_bytes(granules);
-    bsn_context c = *e->context;
-    bsn_arena arena = e->arena, rest;
-    bsn_rooms room;
-    bsn_writer wr;
+    bsn_arena arena = e->arena;
+    bsn_parting *p = (bsn_parting *)(void *)arena.at;
     uint8_t *at;
-    size_t i, ones;
-    unsigned k;
-    c.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS; /* of the sides: the block's check is that of the whole body */
-    c.large = c.stream = 0;
-    bsn_lay_side(&arena, &room, &c, n);
-    rest = arena;
-    bsn_lay_alone(&arena, &room, &c, n);
-    bsn_parting_mask(e, room.place);
-    ones = c.kernels->count(room.place, n);
-    if (ones == 0 || ones == n || e->end == e->body) return 0;
-    if (e->granule) memset(room.planes, 0, size);
-    else memcpy(room.planes, room.place, size);
-    for (i = 0; e->granule && i < granules; i++) room.planes[i / 8] |= (uint8_t)((room.place[i] & 1) << (i & 7));
-    e->body[0] = (uint8_t)e->granule;
-    bsn_coding_writer(&wr, e, 1, room.lists);
-    bsn_list_write(&wr, room.planes, size, 8);
-    at = wr.full ? NULL : wr.at;
-    for (k = 0; k < 2 && at; k++) {
-        c.kernels->partition(width, e->elements, n, room.place, k ? NULL : room.words, k ? room.words : NULL);
-        at = bsn_write_side(e, &c, at, &rest, room.words, k ? ones : n - ones);
-    }
+    size_t ones;
+    bsn_lay_side(&arena, &p->room, e->context, e->n);
+    p->context = *e->context;
+    p->context.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS; /* the block's check is that of the whole body */
+    p->context.large = p->context.stream = 0;
+    p->side = *e;
+    p->side.context = &p->context;
+    p->side.ids = NULL;
+    p->side.arena = arena;
+    bsn_lay_alone(&arena, &p->room, &p->context, e->n);
+    bsn_parting_mask(e, p->room.place);
+    ones = e->context->kernels->count(p->room.place, e->n);
+    if (ones == 0 || ones == e->n || e->end == e->body) return 0;
+    at = bsn_write_granules(e, p);
+    if (at) at = bsn_write_side(e, p, at, 0, e->n - ones);
+    if (at) at = bsn_write_side(e, p, at, 1, ones);
     return at ? bsn_produced(e, at) : 0;
 }
 

@@ -263,6 +263,19 @@ FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t r
         if (i >= 8 && i < 20) b.quantizer.bins = i < 16 ? 8 : 70;
         if (i >= 20) b.quantizer.clusters = 4;
         b.columns = i < 20 ? 16 : 0;
+    } else if (i < 33) { /* zeros anywhere, or of both signs; rows of zeros and of others: PARTED */
+        uint64_t state = number;
+        const unsigned width = bitsnap_width(dtype = (bitsnap_dtype)(BITSNAP_F16 + i % 3)), kind = (i - 24) / 3;
+        unsigned k;
+        n = 512 + 64 * kind;
+        for (j = 0; j < n; j++) {
+            uint8_t *p = elements + j * width;
+            const unsigned zero = kind == 2 ? j / 32 % 2 : fuzz_noise(&state) & 1;
+            for (k = 0; k < width; k++) p[k] = (uint8_t)(zero ? 0 : fuzz_noise(&state));
+            p[width - 1] = (uint8_t)(zero ? (kind == 1 ? p[0] ^ (fuzz_noise(&state) & 0x80) : 0) : 0x38 ^ (p[width - 1] & 0x83));
+        }
+        b.level = BITSNAP_DEFAULT;
+        b.block_log2 = 16;
     } else {
         fuzz_drop(taken);
         return 0;

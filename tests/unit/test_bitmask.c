@@ -5,6 +5,25 @@
 
 static const unsigned element_widths[] = { 1, 2, 4, 8 };
 
+/* The way back: 64 elements past the sides are there, and none past the result. */
+static void unparted(const bitsnap_kernels *k, unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, const uint8_t *ones)
+{
+    static uint8_t sides[2][8 * (1100 + 64)];
+    guarded to = guarded_alloc(n * width, 0);
+    size_t i, set = 0;
+    for (i = 0; i < n; i++) set += mask[i / 8] >> (i % 8) & 1;
+    test_fill(to.p, n * width);
+    if (zeros) memcpy(sides[0], zeros, (n - set) * width);
+    if (ones) memcpy(sides[1], ones, set * width);
+    bsn_unpart(k, width, to.p, zeros ? sides[0] : NULL, ones ? sides[1] : NULL, mask, n);
+    for (i = 0; i < n; i++) {
+        const uint8_t *side = mask[i / 8] >> (i % 8) & 1 ? ones : zeros;
+        static const uint8_t none[8];
+        CHECK(!memcmp(to.p + i * width, side ? list + i * width : none, width), "%s: element %zu of %zu, width %u", bitsnap_kernels_name(k), i, n, width);
+    }
+    guarded_free(to);
+}
+
 static void definition(const bitsnap_kernels *k, unsigned width, size_t n, int density)
 {
     const int front = (int)test_below(2);
@@ -32,6 +51,7 @@ static void definition(const bitsnap_kernels *k, unsigned width, size_t n, int d
         CHECK(!memcmp(side->p, before, size), "%s alone: %zu, width %u", i ? "ones" : "zeros", n, width);
         free(before);
     }
+    for (i = 0; i < 3; i++) unparted(k, width, list.p, n, mask.p, i == 1 ? NULL : zeros.p, i == 2 ? NULL : ones.p);
     guarded_free(list);
     guarded_free(mask);
     guarded_free(zeros);

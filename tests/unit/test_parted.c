@@ -5,16 +5,16 @@
 #include "inside.h"
 #include "data.h"
 
-enum { MOST = 70000 };
-static uint8_t workspace[16 << 20];
+enum { PARTED_MOST = 70000 };
+static uint8_t parted_workspace[16 << 20];
 
-static bitsnap plain(unsigned table)
+static bitsnap parted_codec(unsigned table)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
     b.kernels = bitsnap_kernels_get(table);
-    b.workspace = workspace;
-    b.workspace_size = sizeof workspace;
+    b.workspace = parted_workspace;
+    b.workspace_size = sizeof parted_workspace;
     b.flags = BITSNAP_NO_CHECKS;
     return b;
 }
@@ -23,7 +23,7 @@ static bitsnap plain(unsigned table)
 static size_t side_of(uint8_t *to, const uint8_t *from, size_t n, bitsnap_dtype dtype)
 {
     static uint8_t frame[16 * 8 * 600 + 100];
-    bitsnap b = plain(0);
+    bitsnap b = parted_codec(0);
     size_t size;
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, from, n, dtype), "%s", bitsnap_message(&b));
     to[0] = frame[24];
@@ -38,7 +38,7 @@ static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_
     const unsigned width = bitsnap_width(dtype);
     const size_t granules = ((n - 1) >> granule) + 1, bytes = (granules + 7) / 8;
     uint8_t *at = frame + 28;
-    bitsnap b = plain(0);
+    bitsnap b = parted_codec(0);
     size_t size, count[2] = { 0, 0 }, i;
     unsigned k;
     for (k = 0; k < 2; k++) data_fill(side[k], n, dtype, kinds[k]);
@@ -59,7 +59,7 @@ static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_
 }
 
 /* Every length, dtype, granule, and pair of forms: decoded, in part, and looked through. */
-static void lengths(void)
+static void sides(void)
 {
     static const int kinds[] = { DATA_CONSTANT, DATA_ZERO, DATA_NOISE, DATA_WEIGHTS, DATA_STEPS, DATA_SIGNED, DATA_TRUNCATED };
     static uint8_t frame[16 * 8 * 600 + 100], elements[8 * 600];
@@ -84,7 +84,7 @@ static void lengths(void)
             to = guarded_alloc(n * width, 0);
             memcpy(from.p, frame, size);
             for (table = 0; bitsnap_kernels_get(table); table++) {
-                b = plain(table);
+                b = parted_codec(table);
                 CHECK(!bitsnap_read_info(&info, from.p, size));
                 b.workspace_size = info.workspace_size;
                 CHECK(!bitsnap_decode(&b, to.p, n, (bitsnap_dtype)dtype, from.p, size) && !memcmp(to.p, elements, n * width), "%s, %lu elements: R%u %s",
@@ -112,7 +112,7 @@ static void lengths(void)
  * nothing of the kind; a mask of 0 and -infinity. */
 enum { ANYWHERE, SIGNED_ZEROS, TWO_OF_FOUR, ZERO_ROWS, SHORT_ROWS, NEARLY_ALL, FEW_ZEROS, DENSE, CAUSAL, SORTS };
 
-static void fill(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)
+static void fill_parted(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)
 {
     const unsigned width = bitsnap_width(dtype), bits = 8 * width;
     size_t i;
@@ -128,9 +128,9 @@ static void fill(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)
 }
 
 /* The sizes at each level; *forms has one bit for each form that occurs at level default. */
-static void sizes_of(size_t size[4], unsigned *forms, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t columns)
+static void parted_sizes(size_t size[4], unsigned *forms, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t columns)
 {
-    static uint8_t frame[8 * MOST], first[8 * MOST], decoded[8 * MOST];
+    static uint8_t frame[8 * PARTED_MOST], first[8 * PARTED_MOST], decoded[8 * PARTED_MOST];
     const unsigned width = bitsnap_width(dtype);
     size_t now, from = test_below(n), some = 1 + test_below(n - from);
     uint64_t at, offset;
@@ -140,7 +140,7 @@ static void sizes_of(size_t size[4], unsigned *forms, const uint8_t *elements, s
     bitsnap_block block;
     for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
         for (table = 0; bitsnap_kernels_get(table); table++) {
-            bitsnap b = plain(table);
+            bitsnap b = parted_codec(table);
             guarded scratch;
             b.flags = 0;
             b.level = level;
@@ -166,11 +166,11 @@ static void sizes_of(size_t size[4], unsigned *forms, const uint8_t *elements, s
         }
 }
 
-static void encoded(void)
+static void levels_of_parted(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_F8_E4M3 };
-    static const size_t counts[] = { 512, 513, 4160, 65536, MOST };
-    static uint8_t elements[4 * MOST];
+    static const size_t counts[] = { 512, 513, 4160, 65536, PARTED_MOST };
+    static uint8_t elements[4 * PARTED_MOST];
     unsigned sort, d, i;
     for (sort = 0; sort < SORTS; sort++)
         for (d = 0; d < 4; d++)
@@ -181,8 +181,8 @@ static void encoded(void)
                 size_t size[4];
                 unsigned forms = 0;
                 if (d == 3 && (sort == SHORT_ROWS || sort == CAUSAL || sort == FEW_ZEROS)) continue;
-                fill(elements, n, dtype, sort);
-                sizes_of(size, &forms, elements, n, dtype, columns);
+                fill_parted(elements, n, dtype, sort);
+                parted_sizes(size, &forms, elements, n, dtype, columns);
                 CHECK(size[BITSNAP_BEST] <= size[BITSNAP_DEFAULT] + size[BITSNAP_DEFAULT] / 1000 + 16, "sort %u of %s, %lu elements: %lu bytes at best, %lu by default",
                       sort, bitsnap_dtype_name(dtype), (unsigned long)n, (unsigned long)size[BITSNAP_BEST], (unsigned long)size[BITSNAP_DEFAULT]);
                 if (n < 65536) continue;
@@ -191,7 +191,7 @@ static void encoded(void)
 }
 
 /* A frame without checks, changed anywhere: decoded or refused, and memory is left alone. */
-static void damaged(void)
+static void damaged_parts(void)
 {
     static const int kinds[2] = { DATA_CONSTANT, DATA_WEIGHTS }, others[2] = { DATA_SIGNED, DATA_STEPS };
     static uint8_t frame[16 * 8 * 600 + 100], elements[8 * 600];
@@ -208,7 +208,7 @@ static void damaged(void)
             memcpy(from.p, frame, size);
             from.p[at] ^= (uint8_t)(1u << test_below(8));
             for (table = 0; bitsnap_kernels_get(table); table++) {
-                bitsnap b = plain(table);
+                bitsnap b = parted_codec(table);
                 refused += bitsnap_decode(&b, to.p, n, dtype, from.p, size) != BITSNAP_OK;
             }
         }
@@ -221,8 +221,8 @@ static void damaged(void)
 int main(void)
 {
     test_program = "parted";
-    RUN(lengths);
-    RUN(encoded);
-    RUN(damaged);
+    RUN(sides);
+    RUN(levels_of_parted);
+    RUN(damaged_parts);
     return test_failures != 0;
 }
