@@ -1736,11 +1736,12 @@ def valid_recipes():
     recipes += [lambda rng, codes=codes: valid_many_codes(rng, codes) for codes in (100, 255, 256)]
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
                 for inside in (("tree",), ("raw",), ("const",))]
+    recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
+    recipes += valid_delta_recipes() + valid_lossy_recipes()
     recipes += [lambda rng, d=d, form=form: valid_parted(rng, d, (random_const, form)) for d in DTYPES
                 for form in (random_block, random_split if d in floats else random_bytes)]
     recipes += [lambda rng, d=d, g=g: valid_parted(rng, d, None, g) for d in (2, 5, 9, 10) for g in range(7)]
-    recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
-    return recipes + valid_delta_recipes() + valid_lossy_recipes()
+    return recipes
 
 
 # ---- invalid frames ----
@@ -1835,6 +1836,10 @@ def granules_of(g):
 def cut_side(rng, parts, granules):
     """Nothing, or the end of the last side, which is CONST."""
     parts[2][1] = parts[2][1][:rng.choice((0, 1, len(parts[2][1]) - 1))]
+
+
+def bytes_behind(rng, parts, granules):
+    parts[3] = rng.randbytes(rng.randint(1, 5))
 
 
 def bits_behind(rng, parts, granules):
@@ -3116,8 +3121,9 @@ def invalid_recipes():
         17: [bad_run(0), bad_run(0, 2), bad_run(lambda rng: rng.choice((3, 100, (1 << 24) - 1)), 1), bad_run(2),
              bad_run(lambda rng: 1 << 23), const_run_of_delta(2), const_run_of_delta(0)],
         18: [short_split, short_descriptor, short_split],
-        19: [bad_parted(side_of_form(SPLIT), dtypes=(1, 2, 3, 4, 5)), bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
-             symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)],
+        19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
+             symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)] + [
+             bad_parted(side_of_form(SPLIT), dtypes=(1, 2, 3, 4, 5))],
         20: [constant_bits(change)
              for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
         21: [bad_base(base) for base in (lambda rng: 1793, lambda rng: 65535, lambda rng: rng.randint(1794, 65535))],
@@ -3149,9 +3155,9 @@ def invalid_recipes():
         32: [dirty_masks(("tree",), False), dirty_masks(listed, False),
              dirty_masks(("split0", ("raw",), None), True), dirty_masks(("split2", None, None, None), True),
              bad_parted(bits_behind, n=77)],
-        33: [bad_parted(lambda rng, parts, granules: parts.__setitem__(3, rng.randbytes(rng.randint(1, 5)))), left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
+        33: [left_over(SPLIT, 1), left_over(BYTES, 1), left_over(SPLIT, 9), left_over(BYTES, 30), bad_words(left_over_words),
              bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),
-             bad_clustered(behind=lambda rng: rng.randbytes(rng.randint(1, 9)))],
+             bad_clustered(behind=lambda rng: rng.randbytes(rng.randint(1, 9))), bad_parted(bytes_behind)],
         34: [count_too_large] * 3,
         35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
         36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
@@ -3219,7 +3225,7 @@ def invalid_recipes():
         56: [bad_parted(one_side), bad_parted(cut_side), bad_parted(cut_side), bad_parted(granules_of(7)), bad_parted(granules_of(255)),
              bad_parted(side_of_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PARTED, 11, 255)),
              bad_parted(side_of_form(ZIGZAG), dtypes=[d for d in DTYPES if not may_zigzag(d)]),
-             bad_parted(side_of_form(STORED), sides=(random_const, random_const), dtypes=(9, 10))],
+             bad_parted(side_of_form(STORED), dtypes=(9, 10))],
         52: [bad_sparse(make) for make in (
             lambda rng: {"m": lambda m, n: 0}, lambda rng: {"m": lambda m, n: n // 16 + 1},
             lambda rng: {"m": lambda m, n: rng.randint(n // 16 + 1, n // 8 + 1)}, body_byte(1, lambda rng: 255),
