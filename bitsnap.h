@@ -9665,6 +9665,14 @@ static bitsnap_part *bsn_report_part(bitsnap_block *block, uint64_t elements, ui
     return part;
 }
 
+/* The worker that decodes, and its scratch. */
+static void bsn_decoding_by(bsn_decoding *d, bsn_work *w)
+{
+    d->work = w;
+    d->arena = w->arena;
+    d->lists = &w->lists;
+}
+
 static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, const bsn_rooms *room)
 {
     r->kernels = d->context->kernels;
@@ -10812,9 +10820,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
 {
     bsn_sink *s = &at->sink;
     d->form = &bsn_forms[at->head & 255];
-    d->work = w;
-    d->arena = w->arena;
-    d->lists = &w->lists;
+    bsn_decoding_by(d, w);
     d->context = c;
     d->body = d->place = at->source + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
     d->end = d->body + bsn_body_of(at->head, c->shape.width);
@@ -13474,7 +13480,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         return rule;
     }
     memset(&d, 0, sizeof d);
-    d.work = w;
+    bsn_decoding_by(&d, w);
     d.context = &x->context;
     d.end = x->at + x->look.whole;
     d.input_end = x->end;
@@ -14657,9 +14663,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     if (!status) status = bsn_list_begin(&call, b, n, BSN_DECODES);
     if (status) return status;
     memset(&d, 0, sizeof d);
-    d.work = bsn_work_of(&call, 0);
-    d.arena = d.work->arena;
-    d.lists = &d.work->lists;
+    bsn_decoding_by(&d, bsn_work_of(&call, 0));
     d.context = &call.context;
     d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;
