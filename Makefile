@@ -16,9 +16,12 @@ WARN = -Wall -Wextra
 TOOL_C = $(wildcard docs/examples/tool/*.c docs/examples/tool/*/*.c)
 TOOL_H = $(wildcard docs/examples/tool/*/*.h docs/examples/file/*.h)
 TOOL_O = $(TOOL_C:docs/examples/tool/%.c=$(B)/tool/%.o)
-PARTS_C = $(addprefix tests/unit/,$(shell sed -n 's/^.include "\(test_.*\)"/\1/p' tests/unit/parts.c))
-TESTS_C = tests/unit/parts.c $(filter-out $(PARTS_C),$(wildcard tests/*/test_*.c))
-TESTS = $(addprefix $(B)/tests/,$(notdir $(TESTS_C:.c=)))
+# test programs: one object, codec.o, has the codec for all, and with it the tests of INSIDE_C; inside.c runs these by the names INSIDE
+INSIDE_C = $(addprefix tests/unit/,$(shell sed -n 's/^.include "\(.*test_.*\)"/\1/p' tests/unit/codec.c))
+INSIDE = $(addprefix $(B)/tests/,$(shell sed -n 's/^ *{ "\([a-z_]*\)", .*/\1/p' tests/unit/codec.c))
+TESTS_C = $(filter-out $(addprefix %/,$(notdir $(INSIDE_C))),$(wildcard tests/*/test_*.c))
+LINKED = $(addprefix $(B)/tests/,$(notdir $(TESTS_C:.c=)))
+TESTS = $(INSIDE) $(LINKED)
 vpath %.c $(sort $(dir $(TESTS_C)))
 
 all: $(B)/bitsnap
@@ -118,28 +121,26 @@ crash-demo: $(if $(TORCH),$(B)/libbitsnap_engine.so,$(B)/train_mpi) $(B)/engine
 	    --kills $(KILLS),python3 docs/examples/engine/crash_demo.py $(B)/train_mpi $(B)/engine $(B)/crash --kills $(KILLS) $(if $(GROUP),--group $(GROUP)) $(HEADERS))
 
 #: make test        tests that need a C compiler only; DATA=dir adds real checkpoints
-test: $(B)/bitsnap $(B)/tests/engine_codec.o $(TESTS)
+# what takes longest to compile first
+test: $(B)/tool/bitsnap.o $(B)/tests/codec.o $(B)/tests/engine_codec.o $(B)/bitsnap $(TESTS)
 	@DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS)
 
-# one object has the codec for all test programs but those that need all of its inside, and have it in them
-LINKED = $(filter-out tests/unit/parts.c $(shell grep -l 'define BITSNAP_IMPLEMENTATION' $(TESTS_C) /dev/null),$(TESTS_C))
-$(addprefix $(B)/tests/,$(notdir $(LINKED:.c=))): $(B)/tests/codec.o
-$(B)/tests/%: %.c tests/unit/test.h tests/unit/data.h tests/format/corpus.h tests/unit/inside.h $(HEADERS)
+TEST_H = tests/unit/test.h tests/unit/data.h tests/format/corpus.h tests/unit/inside.h $(HEADERS)
+$(LINKED): $(B)/tests/%: %.c $(B)/tests/codec.o $(TEST_H)
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(B)/tests/codec.o -o $@ -lpthread -lm
+$(INSIDE): tests/unit/inside.c $(B)/tests/codec.o
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $^ -o $@ -lpthread -lm
+$(B)/tests/codec.o: tests/unit/codec.c tests/unit/target.h $(INSIDE_C) $(TEST_H)
 	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. $< $(filter %.o,$^) -o $@ -lpthread -lm
-# the engine's own, for scripts
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
+# the engine's own, for scripts. What they ask does not depend on kernels, which take two thirds of the time to compile
 $(B)/tests/engine_codec.o: docs/examples/engine/codec.c docs/examples/file/bitsnap_file.h $(HEADERS)
 	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
-$(B)/tests/codec.o: tests/unit/codec.c tests/unit/inside.h $(HEADERS)
-	@mkdir -p $(B)/tests
-	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -I. -c $< -o $@
+	$(CC) -std=c99 $(TEST_CFLAGS) $(WARN) -DBITSNAP_NO_SIMD -I. -c $< -o $@
 
 # -O3 takes three times as long to compile; the tool and make check have it
 TEST_CFLAGS = $(CFLAGS) -Og
 $(B)/tests/test_safetensors $(B)/tests/test_processors: $(TOOL_C) $(TOOL_H)
-$(B)/tests/parts: $(PARTS_C)
-$(B)/tests/test_kernels: tests/unit/target.h
 $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_protection: tests/engine/test_engine.c
@@ -157,7 +158,7 @@ CHECKS = tests/check/check_sanitize.sh tests/engine/check_crash.sh tests/format/
          tests/tool/check_store.py tests/check/check_stack.py tests/check/check_install.sh \
          tests/platforms/check_languages.sh tests/check/check_shell_docs.py tests/tool/check_terminal.py \
          tests/check/check_lines.py
-check: $(B)/bitsnap $(B)/tests/engine_codec.o $(TESTS)
+check: $(B)/tool/bitsnap.o $(B)/tests/codec.o $(B)/tests/engine_codec.o $(B)/bitsnap $(TESTS)
 	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
 #: make checks      the same without what make test has done

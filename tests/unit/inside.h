@@ -26,6 +26,9 @@ void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells);
 void inside_log_codes(uint32_t *codes, const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells);
 int inside_log_elements(void *elements, const uint32_t *codes, const void *exact, size_t n, bitsnap_dtype dtype, unsigned cells);
 
+/* Runs what codec.c has of tests by this name, of so many characters. */
+int inside_run(const char *name, size_t size, int argc, char **argv);
+
 /* A frame with a content id of one CONST run of an element of these bytes, in native order. Returns its size, or 0. */
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
 

@@ -7,13 +7,13 @@
 #define MOST 400000
 static uint8_t base[8 * MOST], result[8 * MOST], back[8 * MOST + 64], third[8 * MOST];
 static uint8_t frame[8 * MOST + 4096], other[8 * MOST + 4096], merged[8 * MOST + 4096];
-static uint8_t *workspace;
+static uint8_t *room;
 
 static bitsnap fresh(void)
 {
     bitsnap b;
     memset(&b, 0, sizeof b);
-    b.workspace = workspace;
+    b.workspace = room;
     b.workspace_size = test_workspace_delta(20, 2);
     return b;
 }
@@ -813,7 +813,7 @@ static void capacities(void)
 int main(void)
 {
     test_program = "delta";
-    workspace = malloc(test_workspace_delta(20, 2));
+    room = malloc(test_workspace_delta(20, 2));
     RUN(casts);
     RUN(cast_lists);
     RUN(round_trips);
@@ -832,6 +832,6 @@ int main(void)
     RUN(sparse);
     RUN(sparse_pieces);
     RUN(capacities);
-    free(workspace);
+    free(room);
     return test_failures != 0;
 }

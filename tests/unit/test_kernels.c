@@ -248,7 +248,7 @@ static void masks(void (*one)(unsigned width, size_t n, unsigned kind, int front
     }
 }
 
-static void partition(void) { masks(partition_case); }
+static void partitions(void) { masks(partition_case); }
 
 /* ---- planes ---- */
 
@@ -1586,7 +1586,7 @@ static void tables(void)
 
 #define CASES(name)                                                                                   \
     static void name##_hash(void) { hash(); hash_in_pieces(); }                                         \
-    static void name##_masks(void) { count_bits(); partition(); compare(); }                 \
+    static void name##_masks(void) { count_bits(); partitions(); compare(); }                 \
     static void name##_planes(void) { split_and_join(); bits_take_and_put(); top_put(); }             \
     static void name##_lists(void) { histogram(); map(); }                                            \
     static void name##_nodes(void) { node_merge(); node_fork(); leaves_fork(); node_counts(); start(); finish(); }                \
