@@ -123,6 +123,21 @@ for name, value in (("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 5 ", "
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
 
+# docs/TRUST.md: each promise names a test, and the lengths that run one
+makefile, trust = read("Makefile"), read("docs/TRUST.md")
+checks, nightly = (set(re.findall(r"tests/\w+/check_\w+\.\w+", re.search(rf"^{name} =(?:.*\\\n)*.*", makefile, re.M)[0])) for name in ("CHECKS", "NIGHTLY"))
+bad, rows = [], re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\w, ]*) \|$", trust[:trust.index("## Limits")], re.M)[1:]
+for promise, tests, lengths in rows:
+    names = set(re.findall(r"tests/[\w/]+\.\w+", tests))
+    true = [length for length, holds in (
+        ("test", any(re.search(r"/test_\w+\.c$|\.test$", name) for name in names)),
+        ("check", names & checks or "LONG=1" in tests),
+        ("nightly", names & nightly or "make nightly" in tests)) if holds]
+    gone = [name for name in names if not os.path.exists(os.path.join(root, name))]
+    if gone or not true or lengths != ", ".join(true):
+        bad.append(f"{promise}: {', '.join(gone) or 'in ' + (', '.join(true) or 'no test by name')}")
+report(len(rows) == trust.count("\n| ") - 1 and not bad, "docs/TRUST.md: each promise names its tests and the lengths that run them", "; ".join(bad))
+
 # as what the types of other programs are coded
 section = form[form.index("## 3."):form.index("### 3.1")]
 stated = {name: name for name in re.findall(r"^\| \d+ \| (\w+)", section, re.M)}

@@ -1,6 +1,6 @@
 /* test_schedules.c - random schedules of what may happen to a run: kills, pauses, nodes that are left and come back, other numbers of ranks, a full disk,
  * memory and manifests that are lost, runs begun anew. What is recovered is right and the newest that is known, or it is refused with a reason.
- * COUNT=1000: so many schedules (30), a nightly job; SEED=7: the first (1); SHOW=1: says what they do. */
+ * COUNT=1000: so many schedules (15, with LONG=1 30), a nightly job; SEED=7: the first (1); SHOW=1: says what they do. */
 #include "tests/unit/test.h"
 #ifndef __linux__
 int main(void)
@@ -221,7 +221,7 @@ static void schedule(void)
 static void schedules(void)
 {
     const char *n = getenv("COUNT"), *first = getenv("SEED");
-    const uint64_t begin = first ? strtoull(first, NULL, 10) : 1, end = begin + (n ? strtoull(n, NULL, 10) : 30);
+    const uint64_t begin = first ? strtoull(first, NULL, 10) : 1, end = begin + (n ? strtoull(n, NULL, 10) : test_long() ? 30 : 15);
     for (seed = begin; seed < end; seed++) test_state = seed, schedule();
     printf("# %u recoveries, %u refusals, %u runs begun\n", recoveries, refusals, begun);
     CHECK(recoveries > 2 * (end - begin) || end - begin < 20, "only %u recoveries", recoveries);

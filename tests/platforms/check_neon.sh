@@ -1,6 +1,7 @@
 #!/bin/sh
-# The NEON table from both compilers, under qemu: the tests of kernels, and those of what stands next to them. And who must
-# not get it: big-endian AArch64, machines without vectors, and those who ask for no table. NIGHTLY=1 runs what clang makes, too.
+# The NEON table under qemu: the tests of kernels, those of what stands next to them, and the frozen bytes (tests/format/bytes.txt). And
+# who must not get it: big-endian AArch64, machines without vectors, and those who ask for no table. make check runs what gcc -O2 makes,
+# NIGHTLY=1 what gcc -O3 and clang make, too.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 cross=aarch64-linux-gnu-gcc emulator=qemu-aarch64-static
@@ -15,7 +16,8 @@ printf '#define BITSNAP_IMPLEMENTATION\n#include "bitsnap_simd.h"\n#ifndef BITSN
 
 strict() { # name, compiler...
     name=$1; shift
-    for options in '-x c -std=c99 -O0' '-x c++ -std=c++11 -fsyntax-only' '-x c++ -std=c++20 -fsyntax-only'; do
+    case $name in gcc) code=-O0 ;; *) code=-fsyntax-only ;; esac # clang warns without making code
+    for options in "-x c -std=c99 $code" '-x c++ -std=c++11 -fsyntax-only' '-x c++ -std=c++20 -fsyntax-only'; do
         case "$name $options" in gcc*c++*) command -v aarch64-linux-gnu-g++ >/dev/null || continue ;; esac
         # shellcheck disable=SC2086
         "$@" $options $warnings -I. -c "$t/implemented.c" -o /dev/null >"$t/out" 2>&1 ||
@@ -49,13 +51,19 @@ suite() { # name, compiler...
         if [ $status -eq 0 ] && ! grep -q '^not ok\|^skip.*neon' "$t/out"; then echo "ok - neon: $name, $test"
         else echo "not ok - neon: $name, $test (status $status)"; grep -v '^ok' "$t/out" | head -n 12; fi
     done
+    ln -f "$t/inside" "$t/bytes"
+    for table in 0 1; do
+        if $emulator "$t/bytes" $table | cmp -s - tests/format/bytes.txt; then echo "ok - neon: $name, the frozen bytes, table $table"
+        else echo "not ok - neon: $name, the frozen bytes, table $table"; fi
+    done
 }
 
 strict gcc $cross
 without 'big-endian machines, gcc' $cross -mbig-endian
 without 'BITSNAP_NO_SIMD' $cross -DBITSNAP_NO_SIMD
 without 'machines without vectors' $cross -march=armv8-a+nosimd
-suite 'gcc -O3' $cross -std=c99 -O3
+suite 'gcc -O2' $cross -std=c99 -O2
+[ -z "$NIGHTLY" ] || suite 'gcc -O3' $cross -std=c99 -O3
 if ! command -v clang >/dev/null || [ -z "$headers" ]; then echo "skip - neon: needs clang"; exit; fi
 # shellcheck disable=SC2086
 {

@@ -152,10 +152,10 @@ static bitsnap_status make(bitsnap *b, unsigned how, uint8_t *to, size_t capacit
     return status;
 }
 
-/* In some 24 steps to the size of the frame, around which there is every one. */
+/* In some 24 steps (8 without LONG=1) to the size of the frame, around which there is every one. */
 static size_t next_capacity(size_t capacity, size_t size)
 {
-    const size_t step = size / 24 + 1;
+    const size_t step = size / (test_long() ? 24 : 8) + 1;
     if (capacity + 6 >= size && capacity < size + 3) return capacity + 1;
     return capacity < size && capacity + step + 6 > size ? size - 6 : capacity + step;
 }
