@@ -165,7 +165,7 @@ check: $(B)/tool/bitsnap.o $(B)/tests/codec.o $(B)/tests/engine_codec.o $(B)/bit
 # the programs that do more with LONG=1
 LONGER = $(addprefix $(B)/tests/,parts test_file test_interrupt test_quantize test_schedules test_options test_pieces)
 checks: $(B)/bitsnap $(B)/tests/engine_codec.o $(LONGER)
-	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(CHECKS) $(LONGER)
+	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(LONGER) $(CHECKS)
 
 #: make nightly     what takes too long for every commit: MemorySanitizer, AFL++, benchmarks and studies end to end, HDF5, WiredTiger, kills of FSDP2
 NIGHTLY = tests/tool/tool.test tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_replay.sh \

@@ -20,21 +20,21 @@ compile() { # source, object, options...: unless that is newer than all it may b
     $CC $CFLAGS "$@" -I. -c "$source" -o "$object"
 }
 
-compile fuzz/codec.c "$work/codec.o"
+compile fuzz/codec.c "$work/codec.o" & # which takes as long as all others do
+codec=$!
 engine=$LIB_FUZZING_ENGINE
 [ -n "$engine" ] || { engine=$work/replay.o; compile fuzz/replay.c "$engine"; }
 [ $# -gt 0 ] || set -- $(basename -a -s .c fuzz/*.c)
 for target; do
+    case $target in codec | replay | changing) ;; *) compile "fuzz/$target.c" "$work/$target.o" ;; esac
+    if grep -q examples/tool/ "fuzz/$target.c"; then for part in $tool; do compile docs/examples/tool/*/"$part.c" "$work/tool-$part.o"; done; fi
+done
+wait "$codec"
+for target; do
     case $target in codec | replay) continue ;; esac
     objects=$work/codec.o
-    if grep -q examples/tool/ "fuzz/$target.c"; then
-        for part in $tool; do
-            compile docs/examples/tool/*/"$part.c" "$work/tool-$part.o"
-            objects="$objects $work/tool-$part.o"
-        done
-    fi
-    if [ "$target" != changing ]; then compile "fuzz/$target.c" "$work/$target.o"
-    elif compile fuzz/changing.c "$work/changing.o" -fsanitize-coverage=func,trace-loads 2>"$temporary/why"; then :
+    if grep -q examples/tool/ "fuzz/$target.c"; then for part in $tool; do objects="$objects $work/tool-$part.o"; done; fi
+    if [ "$target" != changing ] || compile fuzz/changing.c "$work/changing.o" -fsanitize-coverage=func,trace-loads 2>"$temporary/why"; then :
     else echo "changing is left out: $CC does not trace loads"; continue; fi
     # shellcheck disable=SC2086
     $CXX $CXXFLAGS "$work/$target.o" $objects $engine -o "$OUT/$target" -lpthread

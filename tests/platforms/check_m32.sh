@@ -14,8 +14,8 @@ done
 flags='-O1 -w -I. -DBITSNAP_NO_SIMD'
 unset LONG # programs that are slow on purpose run the short lengths
 # shellcheck disable=SC2086
-$cc -std=c99 $flags -c tests/unit/codec.c -o "$t/codec.o" && $cc -std=c99 $flags tests/unit/inside.c "$t/codec.o" -o "$t/test_frame" -lpthread -lm &&
-    ln "$t/test_frame" "$t/test_delta" && $cc -std=c99 $flags tests/unit/test_quantize.c "$t/codec.o" -o "$t/test_quantize" -lpthread -lm ||
+$cc -std=c99 $flags -c tests/unit/codec.c -o "$t/tests.o" && $cc -std=c99 $flags tests/unit/inside.c "$t/tests.o" -o "$t/test_frame" -lpthread -lm &&
+    ln "$t/test_frame" "$t/test_delta" && $cc -std=c99 $flags tests/unit/test_quantize.c "$t/tests.o" -o "$t/test_quantize" -lpthread -lm ||
     { echo 'not ok - m32: the unit tests do not compile'; head -n 20 "$t/out"; }
 for name in test_frame test_delta test_quantize; do
     if "$t/$name" >"$t/out" 2>&1 && ! grep -q '^not ok' "$t/out"; then echo "ok - m32: $name"
