@@ -162,8 +162,8 @@ check: $(B)/tool/bitsnap.o $(B)/tests/codec.o $(B)/tests/engine_codec.o $(B)/bit
 	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(wildcard tests/*/*.test) $(TESTS) $(CHECKS)
 
 #: make checks      the same without what make test has done
-# the programs that do more with LONG=1
-LONGER = $(addprefix $(B)/tests/,parts test_file test_interrupt test_quantize test_schedules test_options test_pieces)
+# the programs that do more with LONG=1; that is a minute of test_file's, and a job for the night
+LONGER = $(addprefix $(B)/tests/,parts test_interrupt test_quantize test_schedules test_options test_pieces)
 checks: $(B)/bitsnap $(B)/tests/engine_codec.o $(LONGER)
 	@LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(LONGER) $(CHECKS)
 
@@ -172,8 +172,8 @@ NIGHTLY = tests/tool/tool.test tests/format/check_bytes.sh tests/platforms/check
           tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
           tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh \
           tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
-nightly: $(B)/bitsnap
-	@mkdir -p $(B); { NIGHTLY=1 LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
+nightly: $(B)/bitsnap $(B)/tests/test_file
+	@mkdir -p $(B); { NIGHTLY=1 LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(B)/tests/test_file $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \
 	    exit $$status; } >$(B)/nightly.log 2>&1; status=$$?; cat $(B)/nightly.log; exit $$status
 

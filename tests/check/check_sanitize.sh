@@ -25,7 +25,7 @@ run() { # package, compiler, sanitizers, options...
     done
     [ -z "$MEMORY" ] || return # the tool's workspace is not cleared
     command -v python3 >/dev/null || { echo 'skip - sanitize: the tool on hostile files needs python3'; return; }
-    if compile "$@" -O0 docs/examples/tool/main.c docs/examples/tool/*/*.c "$t/codec.o" -o "$t/tool" -lpthread; then python3 tests/tool/hostile_files.py "$t/tool"
+    if compile "$@" -O0 docs/examples/tool/main.c docs/examples/tool/*/*.c "$t/codec.o" -o "$t/tool" -lpthread -lm; then python3 tests/tool/hostile_files.py "$t/tool"
     else echo "not ok - sanitize: the tool does not compile ($compiler, $sanitizers)"; fi
 }
 if [ -z "$MEMORY" ]; then
