@@ -97,9 +97,11 @@ static int parts_main(void)
 #define place kernels_place
 #define split_and_join kernels_split_and_join
 #define tables kernels_tables
+#define DENSE kernels_DENSE
 #define RARE kernels_RARE
 #include "test_kernels.c"
 #undef RARE
+#undef DENSE
 #undef tables
 #undef split_and_join
 #undef place
