@@ -5902,16 +5902,49 @@ static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size
     return beyond ? (size_t)-1 : more;
 }
 
+/* Reads n words that are not coded. Those of an inner list are added to the words that they belong to. */
+static void bsn_words_read_raw(bsn_words *x, size_t n, unsigned level, unsigned used)
+{
+    bsn_reader *r = x->reader;
+    const unsigned width = x->width;
+    uint8_t some[64 * 8];
+    size_t i, k;
+    if ((size_t)(r->end - r->at) / width < n) return;
+    r->rule = 0;
+    if (level == 0) {
+        bsn_copy_little_endian(x->words, r->at, n, width);
+        r->at += n * width;
+        return;
+    }
+    for (i = 0; i < n; i += k, r->at += k * width) {
+        k = bsn_min(64, n - i);
+        bsn_copy_little_endian(some, r->at, k, width);
+        BSN_WIDTHS(width, bsn_words_add, (x, some, i, (unsigned)k, used));
+    }
+}
+
+/* Joins words i to i + m - 1 of an inner list and adds them to the words that they belong to. */
+static void bsn_words_join_inner(bsn_words *x, const bsn_slices *t, const uint8_t *symbols, const uint8_t *low, size_t i, size_t m,
+                                 unsigned used)
+{
+    uint8_t some[64 * 8];
+    size_t j, k;
+    for (j = 0; j < m; j += k) {
+        k = bsn_min(64, m - j);
+        bsn_words_join_by(x->reader->kernels, t, some, symbols + j, x->low + j, t->shift < 8 ? NULL : low + i + j, k);
+        BSN_WIDTHS(x->width, bsn_words_add, (x, some, i + j, (unsigned)k, used));
+    }
+}
+
 /* Reads a list of n words at r->at. r->rule is the rule that is broken, or 0. Sums are modulo 2^(8 * width). */
 static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
     const unsigned width = x->width;
     const int narrow = BSN_WITH_DELTA && x->narrow, apart = BSN_WITH_QUANTIZE && x->apart;
-    unsigned level, used = 0, k;
-    uint8_t some[64 * 8]; /* words */
+    unsigned level, used = 0;
     bsn_slices t;
-    size_t i, j;
+    size_t i;
     x->narrow = x->apart = 0;
     r->rule = 0;
     for (level = 0; n; level++) {
@@ -5923,18 +5956,7 @@ static void bsn_words_read(bsn_words *x, size_t n)
         shift = bsn_once8(r->at++);
         if (level == 0) x->kind = shift;
         if (shift == BSN_WORDS_RAW) {
-            if ((size_t)(r->end - r->at) / width < n) return;
-            if (level == 0) {
-                bsn_copy_little_endian(x->words, r->at, n, width);
-                r->at += n * width;
-                n = 0;
-            }
-            for (i = 0; i < n; i += k, r->at += k * width) {
-                k = (unsigned)bsn_min(64, n - i);
-                bsn_copy_little_endian(some, r->at, k, width);
-                BSN_WIDTHS(width, bsn_words_add, (x, some, i, k, used));
-            }
-            r->rule = 0;
+            bsn_words_read_raw(x, n, level, used);
             return;
         }
         if (level == BSN_WORD_LEVELS || used + shift >= 8 * width || r->at == r->end) return;
@@ -5972,15 +5994,8 @@ static void bsn_words_read(bsn_words *x, size_t n)
                 bsn_bits_put(r->kernels, x->low, x->low, 0, 0, low + shift / 8 * n + bsn_bits_size(mask, i), mask, m);
             }
             symbols = bsn_list_next(r, x->symbols, i, m);
-            if (level == 0) {
-                bsn_words_join_by(r->kernels, &t, x->words + i * width, symbols, x->low, shift < 8 ? NULL : low + i, m);
-            } else {
-                for (j = 0; j < m; j += k) {
-                    k = (unsigned)bsn_min(64, m - j);
-                    bsn_words_join_by(r->kernels, &t, some, symbols + j, x->low + j, shift < 8 ? NULL : low + i + j, k);
-                    BSN_WIDTHS(width, bsn_words_add, (x, some, i + j, k, used));
-                }
-            }
+            if (level) bsn_words_join_inner(x, &t, symbols, low, i, m, used);
+            else bsn_words_join_by(r->kernels, &t, x->words + i * width, symbols, x->low, shift < 8 ? NULL : low + i, m);
             if (limit) more = bsn_words_escaped(x, symbols, i, m, level, limit, more);
             if (more > n) {
                 r->rule = BITSNAP_R_WORDS;
