@@ -1,8 +1,8 @@
-/* _core.c - bitsnap.h and bitsnap_file.h for Python, through the stable ABI of CPython 3.11. MIT licence, see bitsnap.h.
+/* _core.c - bitsnap.h and bitsnap_file.h for Python, through the stable ABI of CPython 3.11 where setup.py asks for it. MIT licence, see
+ * bitsnap.h.
  *
  * What is here works on buffers and file descriptors; names of types, paths and arrays are Python's, in the modules beside it.
  * The interpreter's lock is released wherever elements are coded. Global state: the types of the module, and a count of opened Files. */
-#define Py_LIMITED_API 0x030B0000
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -21,6 +21,11 @@
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "file/bitsnap_file.h"
 #include "tool/system/parallel.h"
+
+#if PY_VERSION_HEX < 0x030A0000 /* what came with CPython 3.10 */
+static PyObject *Py_NewRef(PyObject *o) { return Py_INCREF(o), o; }
+static int PyModule_AddObjectRef(PyObject *m, const char *name, PyObject *o) { return o ? PyModule_AddObject(m, name, Py_NewRef(o)) : -1; }
+#endif
 
 static PyObject *error_type; /* bitsnap.Error, a ValueError */
 static PyObject *file_type;  /* File */
