@@ -39,6 +39,7 @@ esac
 export PYTHONPATH="$bare/site"
 readme=docs/examples/python/README.md
 "$venv/bin/python" tests/adapters/python_package.py "${BITSNAP:-build/bitsnap}" $readme || echo 'not ok - python: with numpy and torch'
+"$venv/bin/python" tests/adapters/python_checkpoints.py "${BITSNAP:-build/bitsnap}" || echo 'not ok - python: folders, stores and files of torch.save'
 "$venv/bin/python" tests/adapters/python_dcp.py docs/examples/python/train/fsdp.py $readme 2>"$log" || {
     tail -n 20 "$log"
     echo 'not ok - python: with torch.distributed'

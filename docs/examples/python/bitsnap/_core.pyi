@@ -1,5 +1,5 @@
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, final
 
 version: str
 CONTENT_ID: int
@@ -14,12 +14,18 @@ class Error(ValueError):
     offset: int
     needed: int
 
+@final
 class File:
-    kind: str
-    quantized: bool
-    size: int
-    data_size: int
-    bases: list[str]
+    @property
+    def kind(self) -> str: ...
+    @property
+    def quantized(self) -> bool: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def data_size(self) -> int: ...
+    @property
+    def bases(self) -> list[str]: ...
     def __init__(self, source: Any, bases: Sequence[File] = (), threads: int = 1, name: str | bytes = "") -> None: ...
     def tensors(self) -> list[tuple[str, str, tuple[int, ...], int, int]]: ...
     def find(self, name: str, /) -> tuple[str, str, tuple[int, ...], int, int]: ...
@@ -30,6 +36,7 @@ class File:
     def close(self) -> None: ...
     def identities(self) -> list[tuple[int, int]]: ...
 
+@final
 class Writer:
     def __init__(self, fd: int, tensors: list[tuple[str, str, str, int]], metadata: str | None = None, level: int = 0, threads: int = 1,
                  flags: int = 0, bases: Sequence[File] = (), sha256: bool = False) -> None: ...

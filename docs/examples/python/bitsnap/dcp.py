@@ -7,6 +7,8 @@ A checkpoint is a directory: rank-0.bsnap, rank-1.bsnap, ... with the tensors, a
 written last: without it there is no checkpoint. Every save has an id, which each of its files holds, so a file of another save is refused.
 Nothing in these files is pickled but objects that JSON does not have; these are read as torch.load(weights_only=True) reads them.
 """
+from __future__ import annotations
+
 import contextlib
 import dataclasses
 import fnmatch
@@ -18,6 +20,7 @@ import re
 import secrets
 import stat
 import warnings
+from typing import Any
 
 import torch
 from torch.distributed.checkpoint import metadata as dcp
@@ -39,8 +42,8 @@ class Stored:
     """Where a chunk or an object is: a tensor of a file, or here."""
     file: str | None = None
     name: str | None = None
-    shape: list | None = None         # of a chunk that is quantized: the tensor is the bytes of its frame
-    certificate: dict | None = None   # what was measured then
+    shape: list[int] | None = None         # of a chunk that is quantized: the tensor is the bytes of its frame
+    certificate: dict[str, Any] | None = None   # what was measured then
     value: object = None              # an object as JSON, as bitsnap.torch.save has it
 
 
@@ -56,12 +59,13 @@ def _saved(value):
     return data
 
 
-def entries(results):
+def entries(results: list[Any]) -> list[Any]:
     """Results of a rank, as JSON has them; result() makes one of each again."""
     return [[r.index.fqn, r.index.offset, r.index.index, {k: v for k, v in vars(r.storage_data).items() if v is not None}] for r in results]
 
 
-def result(entry):
+def result(entry: list[Any]) -> Any:
+    """The WriteResult of an entry."""
     fqn, offset, index, stored = entry
     return WriteResult(dcp.MetadataIndex(fqn, offset, index), 0, Stored(**stored))
 
@@ -91,12 +95,12 @@ def _open(file, chain, threads=1):
     *older, (directory, save) = chain
     path = os.path.join(directory, file)
     with files._place(path), open(path, "rb") as f:
-        opened = _core.File(f.fileno(), (), 1 if older else threads, _base_name(path))
+        opened = _core.File(f.fileno(), (), 1 if older else threads, files._folder_hint(path))
         if opened.kind == "delta":
             if not older:
                 raise OtherSave(f"{path} is a delta, but the checkpoint names no base: it was left there by another save")
             try:
-                opened = _core.File(f.fileno(), [_open(file, older)], threads, _base_name(path))
+                opened = _core.File(f.fileno(), [_open(file, older)], threads, files._folder_hint(path))
             except FileNotFoundError as error:
                 raise FileNotFoundError(error.errno, f"{path} is a delta and needs {error.filename}, which is not there: put that folder "
                                         "back where it was", error.filename) from None
@@ -105,12 +109,6 @@ def _open(file, chain, threads=1):
         raise OtherSave(f"{path} {'is of the save ' + str(found) if found else 'has no id of a save'}; the checkpoint in {directory} is of the "
                         f"save {save}: restore the file that belongs to it, or load another checkpoint")
     return opened
-
-
-def _base_name(path):
-    """What a delta calls the file that it is against. Every rank has such a file in every folder, so the folder is part of the name."""
-    directory, file = os.path.split(os.path.realpath(path))
-    return f"{file.removesuffix('.bsnap')} of {os.path.basename(directory)}".replace("\\", "?")  # which no name may have
 
 
 def _save_id(file):
@@ -123,25 +121,31 @@ class BitsnapWriter(StorageWriter):
     bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
     """
 
-    def __init__(self, path=None, *, base=None, anchor=10, bounds=None, level="default", threads=1):
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, base: str | os.PathLike[str] | None = None, anchor: int = 10,
+                 bounds: dict[str, float] | None = None, level: str | int = "default", threads: int = 1) -> None:
         _level(level)
-        self.path, self._base, self._anchor, self._bounds = path, base, anchor, bounds or {}
-        self._level, self._threads, self._chain, self._left = level, threads, [], {}
+        self.path: Any = path
+        self._base, self._anchor, self._bounds, self._level, self._threads = base, anchor, bounds or {}, level, threads
+        self._chain: list[Any] = []
+        self._left: dict[str, Any] = {}
 
-    checkpoint_id = property(lambda self: self.path)
+    @property
+    def checkpoint_id(self) -> Any:
+        """The directory."""
+        return self.path
 
     @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id):
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return isinstance(checkpoint_id, (str, os.PathLike)) and "://" not in os.fspath(checkpoint_id)
 
-    def reset(self, checkpoint_id=None):
+    def reset(self, checkpoint_id: Any = None) -> None:
         self.path = checkpoint_id or self.path
 
-    def set_up_storage_writer(self, is_coordinator, *args, **named):
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **named: Any) -> None:
         if not named.get("use_collectives", True):
             raise ValueError("checkpoints without collectives are not supported")
 
-    def prepare_local_plan(self, plan):
+    def prepare_local_plan(self, plan: Any) -> Any:
         if not getattr(plan, "usable", True):  # it would bring what the checkpoint before was a delta to
             raise ValueError("plans that the planner has cached are not supported: enable_plan_caching=False")
         os.makedirs(self.path, exist_ok=True)
@@ -149,7 +153,7 @@ class BitsnapWriter(StorageWriter):
             raise FileExistsError(f"{self.path} has a checkpoint already, which stays; remove it first")
         return plan
 
-    def prepare_global_plan(self, plans):
+    def prepare_global_plan(self, plans: Any) -> Any:
         self._chain = []
         if self._base is not None and os.path.exists(os.path.join(self._base, CHECKPOINT)):
             base = os.path.realpath(self._base)  # a link may lead elsewhere later
@@ -187,10 +191,11 @@ class BitsnapWriter(StorageWriter):
             if os.path.lexists(path):
                 warnings.warn(f"{path} is no part of the checkpoint and stays: it cannot be told whose it is. Remove it if you know it")
 
-    def write_data(self, plan, planner):
+    def write_data(self, plan: Any, planner: Any) -> Any:
         file, chain = plan.storage_data
         *older, (_, save) = chain
-        tensors, results = [], []
+        tensors: list[Any] = []
+        results = []
         for item in plan.items:
             if item.type == WriteItemType.BYTE_IO:
                 data = planner.resolve_data(item)
@@ -242,7 +247,7 @@ class BitsnapWriter(StorageWriter):
         tensors.append((name, "U8", [data.getbuffer().nbytes], data.getbuffer()))
         return Stored(file, name)
 
-    def finish(self, metadata, results):
+    def finish(self, metadata: Any, results: Any) -> None:
         metadata.storage_data = {r.index: r.storage_data for rank in results for r in rank}
         metadata.storage_meta = self.storage_meta()
         state = {fqn: None if isinstance(x, dcp.BytesStorageMetadata) else
@@ -256,7 +261,7 @@ class BitsnapWriter(StorageWriter):
         files._sync(os.path.dirname(os.path.abspath(self.path)))
         self._remove_left_over()
 
-    def storage_meta(self):
+    def storage_meta(self) -> Any:
         return dcp.StorageMeta(checkpoint_id=self.path)
 
 
@@ -284,7 +289,7 @@ def _chain(path, whole):
     """[(directory, id of its save), ...] of a checkpoint, its own directory last. Ids are None in checkpoints of 1.0.0-rc1."""
     directories = [os.path.join(path, directory) for directory in whole["bases"]] + [path]
     saves = whole.get("saves", [None] * len(directories))
-    if len(saves) != len(directories) or not all(isinstance(save, str | None) for save in saves):
+    if len(saves) != len(directories) or not all(isinstance(save, (str, type(None))) for save in saves):
         raise TypeError
     return list(zip(directories, saves))
 
@@ -308,9 +313,9 @@ def _damaged(path):
         raise ValueError(f"{os.path.join(path, CHECKPOINT)}: what the checkpoint is made of is damaged") from error
 
 
-def certificates(path):
+def certificates(path: str | os.PathLike[str]) -> dict[str, list[dict[str, Any]]]:
     """What was measured when chunks were quantized: {name: [certificate, ...]}."""
-    found = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for fqn, _, _, stored in _read(path)["storage"]:
         if "certificate" in stored:
             found.setdefault(fqn, []).append(stored["certificate"])
@@ -320,16 +325,26 @@ def certificates(path):
 class BitsnapReader(StorageReader):
     """Reads what BitsnapWriter wrote, each rank the blocks that it wants (of chunks that are quantized: these chunks)."""
 
-    def __init__(self, path=None, *, threads=1):
-        self.path, self._threads, self._chain, self._storage, self._state = path, threads, [], {}, {}
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, threads: int = 1) -> None:
+        self.path: Any = path
+        self._threads = threads
+        self._chain: list[Any] = []
+        self._storage: dict[Any, Any] = {}
+        self._state: dict[str, Any] = {}
 
-    checkpoint_id = property(lambda self: self.path)
-    validate_checkpoint_id = BitsnapWriter.validate_checkpoint_id
+    @property
+    def checkpoint_id(self) -> Any:
+        """The directory."""
+        return self.path
 
-    def reset(self, checkpoint_id=None):
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return BitsnapWriter.validate_checkpoint_id(checkpoint_id)
+
+    def reset(self, checkpoint_id: Any = None) -> None:
         self.path = checkpoint_id or self.path
 
-    def read_metadata(self):
+    def read_metadata(self) -> Any:
         whole = _read(self.path)
         with _damaged(self.path):
             self._chain = _chain(self.path, whole)
@@ -348,16 +363,16 @@ class BitsnapReader(StorageReader):
         properties = dcp.TensorProperties(dtype=getattr(torch, dtype), requires_grad=requires_grad)
         return dcp.TensorStorageMetadata(properties, torch.Size(size), [dcp.ChunkStorageMetadata(*map(torch.Size, chunk)) for chunk in chunks])
 
-    def set_up_storage_reader(self, metadata, is_coordinator):
+    def set_up_storage_reader(self, metadata: Any, is_coordinator: bool) -> None:
         self._storage, self._state = metadata.storage_data, metadata.state_dict_metadata
 
-    def prepare_local_plan(self, plan):
+    def prepare_local_plan(self, plan: Any) -> Any:
         return plan
 
-    def prepare_global_plan(self, plans):
+    def prepare_global_plan(self, plans: Any) -> Any:
         return plans
 
-    def read_data(self, plan, planner):
+    def read_data(self, plan: Any, planner: Any) -> Any:
         opened = None, None
         for request in sorted(plan.items, key=lambda r: (self._storage[r.storage_index].file or "", r.storage_index.fqn)):
             stored = self._storage[request.storage_index]

@@ -3,10 +3,13 @@
     save(state, "step-20", sharded_strategy=SaveStrategy(base="step-10"))     # async_sharded_save=True, too
     load(state, "step-20")                                                    # once this module is imported
 """
+from __future__ import annotations
+
 import contextlib
 import functools
 import json
 import os
+from typing import Any
 
 import torch
 from megatron.core.dist_checkpointing.mapping import ShardedObject, ShardedTensor
@@ -54,14 +57,14 @@ def _save(plan):
 class SaveStrategy(AsyncSaveShardedStrategy):
     """base: the directory of an earlier checkpoint, or what gives it of the new one's; other options are BitsnapWriter's."""
 
-    def __init__(self, base=None, **options):
+    def __init__(self, base: Any = None, **options: Any) -> None:
         super().__init__("bitsnap", 1)
         self._base, self._options = base, options
         BitsnapWriter(**options)
 
     can_handle_sharded_objects = True
 
-    def async_save(self, sharded_state_dict, checkpoint_dir):
+    def async_save(self, sharded_state_dict: Any, checkpoint_dir: Any) -> Any:
         state, _, _ = stock._replace_state_dict_keys_with_sharded_keys(sharded_state_dict, True)
         state = stock.mcore_to_pyt_state_dict(state, False)
         writer = BitsnapWriter(checkpoint_dir, base=self._base(checkpoint_dir) if callable(self._base) else self._base, **self._options)
@@ -98,7 +101,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):
 
 
 class LoadStrategy(stock.TorchDistLoadShardedStrategy):
-    def load(self, sharded_state_dict, checkpoint_dir):
+    def load(self, sharded_state_dict: Any, checkpoint_dir: Any) -> Any:
         """As the one of Megatron does it, with another reader."""
         tensors = [x for x in nested_values(sharded_state_dict) if isinstance(x, ShardedTensor)]
         state, flat, renamed = stock._replace_state_dict_keys_with_sharded_keys(sharded_state_dict)
@@ -111,19 +114,19 @@ class LoadStrategy(stock.TorchDistLoadShardedStrategy):
         stock._restore_dict_types(loaded, sharded_state_dict)
         return loaded
 
-    def load_tensors_metadata(self, checkpoint_dir, metadata=None):
+    def load_tensors_metadata(self, checkpoint_dir: Any, metadata: Any = None) -> Any:
         return super().load_tensors_metadata(checkpoint_dir, metadata or BitsnapReader(checkpoint_dir).read_metadata())
 
-    def load_sharded_metadata(self, checkpoint_dir):
+    def load_sharded_metadata(self, checkpoint_dir: Any) -> Any:
         metadata = BitsnapReader(checkpoint_dir).read_metadata()
         objects = map(ShardedObject.empty_from_unique_key,
                       (name for name, x in metadata.state_dict_metadata.items() if isinstance(x, BytesStorageMetadata)))
         return {**{x.unique_key: x for x in objects}, **self.load_tensors_metadata(checkpoint_dir, metadata)}
 
-    def remove_sharded_tensors(self, checkpoint_dir, key_prefix):
+    def remove_sharded_tensors(self, checkpoint_dir: str, key_prefix: str) -> None:
         raise NotImplementedError("a checkpoint that is whole is never written again")
 
-    def check_backend_compatibility(self, loaded_backend):
+    def check_backend_compatibility(self, loaded_backend: Any) -> None:
         if loaded_backend != "bitsnap":
             raise ValueError(f"a checkpoint of the backend {loaded_backend}, not bitsnap")
 

@@ -1,8 +1,20 @@
-"""Files of numpy arrays. bfloat16 and float8 arrays need the package ml_dtypes."""
+"""Files and folders of numpy arrays. bfloat16 and float8 arrays need the package ml_dtypes.
+
+    bitsnap.numpy.save_file({"a": array}, "a.bsnap")
+    arrays = bitsnap.numpy.load_file("a.bsnap")
+"""
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 import numpy
 
 from . import files
 from ._arrays import DTYPES, dtype_name, flat
+from .files import Bases, Path
+
+__all__ = ["load_file", "save", "save_file", "save_folder"]
 
 
 def _dtype(name):
@@ -18,20 +30,21 @@ def _dtype(name):
     return numpy.dtype(getattr(ml_dtypes, kind))
 
 
-def new(name, shape):
+def new(name: str, shape: tuple[int, ...]) -> tuple[Any, Any]:
     """An array, and its memory as bytes."""
     array = numpy.empty(shape, _dtype(name))
     return array, flat(array)
 
 
-def move(array, device):
+def move(array: Any, device: Any) -> Any:
+    """The array itself, if that is what is asked for."""
     if device != "cpu":
         raise ValueError("arrays of numpy are in the host's memory: device must be \"cpu\"")
     return array
 
 
 def _table(tensors):
-    return files.order([files.entry(name, _host, array) for name, array in tensors.items()])
+    return [files.entry(name, _host, array) for name, array in tensors.items()]
 
 
 def _host(array):
@@ -42,18 +55,40 @@ def _host(array):
     return dtype_name(array), array.shape, flat(array if isinstance(array, numpy.ma.MaskedArray) else numpy.ascontiguousarray(array))
 
 
-def save_file(tensors, filename, metadata=None, *, base=None, level="default", threads=1):
-    """Writes a dictionary of arrays. The file appears as a whole or not at all. `base`: the path of an earlier file; the new one then
-    is a delta against it. Returns its size."""
-    return files.write(filename, _table(tensors), metadata, level, threads, base)
+def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
+              level: str | int = "default", threads: int = 1) -> int:
+    """Writes a dictionary of arrays, and returns the size of the file. The file appears as a whole or not at all.
+
+    metadata: strings that the file also holds.
+    base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
+        needs it to be read.
+    level: "fast", "default" or "best".
+    """
+    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base)
+    return size
 
 
-def save(tensors, metadata=None, *, base=None, level="default", threads=1):
-    """The same as bytes."""
-    return files.write(None, _table(tensors), metadata, level, threads, base)
+def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, *, base: Any = None, level: str | int = "default",
+         threads: int = 1) -> bytes:
+    """What save_file writes, as bytes."""
+    data: bytes = files.write(None, files.order(_table(tensors)), metadata, level, threads, base)
+    return data
 
 
-def load_file(filename, *, base=None, threads=1):
-    """All arrays of a file, by their names."""
-    with files.safe_open(filename, "np", base=base, threads=threads) as f:
-        return {name: f.get_tensor(name) for name in f.offset_keys()}
+def save_folder(tensors: Mapping[str, Any], folder: Path, metadata: Mapping[str, str] | None = None, *, max_shard_size: int | str = "5GB",
+                base: Any = None, level: str | int = "default", threads: int = 1) -> int:
+    """Writes a dictionary of arrays to a folder, as transformers names the shards of a model and their index, each packed; returns the size
+    of the files. The folder may have other files, but no tensors. Shards get their names when all are whole, the index last.
+
+    max_shard_size: bytes of tensors in a file, as a number or as "5GB".
+    base: an earlier folder or file. The new folder holds the differences to it, and needs it to be read. A base folder beside the new one is
+        found.
+    metadata, level: as in save_file.
+    """
+    return files.write_folder(folder, _table(tensors), metadata, max_shard_size, level, threads, base)
+
+
+def load_file(filename: Path, *, base: Bases = None, step: int | str | None = None, threads: int = 1) -> dict[str, Any]:
+    """All arrays of a file, a folder, or a step of a store, by their names. bitsnap.File explains these, base and step."""
+    with files.safe_open(filename, "np", base=base, step=step, threads=threads) as f:
+        return f.get_tensors()

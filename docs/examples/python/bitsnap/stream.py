@@ -1,5 +1,8 @@
 """An extension that compresses what the stock FileSystemWriter of torch.distributed.checkpoint writes."""
+from __future__ import annotations
+
 import io
+from typing import Any
 
 from torch.distributed.checkpoint._extension import StreamTransformExtension
 
@@ -14,30 +17,30 @@ class BitsnapTransform(StreamTransformExtension):
     PIECE = 4 << 20
     KINDS = ("F32", "BF16", "F16", "F64", "U8")  # of which the best on a sample is taken: streams do not say what is in them
 
-    def __init__(self, level="default"):
+    def __init__(self, level: str | int = "default") -> None:
         _level(level)
         self.level = level
 
     @staticmethod
-    def registry_name():
+    def registry_name() -> str:
         return "stream.bitsnap"
 
     @staticmethod
-    def from_descriptor(version):
+    def from_descriptor(version: str) -> BitsnapTransform:
         if version.partition(".")[0] != "1":
             raise ValueError(f"stream.bitsnap: version {version} is not known here")
         return BitsnapTransform()
 
-    def get_descriptor(self):
+    def get_descriptor(self) -> str:
         return f"{self.registry_name()}/1"
 
-    def transform_to(self, output):
+    def transform_to(self, output: Any) -> Any:
         return _Packer(output, self)
 
-    def transform_from(self, input):
+    def transform_from(self, input: Any) -> Any:
         return _Unpacker(input)
 
-    def frame(self, piece):
+    def frame(self, piece: bytes) -> bytes:
         middle = len(piece) // 16 * 8
         sample = piece[middle:middle + 65536]
         kinds = [kind for kind in self.KINDS if len(piece) % 8 == 0 or kind == "U8"]

@@ -4,7 +4,10 @@
 
 dtype: of arrays whose elements are something else than their type says: "BF16" of uint16.
 """
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import Any
 
 import numpy
 from zarr.abc.codec import ArrayBytesCodec, ArrayBytesCodecPartialDecodeMixin
@@ -25,7 +28,7 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
     def __post_init__(self):
         check_options(self.level, self.dtype)
 
-    def evolve_from_array_spec(self, array_spec):
+    def evolve_from_array_spec(self, array_spec: Any) -> BitsnapCodec:
         """Refuses arrays that the codec cannot give back. Zarr asks when it makes and when it opens an array, before anything is stored."""
         self._name(array_spec.dtype.to_native_dtype())
         return self
@@ -38,14 +41,15 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
         return name
 
     @classmethod
-    def from_dict(cls, data):
+    def from_dict(cls, data: Any) -> BitsnapCodec:
+        configuration: Any
         _, configuration = parse_named_configuration(data, "bitsnap", require_configuration=False)
         return cls(**(configuration or {}))
 
-    def to_dict(self):
+    def to_dict(self) -> dict[str, Any]:
         return {"name": "bitsnap", "configuration": {"level": self.level, **({"dtype": self.dtype} if self.dtype else {})}}
 
-    def compute_encoded_size(self, input_byte_length, chunk_spec):
+    def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
         raise NotImplementedError  # it depends on the elements
 
     def _encode_sync(self, chunk_array, chunk_spec):

@@ -1,0 +1,313 @@
+"""Tests of the package bitsnap with folders, stores of snapshots and files of torch.save: python_checkpoints.py TOOL. By check_python.sh."""
+import argparse
+import collections
+import contextlib
+import io
+import json
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+import threading
+
+import safetensors.torch
+import torch
+
+import bitsnap
+import bitsnap.numpy
+import bitsnap.torch
+from bitsnap import _core
+from bitsnap.__main__ import main
+from python_checks import elsewhere, refused, run
+
+tool = os.path.abspath(sys.argv[1])
+elsewhere()
+torch.manual_seed(1)
+INDEX = "model.safetensors.index.json"
+
+
+def shards(count=7, size=500):
+    return {f"w{i}": torch.randn(size) for i in range(count)}
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(a[name].dtype == b[name].dtype and torch.equal(a[name], b[name]) for name in a)
+
+
+def use(*arguments):
+    subprocess.run([tool, *arguments], check=True)
+
+
+def plain(folder, tensors, names=("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")):
+    """A folder as transformers saves a model in two files; returns what is in it."""
+    os.mkdir(folder)
+    where = {name: names[i % 2] for i, name in enumerate(tensors)}
+    for file in names:
+        safetensors.torch.save_file({name: t for name, t in tensors.items() if where[name] == file}, os.path.join(folder, file), {"format": "pt"})
+    with open(os.path.join(folder, INDEX), "w") as f:
+        json.dump({"metadata": {}, "weight_map": where}, f)
+    with open(os.path.join(folder, "config.json"), "w") as f:
+        f.write("{}")
+    return tensors
+
+
+def packed_folders():
+    """Folders that the tool packs are read as the plain ones, with an index and without, and as deltas."""
+    first = plain("one", shards())
+    second = plain("two", {name: t + (torch.arange(500) % 50 == 0) for name, t in first.items()})
+    use("compress", "-q", "-r", "one", "-o", "one.packed")
+    use("compress", "-q", "-r", "two", "-b", "one", "-o", "two.delta")
+    for path, base, state in (("one", None, first), ("one.packed", None, first), ("two.delta", "one", second), ("two.delta", "one.packed", second),
+                              (b"one.packed", None, first)):
+        assert same(bitsnap.torch.load_file(path, base=base), state), (path, base)
+        bitsnap.test(os.fsdecode(path), base=base)
+        with bitsnap.safe_open(path, base=base) as f:
+            assert f.keys() == sorted(state) and set(f.offset_keys()) == set(state) and f.metadata() == {"format": "pt"}
+            assert torch.equal(f.get_slice("w3")[5:9], state["w3"][5:9]) and same(f.get_tensors(["w6", "w1"]), {name: state[name] for name in ("w6", "w1")})
+            refused(KeyError, "w9", f.get_tensor, "w9")
+            refused(KeyError, "w9", f.get_tensors, ["w1", "w9"])
+            f.verify()
+    found = bitsnap.info("one.packed")
+    assert found["tensors"]["w1"] == {"dtype": "F32", "shape": (500,)} and len(found["files"]) == 2 and found["data_size"] == 14000
+    assert found["size"] == sum(os.path.getsize(os.path.join("one.packed", name)) for name in os.listdir("one.packed") if name.endswith(".bsnap"))
+    refused(bitsnap.Error, "give its path as base=; it was called model-00001-of-00002.safetensors", bitsnap.torch.load_file, "two.delta")
+    refused(bitsnap.Error, "header", bitsnap.torch.load_file, "two.delta", base=["one.packed", "one.packed/model-00002-of-00002.safetensors.bsnap"])
+    os.unlink(f"one.packed/{INDEX}")
+    assert same(bitsnap.torch.load_file("one.packed"), first)
+    shutil.copy("one.packed/model-00001-of-00002.safetensors.bsnap", "one.packed/again.bsnap")
+    refused(ValueError, "'w0' is in one.packed/again.bsnap and in one.packed/model-00001-of-00002.safetensors.bsnap", bitsnap.torch.load_file, "one.packed")
+    files = bitsnap.File("one")
+    assert bitsnap.files._OPEN >= 2 and files.read("w0", 3, 2) == first["w0"][3:5].numpy().tobytes()
+    files.close()
+    refused(ValueError, "one: this File is closed", files.read, "w0")
+
+
+def saved_folders():
+    """save_folder: what it writes the tool reads, deltas of deltas are found beside, whatever the shards are; nothing is half written."""
+    state, total = shards(), 7 * 2000
+    size = bitsnap.torch.save_folder(state, "step-1", {"format": "pt"}, max_shard_size="4KB")
+    names = sorted(os.listdir("step-1"))
+    assert len(names) == 5 and names[0] == "model-00001-of-00004.safetensors.bsnap" and names[-1] == INDEX
+    assert size == sum(os.path.getsize(f"step-1/{name}") for name in names[:-1])
+    index = json.load(open(f"step-1/{INDEX}"))
+    assert index["metadata"] == {"total_size": total} and index["weight_map"]["w6"] == "model-00004-of-00004.safetensors"
+    use("test", "-q", "-r", "step-1")
+    states = [state]
+    for step, most in ((2, 6000), (3, "5GB")):
+        states.append({name: t + (torch.arange(500) % 100 == step) for name, t in states[-1].items()})
+        size = bitsnap.torch.save_folder(states[-1], f"step-{step}", base=f"step-{step - 1}", max_shard_size=most)
+        assert size < total / 4, size
+    assert sorted(os.listdir("step-3")) == ["model.safetensors.bsnap"]
+    for step, state in enumerate(states, 1):
+        assert same(bitsnap.torch.load_file(f"step-{step}"), state)
+    use("test", "-q", "-r", "step-2", "-b", "step-1")
+    assert same(bitsnap.torch.load_file("step-3", base=["step-1", "step-2"]), states[2])
+    bitsnap.torch.save_file(states[1], "alone.bsnap", base="step-1")  # a file against a folder beside it
+    assert same(bitsnap.torch.load_file("alone.bsnap"), states[1])
+    arrays = bitsnap.numpy.load_file("step-1")
+    bitsnap.numpy.save_folder(arrays, "arrays", base="step-1", max_shard_size=1)
+    assert len(os.listdir("arrays")) == 8 and same(bitsnap.torch.load_file("arrays"), states[0])
+    refused(FileExistsError, "the folder has tensors already, as model.safetensors.bsnap", bitsnap.torch.save_folder, state, "step-3")
+    refused(ValueError, "'five' is no size", bitsnap.torch.save_folder, state, "no", max_shard_size="five")
+    refused(TypeError, "tensor 'bad'", bitsnap.torch.save_folder, {**state, "bad": torch.eye(2).to_sparse()}, "no")
+    os.mkdir("kept")
+    open("kept/config.json", "w").close()
+    for folder in ("kept", "no"):
+        refused(ValueError, "__metadata__", bitsnap.torch.save_folder, {**state, "__metadata__": state["w0"]}, folder, max_shard_size=4000)
+    assert os.listdir("kept") == ["config.json"] and not os.path.exists("no")
+    bitsnap.torch.save_folder(state, "kept")
+    os.rename("step-1", "elsewhere")
+    refused(bitsnap.Error, "it was called model-00001-of-00004.safetensors of step-1", bitsnap.torch.load_file, "step-2")
+    assert same(bitsnap.torch.load_file("step-2", base="elsewhere"), states[1])
+
+
+def snapshot_stores():
+    """Each step of a store that the tool made; a manifest that is damaged, or leads elsewhere, is refused."""
+    states, state = {}, shards(4)
+    for step in (10, 20, 30):
+        state = {name: t + (torch.arange(500) % 50 == step) for name, t in state.items()}
+        states[step] = plain(f"run-{step}", state)
+        use("snapshot", "-q", "run.store", f"run-{step}", "--step", str(step))
+    for step, state in states.items():
+        assert same(bitsnap.torch.load_file("run.store", step=step), state)
+        bitsnap.test("run.store", step=step)
+    with bitsnap.safe_open("run.store", step="latest") as f:
+        assert torch.equal(f.get_slice("w1")[7:9], states[30]["w1"][7:9])
+    assert len(bitsnap.info("run.store", step=20)["files"]) == 2
+    refused(ValueError, 'say which, as step="latest"; the last steps are 10, 20, 30', bitsnap.safe_open, "run.store")
+    refused(ValueError, "has no step 40", bitsnap.safe_open, "run.store", step=40)
+    refused(ValueError, "base= is of no use", bitsnap.safe_open, "run.store", step=10, base="run-10")
+    refused(ValueError, "step= is of no use", bitsnap.safe_open, "run-10", step=10)
+    whole = open("run.store/manifest.json", "rb").read()
+    link = "/etc/passwd", "../x", "objects/../../x", "0" * 15 + "/"
+
+    def manifest(text):
+        with open("run.store/manifest.json", "wb") as f:
+            f.write(text)
+
+    for n in range(0, len(whole), 37):
+        manifest(whole[:n] + bytes([whole[n] ^ 1]) + whole[n + 1:])
+        refused(ValueError, "run.store", bitsnap.torch.load_file, "run.store", step=30)
+    values = json.loads(whole)
+    del values["check"]
+    for place in ("id", "base"):
+        for name in link:
+            changed = json.loads(json.dumps(values))
+            for x in changed["objects"]:
+                x[place] = name
+            for entry in changed["steps"][-1]["entries"] if place == "id" else ():
+                entry["id"] = name
+            manifest(json.dumps(changed).encode())
+            refused(ValueError, "run.store", bitsnap.torch.load_file, "run.store", step=30)
+    for bad in (b"[]", b"{}", b'{"bitsnap_store":2}', b'{"bitsnap_store":1,"objects":3,"steps":[]}', b"[" * 100000):
+        manifest(bad)
+        refused(ValueError, "manifest.json", bitsnap.safe_open, "run.store", step=30)
+    manifest(whole)
+    index, = (name for name in os.listdir("run.store/objects") if "weight_map" in open(f"run.store/objects/{name}", errors="replace").read())
+    with open(f"run.store/objects/{index}", "a") as f:
+        f.write(" ")
+    refused(ValueError, "is damaged: it is not what the manifest says", bitsnap.safe_open, "run.store", step=30)
+
+
+def foreign_folders():
+    """An index may say anything: it leads to no file outside, and what is not there is named."""
+    plain("folder", shards(3))
+    for text, words in (("[", "is no index of a model"), ("{}", 'has no "weight_map"'), ('{"weight_map":{"a":3}}', 'has no "weight_map"'),
+                        ('{"weight_map":{"a":"../one"}}', "'../one' leads out of the folder"), ('{"weight_map":{"a":"/etc/passwd"}}', "leads out of the folder"),
+                        ('{"weight_map":{"a":"b\\\\..\\\\..\\\\c"}}', "leads out"), ('{"weight_map":{}}', "without .bsnap or .safetensors files"),
+                        ('{"weight_map":{"w0":"model-00002-of-00002.safetensors"}}', "has no tensor 'w0', which the index says it has")):
+        with open(f"folder/{INDEX}", "w") as f:
+            f.write(text)
+        refused(ValueError, words, bitsnap.torch.load_file, "folder")
+    with open(f"folder/{INDEX}", "w") as f:
+        f.write('{"weight_map":{"a":"absent.safetensors"}}')
+    refused(FileNotFoundError, "absent.safetensors.bsnap is there", bitsnap.safe_open, "folder")
+    os.mkdir("empty")
+    refused(ValueError, "empty is a folder without .bsnap", bitsnap.safe_open, "empty")
+    open("empty/checkpoint.bsnap", "w").close()
+    refused(ValueError, "bitsnap.dcp.BitsnapReader reads it", bitsnap.safe_open, "empty")
+    base = _core.File(bitsnap.numpy.save(bitsnap.numpy.load_file("folder/model-00001-of-00002.safetensors")), name="a of ..")
+    os.mkdir("folder/below")
+    shutil.copy("folder/model-00001-of-00002.safetensors", "a")
+    bitsnap.torch.save_file(bitsnap.torch.load_file("folder/model-00001-of-00002.safetensors"), "folder/below/delta.bsnap", base=base)
+    refused(bitsnap.Error, "it was called a of ..", bitsnap.safe_open, "folder/below/delta.bsnap")
+
+
+def many_files_and_threads():
+    """More files than stay open, read by threads at once; few descriptors."""
+    state = shards(40, 50)
+    bitsnap.torch.save_folder(state, "many", max_shard_size=1)
+    before, wrong = len(os.listdir("/proc/self/fd")), []
+    with bitsnap.safe_open("many") as f:
+        def read():
+            try:
+                assert same(f.get_tensors(), state)
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not wrong, wrong
+        assert len(os.listdir("/proc/self/fd")) <= before + bitsnap.files._OPEN
+    assert len(os.listdir("/proc/self/fd")) == before
+    for opened in (bitsnap.File("many"), bitsnap.safe_open("many")):
+        refused(TypeError, "cannot be pickled: pass its path, and open that in the other process", pickle.dumps, opened)
+
+
+def states():
+    """Everything that a model and an optimizer save, as it was, tied tensors too; by a path, a file object, and mapped."""
+    model = torch.nn.Sequential(torch.nn.Embedding(10, 4), torch.nn.Linear(4, 10), torch.nn.BatchNorm1d(10))
+    model[1].weight = model[0].weight
+    state = {"model": model.state_dict(), "whole": model[0].weight, "size": torch.Size([1, 2]), "dtype": torch.bfloat16, "device": torch.device("cuda:1"),
+             "grad": torch.ones(3, requires_grad=True), "numbers": [1, 10**40, 2.5, float("inf"), 3j, True, None, "x", (1,), ()], "empty": torch.zeros(0)}
+    bitsnap.torch.save(state, "state.bsnap")
+    data = io.BytesIO()
+    assert bitsnap.torch.save(state, data) == len(data.getvalue()) and data.getvalue() == open("state.bsnap", "rb").read()
+    with bitsnap.safe_open("state.bsnap") as f:
+        assert "model.1.weight" not in f.keys() and "whole" not in f.keys()  # they are model.0.weight
+    for load in (lambda: bitsnap.torch.load("state.bsnap"), lambda: bitsnap.torch.load(io.BytesIO(data.getvalue()), "cpu"),
+                 lambda: bitsnap.torch.load("state.bsnap", mmap=True, map_location={"cpu": "cpu"})):
+        again = load()
+        assert type(again["model"]) is collections.OrderedDict and again["model"]._metadata == state["model"]._metadata
+        assert same(again["model"], state["model"]) and type(again["model"]._metadata) is type(state["model"]._metadata)
+        assert again["model"]["0.weight"].data_ptr() == again["model"]["1.weight"].data_ptr() == again["whole"].data_ptr()
+        assert type(again["whole"]) is torch.nn.Parameter and again["whole"].requires_grad and again["grad"].requires_grad and again["grad"].is_leaf
+        assert all(again[key] == state[key] and type(again[key]) is type(state[key]) for key in ("size", "dtype", "device", "numbers"))
+        assert [type(x) for x in again["numbers"]] == [type(x) for x in state["numbers"]] and again["empty"].shape == (0,)
+        again["model"]["0.weight"] += 1  # it is memory of its own
+    model.load_state_dict(bitsnap.torch.load("state.bsnap")["model"])
+    assert bitsnap.torch.load("state.bsnap", "meta")["grad"].is_meta
+    refused(TypeError, "map_location is a function", bitsnap.torch.load, "state.bsnap", lambda storage, location: storage)
+    refused(bitsnap.Error, "the file object: ", bitsnap.torch.load, io.BytesIO(data.getvalue()[:-5] + b"12345"))
+    for structure in ('{"y":"nn"}', '{"y":3}', '{"v":"nowhere"}', '{"p":["a",1]}', '{"s":[1]}', '{"z":["a"]}', '{"yv":"a"}', '{"p":["b",0,1]}'):
+        bitsnap.torch.save_file({"a": torch.ones(1)}, "bad.bsnap", {bitsnap.torch.STRUCTURE: structure})
+        refused(ValueError, "bad.bsnap: what the state is made of is damaged", bitsnap.torch.load, "bad.bsnap")
+
+
+class Own:
+    def __reduce__(self):
+        return open, ("executed", "w")
+
+
+def command(*arguments, text=None):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        status = main(list(arguments))
+    assert status == (text is not None) and (text or "") in said.getvalue(), (arguments, status, said.getvalue())
+
+
+def files_of_torch_save():
+    """pack and unpack: what comes back is what torch.load gives; nothing is run, and what cannot be kept is named with its place."""
+    model = torch.nn.Sequential(torch.nn.Embedding(50, 32), torch.nn.Linear(32, 50))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.arange(5)).sum().backward()
+    optimizer.step()
+    state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "rng": torch.get_rng_state(), "epoch": 3, "name": "x"}
+    torch.save(state, "a.pt")
+    state = torch.load("a.pt", weights_only=True)  # as steps change what is in the model
+    torch.save(state, "old.ckpt", _use_new_zipfile_serialization=False)
+    optimizer.step()
+    torch.save({**state, "optimizer": optimizer.state_dict()}, "b.pt")
+    subprocess.run([sys.executable, "-m", "bitsnap", "pack", "-q", "a.pt", "old.ckpt"], check=True)
+    assert os.path.getsize("a.pt.bsnap") == os.path.getsize("old.ckpt.bsnap") < 0.95 * os.path.getsize("a.pt")
+    bitsnap.test("a.pt.bsnap")
+    command("unpack", "a.pt.bsnap", text="a.pt is there already: -f replaces it, -o gives another name")
+    command("unpack", "-q", "a.pt.bsnap", "-o", "again.pt")
+    command("pack", "-q", "again.pt")
+    assert open("again.pt.bsnap", "rb").read() == open("a.pt.bsnap", "rb").read()
+    again = torch.load("again.pt", weights_only=True)
+    assert same(again["model"], state["model"]) and again["model"]["0.weight"].data_ptr() == again["model"]["1.weight"].data_ptr()
+    assert again["epoch"] == 3 and again["name"] == "x" and torch.equal(again["rng"], state["rng"])
+    optimizer.load_state_dict(again["optimizer"])
+    command("pack", "-q", "b.pt", "-b", "a.pt.bsnap", "-o", "b.bsnap")
+    command("unpack", "-qf", "b.bsnap", "-o", "again.pt")
+    assert torch.load("again.pt", weights_only=True)["optimizer"]["state"][0]["step"] == 2 and os.path.getsize("b.bsnap") < os.path.getsize("a.pt.bsnap")
+    torch.save({"a": {"b": [1, Own()]}, "args": argparse.Namespace(x=1), "t": torch.ones(3)}, "code.pt")
+    command("pack", "code.pt", text="code.pt cannot be read without running code: a.b.1 is made by io.open, args is made by argparse.Namespace.")
+    torch.save({"args": argparse.Namespace(x=1)}, "code.pt", _use_new_zipfile_serialization=False)
+    command("pack", "code.pt", text="code.pt cannot be read without running code: it holds argparse.Namespace")
+    torch.save({"a": [1, {"b": {3}}], "t": torch.ones(3)}, "set.pt")
+    command("pack", "set.pt", text="set.pt: a.1.b is a set: states have tensors")
+    torch.save({"a": [torch.eye(3).to_sparse()]}, "sparse.pt")
+    command("pack", "sparse.pt", text="tensor 'a.0': a tensor of layout torch.sparse_coo")
+    safetensors.torch.save_file({"a": torch.ones(3)}, "a.safetensors")
+    command("pack", "a.safetensors", text="is a .safetensors file: `bitsnap compress` packs it")
+    command("pack", "-f", "a.pt", "-o", "a.pt", text="a.pt is the file that is read")
+    command("unpack", "-o", "x", "absent.bsnap", text="No such file or directory")
+    with open("text.pt", "w") as f:
+        f.write("nothing of the kind")
+    command("pack", "text.pt", text="text.pt is no file of torch.save, or it is damaged")
+    whole = open("a.pt", "rb").read()
+    with open("cut.pt", "wb") as f:
+        f.write(whole[:len(whole) // 2])
+    command("pack", "cut.pt", text="cut.pt is no file of torch.save, or it is damaged")
+    assert not {"executed", "set.pt.bsnap", "code.pt.bsnap", "x"} & set(os.listdir()) and not [name for name in os.listdir() if name.startswith(".bitsnap-")]
+
+
+every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, files_of_torch_save]
+sys.exit(run("checkpoints", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))
