@@ -21,7 +21,7 @@ rm -rf "$bare"/src/docs/examples/python/build
 name='python: a wheel is built from the sdist alone, without a warning, and installed where there is nothing else'
 sdist='import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])'
 if (cd "$bare/src/docs/examples/python" && "$venv/bin/python" -c "$sdist" "$bare") >"$log" 2>&1 && rm -rf "$bare/src" && # the sdist has to have all that the wheel is made of
-    CFLAGS='-O1 -Wall -Wextra -Werror' "$venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$bare" "$bare"/*.tar.gz >"$log" 2>&1 &&
+    CFLAGS='-O2 -Wall -Wextra -Werror' "$venv/bin/python" -m pip wheel -q --no-build-isolation --no-deps -w "$bare" "$bare"/*.tar.gz >"$log" 2>&1 &&
     "$python" -m venv "$bare/venv" && "$bare/venv/bin/python" -m pip install -q --no-index "$bare"/*.whl >"$log" 2>&1; then
     echo "ok - $name"
 else

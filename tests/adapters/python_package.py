@@ -3,9 +3,11 @@ import gc
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import bitsnap
@@ -205,8 +207,58 @@ def other_threads_run():
     assert len(ran) > 3, len(ran)
 
 
+def interrupted_calls():
+    """Ctrl-C ends a call while it codes: the frame, the elements or the file are not finished first."""
+    data = bytes(1 << 20) + os.urandom(48 << 20)
+    frame = bitsnap.compress(data, "F32", level="best")
+    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+
+    def unfinished(function, finished):
+        """Interrupts a call after various times, until one comes while it codes."""
+        begin = time.monotonic()
+        function()
+        seconds = time.monotonic() - begin
+        for k in range(30):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + seconds * k / 30)
+                function()
+            except KeyboardInterrupt:
+                if not finished():
+                    return True
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        return False
+
+    out, whole, writers = bytearray(len(frame)), bytearray(len(data)), []
+
+    def compress():
+        out[-64:] = bytes(64)
+        bitsnap.compress(data, "F32", level="best", out=out)
+
+    def decompress():
+        whole[-64:] = bytes(64)
+        bitsnap.decompress_into(frame, whole)
+
+    def write():
+        writers[:] = [_core.Writer(-1, [("a", "F32", f"[{len(data) // 4}]", len(data))], level=3)]
+        writers[0].write(data)
+
+    def written():
+        try:
+            return bool(writers[0].finish())
+        except ValueError:
+            return False
+
+    try:
+        assert unfinished(compress, lambda: out[-64:] == frame[-64:])
+        assert unfinished(decompress, lambda: whole[-64:] == data[-64:])
+        assert unfinished(write, written)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+
+
 if sys.argv[1] == "bare":
-    sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, newer_files, many_bases, other_threads_run]))
+    sys.exit(run("bytes", [frames_of_bytes, deltas_of_bytes, damaged_bytes, misuse_of_files, newer_files, many_bases, other_threads_run, interrupted_calls]))
 
 tool, readme = map(os.path.abspath, sys.argv[1:3])
 root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
@@ -357,7 +409,6 @@ def the_tool_and_safetensors():
 
 def files_appear_as_a_whole():
     import resource
-    import signal
 
     before = {"a": weights(50)}
     bitsnap.numpy.save_file(before, "kept.bsnap")
@@ -639,7 +690,6 @@ def calls_from_dlpack():
 
 def interrupted_writes():
     """Ctrl-C at any time leaves the file as it was, or the new one, and nothing besides."""
-    import signal
 
     def after(seconds, function, *args):
         try:

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define BITSNAP_STATIC
@@ -220,6 +221,8 @@ typedef struct call {
     bitsnap b;
     pool *threads;
     buffer base, from, to; /* from: the elements or the frame; to: where the result goes, if it is given */
+    PyObject *progress;    /* borrowed; null: none */
+    uint64_t looked;       /* when signals were handled last, in milliseconds */
 } call;
 
 static int dtype_of(const char *name, bitsnap_dtype *dtype)
@@ -233,20 +236,36 @@ static int dtype_of(const char *name, bitsnap_dtype *dtype)
     return 0;
 }
 
+/* Calls the progress callback and, ten times a second, handles signals, so that Ctrl-C ends a long call. An exception ends the call, which
+ * raises it. */
 static int on_progress(void *context, uint64_t done, uint64_t total)
 {
-    const PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *answer = PyObject_CallFunction((PyObject *)context, "KK", (unsigned long long)done, (unsigned long long)total);
+    call *c = (call *)context;
+    struct timespec now;
+    uint64_t ms;
+    PyObject *answer = NULL;
+    PyGILState_STATE state;
+    int failed;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (!c->progress && ms - c->looked < 100) return 0;
+    c->looked = ms;
+    state = PyGILState_Ensure();
+    failed = PyErr_CheckSignals();
+    if (!failed && c->progress) {
+        answer = PyObject_CallFunction(c->progress, "KK", (unsigned long long)done, (unsigned long long)total);
+        failed = !answer;
+    }
     Py_XDECREF(answer);
     PyGILState_Release(state);
-    return !answer; /* an exception ends the call, and is raised by it */
+    return failed;
 }
 
 static void call_progress(call *c, PyObject *progress)
 {
-    if (!progress || progress == Py_None) return;
+    c->progress = progress == Py_None ? NULL : progress;
     c->b.progress = on_progress;
-    c->b.progress_context = progress;
+    c->b.progress_context = c;
 }
 
 /* Threads for the codec, where more than one is wanted. */
@@ -1256,6 +1275,7 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     n = bases_begin(&x->s, bases, &base);
     if (n < 0) goto failed;
     failed = writer_overwrites(x) ? refuse("the file is one of those that the delta is against, which it would overwrite: write another one") : 0;
+    call_progress(&x->c, NULL);
     x->c.b.level = level;
     x->c.b.flags = flags;
     x->sink.write = writer_write;

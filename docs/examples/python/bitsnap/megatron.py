@@ -101,6 +101,8 @@ class SaveStrategy(AsyncSaveShardedStrategy):
 
 
 class LoadStrategy(stock.TorchDistLoadShardedStrategy):
+    """Reads what SaveStrategy wrote. Importing this module makes it the one for the backend "bitsnap"."""
+
     def load(self, sharded_state_dict: Any, checkpoint_dir: Any) -> Any:
         """As the one of Megatron does it, with another reader."""
         tensors = [x for x in nested_values(sharded_state_dict) if isinstance(x, ShardedTensor)]

@@ -21,6 +21,8 @@ from .numcodecs import check_options, coded_as
 
 @dataclass(frozen=True)
 class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
+    """level: "fast", "default" or "best". dtype: of the elements, if the type of the array is another: "BF16" of uint16."""
+
     level: str = "default"
     dtype: str | None = None
     is_fixed_size = False
