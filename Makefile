@@ -171,7 +171,7 @@ checks: $(B)/bitsnap $(B)/tests/engine_codec.o $(LONGER)
 NIGHTLY = tests/tool/tool.test tests/format/check_bytes.sh tests/platforms/check_neon.sh tests/check/check_strict.sh tests/check/check_replay.sh \
           tests/check/check_memory.sh tests/check/check_fuzz.sh tests/adapters/check_wiredtiger.sh \
           tests/check/check_study.sh tests/check/check_bench.sh tests/check/check_convergence.sh \
-          tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh
+          tests/adapters/check_hdf5.sh tests/engine/check_schedules.sh tests/engine/check_fsdp.sh tests/adapters/check_package.sh
 nightly: $(B)/bitsnap $(B)/tests/test_file
 	@mkdir -p $(B); { NIGHTLY=1 LONG=1 DATA='$(abspath $(DATA))' CC='$(CC)' tests/run.sh $(B)/tests/test_file $(NIGHTLY); status=$$?; $(MAKE) -s fuzz-smoke-fast || status=1; \
 	    $(MAKE) -s bench DATA='$(DATA)' BENCH='--quick --codec bitsnap,memcpy' && $(MAKE) -s bench-cli DATA='$(or $(DATA),$(B)/demo)' BENCH=--quick || status=1; \

@@ -171,7 +171,7 @@ def snapshot_stores():
 
 
 def foreign_folders():
-    """An index may say anything: it leads to no file outside, and what is not there is named."""
+    """An index may say anything: no name leads outside, and a missing file is named."""
     plain("folder", shards(3))
     for text, words in (("[", "is no index of a model"), ("{}", 'has no "weight_map"'), ('{"weight_map":{"a":3}}', 'has no "weight_map"'),
                         ('{"weight_map":{"a":"../one"}}', "'../one' leads out of the folder"), ('{"weight_map":{"a":"/etc/passwd"}}', "leads out of the folder"),
