@@ -142,7 +142,7 @@ typedef enum bitsnap_status {
     BITSNAP_E_WORKSPACE = 2,   /* workspace too small; error.needed */
     BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
     BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame */
-    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but of a version or with an extension that this build does not read */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but this build does not read its version, or a form or extension in it */
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame */
     BITSNAP_E_TRAILING = 7,    /* bytes are left behind the frame */
     BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport */
@@ -158,18 +158,18 @@ typedef enum bitsnap_status {
  * 100 on do not concern the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
-    R(2, UNSUPPORTED, VERSION, "a frame of another version of the format than 1 (version 0: of a release before 1.0)") \
-    R(3, UNSUPPORTED, EXTENSION, "a frame with an extension that is not known") \
-    R(4, UNSUPPORTED, FAMILY, "quantized in a way that this build does not read") \
+    R(2, UNSUPPORTED, VERSION, "another version of the format than 1: made by a newer bitsnap, or (version 0) by a release before 1.0") \
+    R(3, UNSUPPORTED, EXTENSION, "an extension that is not known: made by a newer bitsnap") \
+    R(4, UNSUPPORTED, FAMILY, "quantized in a way that is not known: made by a newer bitsnap") \
     R(6, TRUNCATED, TRUNCATED, "truncated: the data ends inside the frame") \
     R(7, TRAILING, TRAILING, "bytes behind the end of the frame") \
     R(8, CHECK, HEADER_CHECK, "damaged: the check of the header does not match") \
     R(9, CHECK, BLOCK_CHECK, "damaged: the check of a block does not match") \
     R(10, CHECK, FOOTER_CHECK, "damaged: the check of the footer does not match") \
     R(12, CHECK, CONTENT_ID, "damaged: the elements do not have the content id") \
-    R(13, CORRUPT, DTYPE, "unknown dtype") \
-    R(14, CORRUPT, BLOCK_LOG2, "block size out of range") \
-    R(15, CORRUPT, FORM, "unknown form of block") \
+    R(13, UNSUPPORTED, DTYPE, "a dtype that is not known: made by a newer bitsnap") \
+    R(14, UNSUPPORTED, BLOCK_LOG2, "a block size that is not known: made by a newer bitsnap") \
+    R(15, CORRUPT, FORM, "a form of block that the frame cannot have") \
     R(16, CORRUPT, BODY_SIZE, "wrong size of a block") \
     R(17, CORRUPT, RUN, "a run past the end of the frame") \
     R(18, CORRUPT, PLANES, "raw planes longer than their block") \
@@ -177,7 +177,7 @@ typedef enum bitsnap_status {
     R(20, CORRUPT, CONSTANT_BITS, "wrong constant bits") \
     R(21, CORRUPT, EXPONENT_BASE, "wrong base of exponents") \
     R(22, CORRUPT, PLANE_TAIL, "bits behind the end of a bit plane") \
-    R(23, CORRUPT, LIST_KIND, "unknown kind of list") \
+    R(23, UNSUPPORTED, LIST_KIND, "a kind of list that is not known: made by a newer bitsnap") \
     R(24, CORRUPT, LIST_END, "a list that does not end inside its block") \
     R(25, CORRUPT, SYMBOL, "a symbol outside its alphabet") \
     R(26, CORRUPT, TABLE, "a table that is not canonical") \
@@ -188,8 +188,8 @@ typedef enum bitsnap_status {
     R(32, CORRUPT, MASK_TAIL, "bits behind the end of a mask") \
     R(33, CORRUPT, BODY_END, "bytes left behind the last list of a block") \
     R(34, CORRUPT, COUNT, "more than 2^48 elements") \
-    R(35, CORRUPT, FLAGS, "reserved flags set") \
-    R(36, CORRUPT, EXTENSIONS, "extensions that do not fit the header") \
+    R(35, UNSUPPORTED, FLAGS, "flags that are not known: made by a newer bitsnap") \
+    R(36, CORRUPT, EXTENSIONS, "extensions that do not fit the header, or the footer") \
     R(37, CORRUPT, FOOTER_MAGIC, "a footer without its magic") \
     R(38, CORRUPT, FRAME_SIZE, "wrong frame size in the footer") \
     R(39, CORRUPT, INDEX_SIZE, "wrong number of blocks in the footer") \
@@ -206,6 +206,7 @@ typedef enum bitsnap_status {
     R(50, CORRUPT, NUMBER, "a number that the quantizer does not have") \
     R(52, CORRUPT, SPARSE, "changes of a SPARSE block that break their rules") \
     R(53, CHECK, INDEX_CHECK, "damaged: a block was replaced by one of another frame") \
+    R(54, UNSUPPORTED, NEW_FORM, "a form of block that is not known: made by a newer bitsnap") \
     R(56, CORRUPT, PARTED, "granules or sides of a PARTED block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
@@ -376,6 +377,9 @@ typedef struct bitsnap_info {
     size_t header_size;
     uint64_t frame_size;     /* without what follows the frame; 0 if the source ends before it does */
     uint64_t content_id;     /* valid with has_content_id and a good footer */
+    uint64_t seal;           /* identifies the contents: the footer's check; without a footer that of the only block; else that of the
+                                header. Valid with a frame_size, and a good footer if there is one */
+    int extended;            /* 1: the footer has extensions */
     size_t workspace_size;   /* to decode with one worker */
     size_t worker_size;      /* for each further worker. With b->base.source add a block of the base for each worker */
     size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
@@ -500,7 +504,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
 
 /* Reads the header, and the footer if the frame ends within `size` bytes. No block is decoded or checked. If the frame does not
  * end exactly at `size` (zero padding, further frames, a partial source), the first 4 bytes of each block are read to find its end.
- * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this version at most 41).
+ * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this version at most 43).
  * After an error *info is all 0. A damaged footer counts as absent and is not an error. What the frame states is not
  * verified: do not trust it until a decoder has succeeded. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
@@ -562,7 +566,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
 typedef struct bitsnap_encoder {
     bitsnap_dtype dtype;       /* of the frame; this and the members up to `stored` are read-only, valid after begin */
     unsigned width, block_log2;
-    unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 128 extensions */
+    unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 8 extensions of the footer, 128 of the header */
     unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to F16 or BF16, 3 to the base as F32 */
     unsigned bins, clusters;
     uint64_t columns;
@@ -572,6 +576,7 @@ typedef struct bitsnap_encoder {
     size_t header_size;
     unsigned base_dtype;
     uint64_t position, stored; /* elements and bytes of the frame done so far */
+    uint64_t seal;             /* after end: as in bitsnap_info; while blocks come the check of the last one */
     void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
     uint64_t opaque[160];
@@ -7346,7 +7351,7 @@ enum {
     BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
     BSN_FORM_ZIGZAG = 9,  /* integers of 2 bytes or more: BYTES of their zigzag code */
     BSN_FORM_PARTED = 10, /* two kinds of elements, each in a form of its own */
-    BSN_FORMS
+    BSN_FORM_LAST = BSN_FORM_PARTED /* the highest that is known. All others are those of newer versions */
 };
 
 #define BSN_HEAD_SIZE 4u
@@ -7365,7 +7370,7 @@ enum {
 #define BSN_LEAF 65536u /* elements of a leaf of the content id */
 
 /* Bits of a header's flags. */
-enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_EXTENSIONS = 128 };
+enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_FOOTER = 8, BSN_FLAG_EXTENSIONS = 128, BSN_FLAGS_NEW = 0x70 };
 
 /* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an encoder's arguments,
  * bsn_stream_of_info of a bitsnap_info, bsn_list_begin for a list without a frame; everything else copies it whole. The first members
@@ -9288,7 +9293,7 @@ static const bsn_producer bsn_producers[] = {
     { bsn_produce_zigzag },
     { bsn_produce_parted }
 };
-BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORMS);
+BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORM_LAST + 1);
 
 /* Makes a candidate of at most `most` bytes in place of the one before. */
 static int bsn_try(bsn_coding *e, unsigned form, size_t most)
@@ -10679,6 +10684,12 @@ static unsigned bsn_make_quantized(bsn_decoding *d, uint8_t *out, size_t i, size
     return rule ? rule : i + m == d->n && d->of.numbers.exact.left ? BITSNAP_R_NUMBER : 0;
 }
 
+/* A form of a newer version: there is nothing to report. */
+static unsigned bsn_open_unknown(bsn_decoding *d)
+{
+    return BSN_WITH_REPORT && d->report ? 0 : BITSNAP_R_NEW_FORM;
+}
+
 /* ---- the table of forms ---- */
 
 /* Traits of a form: what a frame must have so that the form is allowed, and how its elements are made. */
@@ -10693,6 +10704,7 @@ enum {
     BSN_BODY_RUN,   /* the length of a run, in cells */
     BSN_BODY_NONE,  /* 0 */
     BSN_BODY_WHOLE, /* the bytes of the elements */
+    BSN_BODY_ANY,
     BSN_BODY_CODED  /* at least `least`, at most the bytes of the elements and `over` */
 };
 
@@ -10737,11 +10749,15 @@ static const bsn_form bsn_forms[] = {
     { BSN_NEEDS_INTEGERS, BSN_BODY_CODED, 1, 0, NULL, bsn_open_bytes, bsn_make_zigzag },
     /* PARTED */
     { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_parted, bsn_make_parted },
+    /* all others */
+    { 0, BSN_BODY_ANY, 0, 0, NULL, bsn_open_unknown, bsn_make_stored },
 };
-BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORMS);
+BSN_ASSERT(every_form_has_a_row, sizeof bsn_forms / sizeof *bsn_forms == BSN_FORM_LAST + 2);
+
+BSN_INLINE const bsn_form *bsn_form_of(unsigned form) { return &bsn_forms[form <= BSN_FORM_LAST ? form : BSN_FORM_LAST + 1]; }
 
 /* Returns 1 if a block of this form has elements that need no prediction. */
-BSN_INLINE int bsn_is_alone(unsigned form) { return !(bsn_forms[form].traits & BSN_NEEDS_BASE); }
+BSN_INLINE int bsn_is_alone(unsigned form) { return !(bsn_form_of(form)->traits & BSN_NEEDS_BASE); }
 
 /* Returns the BSN_NEEDS_... that a frame meets. */
 static unsigned bsn_frame_has(const bsn_shape *s)
@@ -10766,14 +10782,15 @@ static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head,
 {
     const uint64_t cell = UINT64_C(1) << s->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * s->width;
     const unsigned number = head & 255;
-    const bsn_form *form = &bsn_forms[number < BSN_FORMS ? number : 0];
+    const bsn_form *form = bsn_form_of(number);
     uint64_t least, most;
     look->head = head;
     look->form = number;
     look->elements = n;
     look->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
     look->whole = look->need = look->prefix + bsn_body_of(head, s->width);
-    if (number >= BSN_FORMS || (form->traits & BSN_NEEDS & ~bsn_frame_has(s))) return BITSNAP_R_FORM;
+    if (form->traits & BSN_NEEDS & ~bsn_frame_has(s)) return BITSNAP_R_FORM;
+    if (form->body == BSN_BODY_ANY) return 0;
     if (form->body == BSN_BODY_RUN) {
         if (size == 0 || size > (left - 1) / cell + 1 || (s->role && size != 1)) return BITSNAP_R_RUN;
         look->elements = size * cell < left ? size * cell : left;
@@ -10834,7 +10851,7 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
 static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w, const bsn_context *c, bsn_job *at)
 {
     bsn_sink *s = &at->sink;
-    d->form = &bsn_forms[at->head & 255];
+    d->form = bsn_form_of(at->head & 255);
     bsn_decoding_by(d, w);
     d->context = c;
     d->body = d->place = at->source + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
@@ -10890,18 +10907,44 @@ static unsigned bsn_make_chunks(bsn_decoding *d)
     return rule;
 }
 
-/* Compares the block's check with what has been hashed and with the index, and the hash of the elements with what the block says of them. */
-static unsigned bsn_check_made(bsn_decoding *d)
+/* Compares the block's check with what has been hashed, and with the index. */
+static unsigned bsn_check_block(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
     const uint8_t *block = d->body - bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
     uint64_t hash;
+    if (!d->checking) return 0;
     d->place = block;
-    if (d->checking) {
-        hash = bsn_hash_of(c->kernels, d->record->bytes, d->record->size);
-        if (hash != bsn_load64(block + BSN_HEAD_SIZE)) return BITSNAP_R_BLOCK_CHECK;
-        if (d->at->indexed && (uint32_t)hash != d->at->check) return BITSNAP_R_INDEX_CHECK;
+    hash = bsn_hash_of(c->kernels, d->record->bytes, d->record->size);
+    if (hash != bsn_load64(block + BSN_HEAD_SIZE)) return BITSNAP_R_BLOCK_CHECK;
+    return d->at->indexed && (uint32_t)hash != d->at->check ? BITSNAP_R_INDEX_CHECK : 0;
+}
+
+/* What is unknown is new only if the block is not damaged. Returns the rule of a body that has been hashed, but for the planes of SPLIT, and
+ * could not be opened. */
+static unsigned bsn_check_unknown(bsn_decoding *d, unsigned rule)
+{
+    const uint8_t *place = d->place;
+    const bsn_layout *y = &d->of.split.layout;
+    unsigned k, damaged;
+    if (bsn_rule_status(rule) != BITSNAP_E_UNSUPPORTED) return rule;
+    if (d->checking && !d->form->make) {
+        for (k = 0; k < y->planes; k++)
+            bsn_record_hash(d->record, bsn_hash_of(d->context->kernels, d->body + y->at[k], y->at[k + 1] - y->at[k]));
+        bsn_record_hash(d->record, d->of.split.list_hash);
     }
+    damaged = bsn_check_block(d);
+    if (!damaged) d->place = place;
+    return damaged ? damaged : rule;
+}
+
+/* Checks the block, and compares the hash of the elements with what the block says of them. */
+static unsigned bsn_check_made(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const unsigned rule = bsn_check_block(d);
+    uint64_t hash;
+    if (rule) return rule;
     if (!BSN_WITH_DELTA || !d->expected || c->ignore || (!d->same && !d->sink->leaves)) return 0;
     hash = d->same ? bsn_load64(d->expected) : bsn_leaves_end(c->kernels, &d->ids->result, d->n);
     d->place = d->expected + 8;
@@ -10927,7 +10970,7 @@ static unsigned bsn_decode_body(bsn_decoding *d)
     if (makes && form->open) rule = form->open(d);
     if (makes && !rule) rule = form->make ? bsn_make_chunks(d) : bsn_make_split(d);
     if (d->sink->stream) bsn_streamed();
-    return rule ? rule : bsn_check_made(d);
+    return rule ? bsn_check_unknown(d, rule) : bsn_check_made(d);
 }
 
 /* Notes in the job what is wrong: the rule that is broken, or else a difference to what the elements were compared with. */
@@ -11217,55 +11260,86 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
 /* Returns the number of cells, which is the most blocks that the frame can have. */
 static uint64_t bsn_blocks(const bsn_shape *s) { return bsn_cells(s->count, s->block_log2); }
 
-static int bsn_has_footer(uint64_t blocks, unsigned flags) { return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY)); }
+static int bsn_has_footer(uint64_t blocks, unsigned flags)
+{
+    return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY | BSN_FLAG_FOOTER));
+}
 
+#define BSN_EXTENSION_SIZE 3u /* of an extension's type and size */
 #define BSN_BASE_SIZE 10     /* of the extension that names a base: role, dtype, id */
 #define BSN_QUANTIZED_SIZE 3 /* that says how elements were quantized: family, bins or clusters */
 #define BSN_COLUMNS_SIZE 8   /* that says how long rows are */
 
 enum { BSN_FAMILY_BINS = 1, BSN_FAMILY_CLUSTERS = 2 };
 
-/* Reads extensions: type, length and value of each. An unknown critical type makes the frame unreadable; other unknown types are passed
- * over. */
+typedef struct bsn_extension {
+    unsigned type;
+    size_t size;
+    const uint8_t *value;
+} bsn_extension;
+
+/* Reads the extension at *at, and passes to the next. Returns 0 if it does not end before `end`. */
+static int bsn_next_extension(bsn_extension *x, const uint8_t **at, const uint8_t *end)
+{
+    const size_t left = (size_t)(end - *at);
+    if (left < BSN_EXTENSION_SIZE) return 0;
+    x->type = bsn_once8(*at);
+    x->size = bsn_once8(*at + 1) + 256 * bsn_once8(*at + 2);
+    x->value = *at + BSN_EXTENSION_SIZE;
+    if (x->size > left - BSN_EXTENSION_SIZE) return 0;
+    *at = x->value + x->size;
+    return 1;
+}
+
+/* Each of these takes in an extension. They return the rule that is broken, or 0. */
+static unsigned bsn_take_base(bsn_shape *h, const bsn_extension *x)
+{
+    const unsigned both = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT, role = x->size == BSN_BASE_SIZE ? bsn_once8(x->value) : 0;
+    const unsigned dtype = role ? bsn_once8(x->value + 1) : 0;
+    if (h->role || !role || role != bsn_role_of(h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF || (h->flags & both) != both)
+        return BITSNAP_R_BASE_EXTENSION;
+    h->role = role;
+    h->base_dtype = dtype;
+    h->base_id = bsn_once64(x->value + 2);
+    return 0;
+}
+
+static unsigned bsn_take_quantizer(bsn_shape *h, const bsn_extension *x)
+{
+    unsigned family, number;
+    if (x->size != BSN_QUANTIZED_SIZE || h->bins || h->clusters || !(h->flags & BSN_FLAG_LOSSY)) return BITSNAP_R_QUANTIZER;
+    family = bsn_once8(x->value);
+    if (family != BSN_FAMILY_BINS && family != BSN_FAMILY_CLUSTERS) return BITSNAP_R_FAMILY;
+    number = bsn_once8(x->value + 1) + 256 * bsn_once8(x->value + 2);
+    if (family == BSN_FAMILY_BINS) h->bins = number;
+    else h->clusters = number;
+    return !number || h->bins > BSN_BINS_MOST || h->clusters > BSN_CLUSTERS_MOST ? BITSNAP_R_QUANTIZER : 0;
+}
+
+static unsigned bsn_take_columns(bsn_shape *h, const bsn_extension *x)
+{
+    const uint64_t columns = x->size == BSN_COLUMNS_SIZE ? bsn_once64(x->value) : 0;
+    if (h->columns || !columns) return BITSNAP_R_QUANTIZER;
+    h->columns = columns;
+    return 0;
+}
+
+/* Reads extensions twice. At first (h null) only whether they fill their bytes, and whether a critical one is unknown: what else is in the
+ * header may mean something else then. Unknown others are passed over. */
 static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
-    const uint8_t *end = p + size;
-    uint64_t offset = 18;
-    while (p < end) {
-        const unsigned type = bsn_once8(p), length = end - p < 2 ? 0 : bsn_once8(p + 1);
-        if (end - p < 2 || (size_t)(end - p) < 2 + length) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
-        if (type == BSN_EXTENSION_BASE) {
-            const unsigned role = length == BSN_BASE_SIZE ? bsn_once8(p + 2) : 0, dtype = role ? bsn_once8(p + 3) : 0;
-            if (h->role || !role || role != bsn_role_of(h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF ||
-                (h->flags & (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT)) != (BSN_FLAG_CHECKS | BSN_FLAG_CONTENT))
-                return bsn_reject(b, BITSNAP_R_BASE_EXTENSION, offset, 0);
-            h->role = role;
-            h->base_dtype = dtype;
-            h->base_id = bsn_once64(p + 4);
-        } else if (type == BSN_EXTENSION_QUANTIZED) {
-            unsigned family, number;
-            if (length != BSN_QUANTIZED_SIZE || h->bins || h->clusters || !(h->flags & BSN_FLAG_LOSSY))
-                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
-            family = bsn_once8(p + 2);
-            if (family != BSN_FAMILY_BINS && family != BSN_FAMILY_CLUSTERS)
-                return bsn_reject(b, BITSNAP_R_FAMILY, offset, 0);
-            number = bsn_once8(p + 3) + 256 * bsn_once8(p + 4);
-            if (family == BSN_FAMILY_BINS) h->bins = number;
-            else h->clusters = number;
-            if (!number || h->bins > BSN_BINS_MOST || h->clusters > BSN_CLUSTERS_MOST)
-                return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
-        } else if (type == BSN_EXTENSION_COLUMNS) {
-            const uint64_t columns = length == BSN_COLUMNS_SIZE ? bsn_once64(p + 2) : 0;
-            if (h->columns || !columns) return bsn_reject(b, BITSNAP_R_QUANTIZER, offset, 0);
-            h->columns = columns;
-        } else if (type & BSN_EXTENSION_CRITICAL) {
-            return bsn_reject(b, BITSNAP_R_EXTENSION, offset, 0);
-        }
-        offset += 2 + length;
-        p += 2 + length;
+    const uint8_t *at = p, *end = p + size;
+    bsn_extension x;
+    while (at < end) {
+        const uint64_t offset = 18 + (uint64_t)(at - p);
+        unsigned rule = 0;
+        if (!bsn_next_extension(&x, &at, end)) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
+        if (x.type == BSN_EXTENSION_BASE) rule = h ? bsn_take_base(h, &x) : 0;
+        else if (x.type == BSN_EXTENSION_QUANTIZED) rule = h ? bsn_take_quantizer(h, &x) : 0;
+        else if (x.type == BSN_EXTENSION_COLUMNS) rule = h ? bsn_take_columns(h, &x) : 0;
+        else if (x.type & BSN_EXTENSION_CRITICAL) rule = BITSNAP_R_EXTENSION;
+        if (rule) return bsn_reject(b, rule, offset, 0);
     }
-    if ((h->bins || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
-        return bsn_reject(b, BITSNAP_R_QUANTIZER, 18, 0);
     return BITSNAP_OK;
 }
 
@@ -11288,13 +11362,15 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
     h->header_check = bsn_load64(p + h->header_size - 8);
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_hash_of(bsn_kernels_of(b), p, h->header_size - 8) != h->header_check)
         return bsn_reject(b, BITSNAP_R_HEADER_CHECK, h->header_size - 8, 0);
+    if (extensions && (status = bsn_read_extensions(b, NULL, p + 18, extensions - 2)) != BITSNAP_OK) return status;
     if (!bsn_is_dtype(h->dtype)) return bsn_reject(b, BITSNAP_R_DTYPE, 5, 0);
     if (h->block_log2 < BSN_LOG2_MIN || h->block_log2 > BSN_LOG2_MAX) return bsn_reject(b, BITSNAP_R_BLOCK_LOG2, 6, 0);
-    if (h->flags & 0x78) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
+    if (h->flags & BSN_FLAGS_NEW) return bsn_reject(b, BITSNAP_R_FLAGS, 7, 0);
     if (h->count > BSN_COUNT_MAX) return bsn_reject(b, BITSNAP_R_COUNT, 8, 0);
     if (extensions && (status = bsn_read_extensions(b, h, p + 18, extensions - 2)) != BITSNAP_OK) return status;
-    if ((h->flags & BSN_FLAG_LOSSY) && ((!h->bins && !h->clusters) || (h->flags & BSN_FLAG_CONTENT)))
-        return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
+    if ((h->bins || h->clusters || h->columns) && (h->role || !bsn_has_octaves(h->dtype)))
+        return bsn_reject(b, BITSNAP_R_QUANTIZER, 18, 0);
+    if ((h->flags & BSN_FLAG_LOSSY) && !h->bins && !h->clusters) return bsn_reject(b, BITSNAP_R_QUANTIZER, 7, 0);
     h->width = bsn_dtypes[h->dtype].width;
     return BITSNAP_OK;
 }
@@ -11346,7 +11422,7 @@ BSN_INLINE unsigned bsn_index_node(const bsn_index *t, unsigned level, uint64_t 
 /* What is known of a frame that is coded piece by piece: a bitsnap_encoder from within. */
 typedef struct bsn_coder {
     bsn_shape shape;
-    uint64_t position, stored;
+    uint64_t position, stored, seal;
     void *index;
     size_t index_capacity, index_size;
     struct {
@@ -11374,7 +11450,8 @@ typedef struct bsn_footer {
     bsn_index index;
     uint64_t start;  /* where it begins in the frame; */
     uint64_t end;    /* and where blocks end */
-    uint64_t content_id;
+    uint32_t extra;  /* bytes of its extensions */
+    uint64_t content_id, seal;
     uint8_t certificate[BSN_CERTIFICATE_SIZE]; /* of a quantized frame */
 } bsn_footer;
 
@@ -11408,7 +11485,7 @@ static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t 
 typedef struct bsn_nodes {
     uint64_t held[BSN_LEVELS]; /* the number of that piece, and 1; 0: none */
     uint8_t page[BSN_FAN * (BSN_HEAD_SIZE + BSN_HALF_SIZE)], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
-    uint8_t root[BSN_NODE_SIZE + 128]; /* and the rest of the footer */
+    uint8_t root[BSN_NODE_SIZE + 128]; /* and the rest of the footer, but for its extensions */
 } bsn_nodes;
 
 /* The hash of `size` bytes of a footer, which belong to the frame of this header. */
@@ -11423,9 +11500,18 @@ BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t he
     return bsn_pieces_end(&h);
 }
 
+/* Returns the bytes of a footer but for its index and extensions. */
 static size_t bsn_fixed_size(unsigned flags)
 {
-    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) + BSN_TAIL_SIZE;
+    return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) +
+           (flags & BSN_FLAG_FOOTER ? 8u : 0u) + BSN_TAIL_SIZE;
+}
+
+/* Returns the bytes of a footer at p that begins with an index of `index` bytes. If `left` bytes do not tell, returns how many do. */
+static uint64_t bsn_footer_size(unsigned flags, uint64_t index, const uint8_t *p, uint64_t left)
+{
+    const uint64_t size = index + bsn_fixed_size(flags);
+    return flags & BSN_FLAG_FOOTER && left >= size ? size + bsn_once32(p + (size_t)size - BSN_TAIL_SIZE - 8) : size;
 }
 
 /* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory. If `to` is null, compares them
@@ -11463,41 +11549,91 @@ static void bsn_footer_begin(bsn_footer *f, const bsn_shape *s)
 {
     memset(f, 0, sizeof *f);
     f->shape = *s;
+    f->seal = s->header_check;
     f->cells = bsn_blocks(s);
     f->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
 }
 
-/* The footer that ends where the source does. Without `nodes` it is in memory. */
-static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
+/* Hashes a footer with extensions from its root to its check: `front` bytes at p, the extensions, which are read piece by piece, and their
+ * size and the tail at `last`. Returns 0 if the callback failed. */
+static int bsn_extended_hash(uint64_t *hash, const bitsnap_kernels *kernels, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
+                             const uint8_t *p, size_t front, const uint8_t *last)
+{
+    uint64_t at = x->end - 4 - BSN_TAIL_SIZE - f->extra;
+    size_t left, some;
+    uint8_t check[8];
+    bsn_pieces h;
+    bsn_store64(check, f->shape.header_check);
+    bsn_pieces_begin(&h, UINT64_C(8) + front + f->extra + BSN_TAIL_SIZE - 8);
+    bsn_pieces_add(kernels, &h, check, 8);
+    bsn_pieces_add(kernels, &h, p, front);
+    for (left = f->extra; left; left -= some, at += some) {
+        const uint8_t *piece;
+        some = bsn_min(left, BSN_NODE_SIZE);
+        piece = bsn_input_get(x, at, some, nodes ? nodes->node[0] : NULL); /* no node has been read yet */
+        if (!piece) return 0;
+        bsn_pieces_add(kernels, &h, piece, some);
+    }
+    bsn_pieces_add(kernels, &h, last, BSN_TAIL_SIZE - 8);
+    *hash = bsn_pieces_end(&h);
+    return 1;
+}
+
+/* Reads what the end of a footer says of where it begins. `to` is null, or has room for it. */
+static bitsnap_status bsn_find_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, uint8_t *to)
 {
     const size_t fixed = bsn_fixed_size(f->shape.flags);
     const uint64_t least = f->shape.header_size > x->offset ? f->shape.header_size : x->offset;
-    uint8_t *to = nodes ? nodes->root : NULL;
-    uint64_t blocks, root;
-    size_t size;
-    const uint8_t *p, *tail;
+    uint64_t blocks, left;
+    const uint8_t *tail;
     if (x->end < least || x->end - least < fixed) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    p = bsn_input_get(x, x->end - fixed, fixed, to);
-    if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, x->end - fixed, 0);
-    if (!bsn_equal(p + fixed - 4, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    blocks = bsn_once64(p + fixed - BSN_TAIL_SIZE);
+    tail = bsn_input_get(x, x->end - fixed, fixed, to);
+    if (!tail) return bsn_reject(b, BITSNAP_R_SOURCE, x->end - fixed, 0);
+    tail += fixed - BSN_TAIL_SIZE;
+    if (!bsn_equal(tail + BSN_TAIL_SIZE - 4, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    blocks = bsn_once64(tail);
     if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     bsn_index_shape(&f->index, blocks, f->shape.flags);
-    if (f->index.size > x->end - least - fixed) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
-    f->start = f->end = x->end - fixed - f->index.size;
+    left = x->end - least - fixed;
+    if (f->index.size > left) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
+    f->extra = f->shape.flags & BSN_FLAG_FOOTER ? bsn_once32(tail - 4) : 0;
+    if (f->extra > left - f->index.size) return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - BSN_TAIL_SIZE - 4, 0);
+    f->start = f->end = x->end - fixed - f->extra - f->index.size;
+    return BITSNAP_OK;
+}
+
+/* The footer that ends where the source does. Without `nodes` it is in memory. A source may change: all that is used is read once. */
+static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
+{
+    const int extended = (f->shape.flags & BSN_FLAG_FOOTER) != 0;
+    const size_t apart = extended ? 4 + BSN_TAIL_SIZE : 0;
+    uint8_t *to = nodes ? nodes->root : NULL;
+    uint64_t root, hash = 0;
+    size_t front;
+    const uint8_t *p, *tail;
+    bitsnap_status status = bsn_find_footer(b, f, x, to);
+    if (status) return status;
     root = f->start + f->index.place[f->index.top];
-    size = (size_t)(x->end - root);
-    p = bsn_input_get(x, root, size, to); /* (a source may have changed: all that is used is in these bytes) */
-    if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
-    tail = p + size - BSN_TAIL_SIZE;
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) &&
-        bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, size - 12) != bsn_load64(tail + 16))
-        return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
-    if (bsn_load64(tail) != blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
+    front = (size_t)(x->end - root - f->extra) - apart;
+    p = bsn_input_get(x, root, front, to);
+    tail = p && extended ? bsn_input_get(x, x->end - apart, apart, to ? to + front : NULL) : p ? p + front - BSN_TAIL_SIZE : NULL;
+    if (!tail) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
+    if (extended) {
+        if (bsn_load32(tail) != f->extra || bsn_load32(p + front - 4) != f->extra)
+            return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
+        if (!bsn_extended_hash(&hash, bsn_kernels_of(b), f, x, nodes, p, front, tail)) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
+        tail += 4;
+    } else {
+        hash = bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, front - 12);
+    }
+    f->seal = bsn_load64(tail + 16);
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && hash != f->seal) return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
+    if (bsn_load64(tail) != f->index.blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
-    p += size - fixed;
+    p += (size_t)(f->start + f->index.size - root);
     f->content_id = f->shape.flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
-    if (f->shape.flags & BSN_FLAG_LOSSY) memcpy(f->certificate, p, BSN_CERTIFICATE_SIZE); /* there is no content id beside it */
+    if (f->shape.flags & BSN_FLAG_LOSSY)
+        memcpy(f->certificate, p + (f->shape.flags & BSN_FLAG_CONTENT ? 8 : 0), BSN_CERTIFICATE_SIZE);
     if (nodes) nodes->held[f->index.top] = 1;
     return BITSNAP_OK;
 }
@@ -11511,7 +11647,7 @@ static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t siz
     for (; left; left -= look.elements, at += look.whole, blocks++)
         if (size - at < BSN_HEAD_SIZE || bsn_read_head(h, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks, h->flags);
-    if (bsn_has_footer(bsn_blocks(h), h->flags)) at += index.size + bsn_fixed_size(h->flags);
+    if (bsn_has_footer(bsn_blocks(h), h->flags)) at += bsn_footer_size(h->flags, index.size, p + (size_t)at, size - at);
     return at <= size ? at : 0;
 }
 
@@ -11555,9 +11691,12 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
     f->start = h->header_size;
     f->end = x->end;
     if (!bsn_blocks(h)) return BITSNAP_OK;
-    if (f->end - f->start < f->index.entry) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    if (nodes && !bsn_input_get(x, f->start, f->index.entry, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
-    if (nodes) nodes->held[0] = 1;
+    some = bsn_prefix_of(bsn_has_checks(h), 0);
+    if (f->end - f->start < some) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
+    if (!nodes) return BITSNAP_OK;
+    if (!bsn_input_get(x, f->start, some, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
+    if (bsn_has_checks(h)) f->seal = bsn_load64(nodes->root + BSN_HEAD_SIZE);
+    nodes->held[0] = 1;
     return BITSNAP_OK;
 }
 
@@ -11884,7 +12023,8 @@ static void bsn_info_of(bitsnap_info *info, const bsn_shape *h)
     info->checks = (h->flags & BSN_FLAG_CHECKS) != 0;
     info->has_content_id = (h->flags & BSN_FLAG_CONTENT) != 0;
     info->header_size = h->header_size;
-    info->header_check = h->header_check;
+    info->header_check = info->seal = h->header_check;
+    info->extended = (h->flags & BSN_FLAG_FOOTER) != 0;
     info->has_base = h->role != BSN_ROLE_NONE;
     info->base_dtype = (bitsnap_dtype)h->base_dtype;
     info->base_id = h->base_id;
@@ -11904,6 +12044,7 @@ static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
 {
     info->frame_size = size;
     info->content_id = f->content_id;
+    info->seal = f->seal;
     if (f->shape.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->bins);
 }
 
@@ -11928,6 +12069,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     if (!bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
         info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
         x.end = info->frame_size;
+        if (x.end > h.header_size && h.flags & BSN_FLAG_CHECKS) info->seal = bsn_load64(p + h.header_size + BSN_HEAD_SIZE);
         if (!x.end || !bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) return BITSNAP_OK;
     }
     bsn_info_end(info, &f, x.end);
@@ -12240,20 +12382,33 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 static void bsn_stream_begin(bsn_coder *s, size_t header_size)
 {
     s->stored = s->shape.header_size = header_size;
+    s->seal = s->shape.header_check;
     bsn_content_begin(&s->state.root, s->shape.count);
 }
 
 /* Bytes of the header of what the stream says. */
 static size_t bsn_header_size(const bsn_coder *s)
 {
-    return BSN_HEADER_SIZE + (s->shape.flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->shape.role ? 2u + BSN_BASE_SIZE : 0u) +
-           (s->shape.flags & BSN_FLAG_LOSSY ? 2u + BSN_QUANTIZED_SIZE : 0u) + (s->shape.columns ? 2u + BSN_COLUMNS_SIZE : 0u);
+    return BSN_HEADER_SIZE + (s->shape.flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->shape.role ? BSN_EXTENSION_SIZE + BSN_BASE_SIZE : 0u) +
+           (s->shape.flags & BSN_FLAG_LOSSY ? BSN_EXTENSION_SIZE + BSN_QUANTIZED_SIZE : 0u) +
+           (s->shape.columns ? BSN_EXTENSION_SIZE + BSN_COLUMNS_SIZE : 0u);
+}
+
+/* Begins an extension; returns where its value goes. */
+static uint8_t *bsn_put_extension(uint8_t **at, unsigned type, unsigned size)
+{
+    uint8_t *p = *at;
+    p[0] = (uint8_t)type;
+    p[1] = (uint8_t)size;
+    p[2] = 0;
+    *at = p + BSN_EXTENSION_SIZE + size;
+    return p + BSN_EXTENSION_SIZE;
 }
 
 static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 {
     const size_t size = bsn_header_size(s);
-    uint8_t *at = p + 18;
+    uint8_t *at = p + 18, *value;
     memcpy(p, bsn_magic, 4);
     p[4] = BSN_VERSION;
     p[5] = (uint8_t)s->shape.dtype;
@@ -12265,25 +12420,20 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
         p[17] = 0;
     }
     if (s->shape.role) {
-        at[0] = BSN_EXTENSION_BASE;
-        at[1] = BSN_BASE_SIZE;
-        at[2] = (uint8_t)s->shape.role;
-        at[3] = (uint8_t)s->shape.base_dtype;
-        bsn_store64(at + 4, s->shape.base_id);
+        value = bsn_put_extension(&at, BSN_EXTENSION_BASE, BSN_BASE_SIZE);
+        value[0] = (uint8_t)s->shape.role;
+        value[1] = (uint8_t)s->shape.base_dtype;
+        bsn_store64(value + 2, s->shape.base_id);
     }
     if (s->shape.flags & BSN_FLAG_LOSSY) {
         const unsigned number = s->shape.bins ? s->shape.bins : s->shape.clusters;
-        at[0] = BSN_EXTENSION_QUANTIZED;
-        at[1] = BSN_QUANTIZED_SIZE;
-        at[2] = s->shape.bins ? BSN_FAMILY_BINS : BSN_FAMILY_CLUSTERS;
-        at[3] = (uint8_t)number;
-        at[4] = (uint8_t)(number >> 8);
-        at += 2 + BSN_QUANTIZED_SIZE;
+        value = bsn_put_extension(&at, BSN_EXTENSION_QUANTIZED, BSN_QUANTIZED_SIZE);
+        value[0] = s->shape.bins ? BSN_FAMILY_BINS : BSN_FAMILY_CLUSTERS;
+        value[1] = (uint8_t)number;
+        value[2] = (uint8_t)(number >> 8);
     }
     if (s->shape.columns) {
-        at[0] = BSN_EXTENSION_COLUMNS;
-        at[1] = BSN_COLUMNS_SIZE;
-        bsn_store64(at + 2, s->shape.columns);
+        bsn_store64(bsn_put_extension(&at, BSN_EXTENSION_COLUMNS, BSN_COLUMNS_SIZE), s->shape.columns);
     }
     s->shape.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->shape.header_check);
@@ -12495,6 +12645,7 @@ static bitsnap_status bsn_push_note(bitsnap *b, bsn_coder *s, const uint8_t *blo
         bsn_store32(to, head);
     }
     s->index_size += entry;
+    if (bsn_has_checks(&s->shape)) s->seal = bsn_load64(block + BSN_HEAD_SIZE);
     if ((head & 255) == BSN_FORM_QUANTIZED) bsn_note_certificate(s, block + prefix);
     s->stored += prefix + bsn_body_of(head, s->shape.width);
     return BITSNAP_OK;
@@ -12620,7 +12771,8 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     }
     bsn_store64(p, f.index.blocks);
     bsn_store64(p + 8, s->stored + whole);
-    bsn_store64(p + 16, bsn_bound_hash(kernels, f.shape.header_check, root, (size_t)(p + 16 - root)));
+    s->seal = bsn_bound_hash(kernels, f.shape.header_check, root, (size_t)(p + 16 - root));
+    bsn_store64(p + 16, s->seal);
     memcpy(p + 24, bsn_end_magic, 4);
     s->stored += whole;
     *size = (size_t)whole;
@@ -12708,6 +12860,10 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
     job->error.status = BITSNAP_OK;
     if (!x) {
         job->input_end = job->source + job->size;
+    } else if (!x->data && job->size > call->more_size) { /* so large is only what is not known. The index has told it, which has a check */
+        (void)bsn_refuse(&job->error, BITSNAP_R_NEW_FORM, 0);
+        job->error.element = job->first;
+        return;
     } else {
         job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
         if (!job->source || bsn_once32(job->source) != job->head) {
@@ -12819,7 +12975,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
     if (status || !bsn_stream_has_footer(&s)) return status;
     status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
     if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
-    if (!status) encoder->stored = s.stored;
+    if (!status) encoder->stored = s.stored, encoder->seal = s.seal;
     return status;
 }
 #endif
@@ -12895,7 +13051,10 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
             }
             s->state.run = 0;
             s->state.heads_hash = bsn_chain(s->state.heads_hash, head);
-            if (bsn_has_checks(&s->shape)) s->state.checks_hash = bsn_chain(s->state.checks_hash, bsn_load32(job->source + BSN_HEAD_SIZE));
+            if (bsn_has_checks(&s->shape)) {
+                s->seal = bsn_load64(job->source + BSN_HEAD_SIZE);
+                s->state.checks_hash = bsn_chain(s->state.checks_hash, s->seal & 0xFFFFFFFF);
+            }
             s->index_size += bsn_entry_of(s->shape.flags);
             s->stored += prefix + bsn_body_of(head, width);
             *used += prefix + bsn_body_of(head, width);
@@ -12964,8 +13123,10 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
     bsn_footer_begin(&f, &s->shape);
     bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
-    whole = f.index.size + bsn_fixed_size(s->shape.flags);
+    whole = bsn_footer_size(s->shape.flags, f.index.size, p, source_size);
     if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->shape.count, whole);
+    if (s->shape.flags & BSN_FLAG_FOOTER && bsn_load32(p + whole - BSN_TAIL_SIZE - 4) != whole - f.index.size - bsn_fixed_size(s->shape.flags))
+        return bsn_reject(b, BITSNAP_R_EXTENSIONS, s->stored + whole - BSN_TAIL_SIZE - 4, s->shape.count);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
         return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->shape.count);
     bsn_input_of(&x, p, s->stored + whole);
@@ -12989,6 +13150,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
             return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->shape.count);
     }
     s->stored += whole;
+    s->seal = f.seal;
     *used = (size_t)whole;
     return BITSNAP_OK;
 }

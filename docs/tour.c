@@ -13,7 +13,7 @@
 #include <string.h>
 
 static const uint8_t *frame, *at, *end;             /* the source; the next byte to read; the end of the source or of a body */
-static uint64_t count, check, cell;                 /* elements; the check of the header; cells that have been decoded */
+static uint64_t count, check, cell, given;          /* elements; checks of the header, of a block; cells that have been decoded */
 static unsigned dtype, w, log_cell, flags, entry;   /* log_cell is L; bytes of an entry of the index */
 static uint8_t record[128], *noted;                 /* what the check of a block is the XXH3 of (5.5); the end of it so far */
 static uint8_t *elements, *entries, *places;        /* the result, little-endian; for the footer: of blocks, of pages */
@@ -152,6 +152,8 @@ static uint8_t *list(size_t m, unsigned b, unsigned depth) { /* returns the m sy
 }
 
 /* ---- 5. Blocks ---- */
+static void checked(void) { must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block"); }
+
 static void split_block(uint8_t *to, size_t n) { /* 5.2, and what 5.5 notes of it */
     const uint8_t *descriptor = take(1, R18), *p;
     const unsigned e = *descriptor & 15, constants = *descriptor >> 4, planes = e == 8 ? w - 1 : w;
@@ -171,6 +173,7 @@ static void split_block(uint8_t *to, size_t n) { /* 5.2, and what 5.5 notes of i
     }
     must(!constants || fixed, "R20: no constant bits");
     note(xxh3(at, (size_t)(end - at)), 8);
+    checked();
     symbols = list(n, e, 0);
     for (size_t i = 0; e < 8 && i < n; i++) symbols[i] = (uint8_t)(symbols[i] << (8 - e) | plane[w - 1][i]);
     plane[w - 1] = symbols;
@@ -185,13 +188,14 @@ static void block(void) {
     const size_t mark = used, size = form == CONST ? w : head >> 8;
     const size_t n = (size_t)(left >> log_cell < run ? left : (uint64_t)run << log_cell);
     uint8_t *to = elements + (size_t)first * w, *plane[8];
-    must(form <= BYTES || (form == ZIGZAG && dtype > I8 && dtype <= I64), "R15: a form that the frame cannot have");
+    must(form <= BYTES || form > ZIGZAG || (form == ZIGZAG && dtype > I8 && dtype <= I64), "R15: a form that the frame cannot have");
     must(run >= 1 && run - 1 <= (left - 1) >> log_cell, "R17: a run of 0 or beyond the last cell");
-    must(form == STORED ? size == n * w : size >= 1 && size <= n * w, "R16: the size of a body");
-    const uint64_t given = flags & 1 ? number(take(8, R6), 8) : 0;
+    must(form == STORED ? size == n * w : form > ZIGZAG || (size >= 1 && size <= n * w), "R16: the size of a body");
+    given = flags & 1 ? number(take(8, R6), 8) : 0;
     end = take(size, R6) + size, at = end - size, noted = record;
     note(check, 8), note(first, 8), note(n, 8), note(head, 4); /* 5.5 */
-    if (form != SPLIT) note(xxh3(at, size), 8);
+    if (form != SPLIT) note(xxh3(at, size), 8), checked();
+    must(form <= ZIGZAG, "R54: a form of a newer version");
     if (form == SPLIT) split_block(to, n);
     else if (form >= BYTES) { /* 5.3 */
         for (unsigned k = 0; k < w; k++) plane[k] = list(n, 8, 0);
@@ -201,7 +205,6 @@ static void block(void) {
         for (size_t i = 0; i < n * w; i++) to[i] = body[i % size];
     }
     must(at == end, "R33: bytes of a body are left over");
-    must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block");
     if (blocks % 256 == 0) put(put(places + blocks / 16, cell, 8), (uint64_t)(begin - frame), 8);
     memcpy(entries + entry * blocks++, begin, entry);
     cell += run, end = source_end, used = mark;
@@ -213,17 +216,18 @@ static void header(void) { /* 6.1 */
     must(!memcmp(p, "\xB5SNP", 4), "R1: no magic");
     must(p[4] == 1, "R2: a version other than 1");
     dtype = p[5], log_cell = p[6], flags = p[7], count = number(p + 8, 8);
-    if (flags & 128)
-        for (p = take((size_t)number(take(2, R6), 2), R6), stop = at; p < stop; p += 2 + p[1]) {
-            must(stop - p >= 2 && stop - p - 2 >= p[1], "R36: extensions that do not fill their bytes");
-            must(p[0] < 128, "R3: a delta, a quantized frame, columns, or another critical extension");
-        }
+    p = stop = at;
+    if (flags & 128) p = take((size_t)number(take(2, R6), 2), R6), stop = at;
     check = xxh3(frame, (size_t)(at - frame));
     must(number(take(8, R6), 8) == check, "R8: the check of the header");
+    for (size_t size = 0; p < stop; p += 3 + size) {
+        must(stop - p >= 3 && (size_t)(stop - p) - 3 >= (size = (size_t)number(p + 1, 2)), "R36: extensions that do not fill their bytes");
+        must(p[0] < 128, "R3: a delta, a quantized frame, columns, or another critical extension");
+    }
     must(dtype >= 1 && dtype <= F64, "R13: no such dtype");
     must(log_cell >= 6 && log_cell <= 20, "R14: the elements of a cell");
     must(count <= UINT64_C(1) << 48, "R34: a count above 2^48");
-    must(!(flags & 0x7C), "R35: flags 3 to 6; or R48: flag 2 without a quantizer");
+    must(!(flags & 0x74), "R35: flags 4 to 6; or R48: flag 2 without a quantizer");
 }
 
 static uint64_t content_id(void) { /* section 7 */
@@ -248,10 +252,15 @@ static void footer(void) { /* 6.2: it follows from the rest of the frame, so it 
         }
     }
     if (flags & 2) p = put(p, content_id(), 8);
+    if (flags & 8) { /* extensions are passed over */
+        const uint8_t *e = at + (p - entries);
+        must((size_t)(end - at) >= (size_t)(p - entries) + 4 && (uint64_t)(end - e - 4) >= number(e, 4), R6);
+        p = memcpy(p, e, n = 4 + (size_t)number(e, 4)), p = put(p + n, n - 4, 4);
+    }
     p = put(put(p, blocks, 8), (uint64_t)(at - frame) + (uint64_t)(p - entries) + 28, 8);
     p = put(put(p, keyed(level, (size_t)(p - level)), 8), 0xB5534E50, 4);
     n = (size_t)(p - entries);
-    must(!memcmp(take(n, R6), entries, n), "R10, R12, R37, R38, R39, R40 or R53: not the footer of these blocks and elements");
+    must(!memcmp(take(n, R6), entries, n), "R10, R12, R36, R37, R38, R39, R40 or R53: not the footer of these blocks and elements");
 }
 
 /* Decodes a frame to `elements`: count * w bytes, at most `most`. Returns 0 if it is rejected: `why`, near `at`. */
@@ -268,7 +277,7 @@ static int decode(const uint8_t *source, size_t size, size_t most) {
     elements = get((size_t)count * w), entries = get(2 * size + 8192), places = get(size / 16 + 16);
     entry = flags & 1 ? 8 : 4;
     while (cell < cells) block();
-    if (cells > 1 || flags & 2) footer();
+    if (cells > 1 || flags & 10) footer();
     must(at == end, "R7: bytes after the frame");
     return 1;
 }

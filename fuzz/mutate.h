@@ -54,8 +54,8 @@ static int fuzz_read_header(fuzz_frame *f, const uint8_t *p, size_t size)
     f->header = f->flags & 128 ? 26 + (size_t)fuzz_load(p + 16, 2) : 24;
     f->base = 0;
     if (!f->width || f->log2 < 6 || f->log2 > 20 || f->count >> 48 || f->header > size) return 0;
-    for (at = 18; at + 20 <= f->header; at += 2u + p[at + 1])
-        if (p[at] == 129 && p[at + 1] == 10) f->base = at;
+    for (at = 18; at + 21 <= f->header; at += 3u + (size_t)fuzz_load(p + at + 1, 2))
+        if (p[at] == 129 && fuzz_load(p + at + 1, 2) == 10) f->base = at;
     return 1;
 }
 
@@ -118,7 +118,6 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
     fuzz_store(p, 0x504E53B5u, 4);
     p[4] = 1;
     p[7] &= 0x87;
-    if (p[7] & 4) p[7] &= 0x85; /* quantized: no content id */
     if (!fuzz_read_header(f, p, size)) return 0;
     if (f->base) { /* a delta has checks, a content id, and cells that are not small */
         p[7] = (uint8_t)((p[7] | 3) & 0x83);
@@ -215,7 +214,7 @@ static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
     size_t index;
     unsigned i;
     if (!f->base) base = NULL;
-    if (base) fuzz_store(p + f->base + 4, bitsnap_content_id(base->data, base->count, base->dtype), 8);
+    if (base) fuzz_store(p + f->base + 5, bitsnap_content_id(base->data, base->count, base->dtype), 8);
     fuzz_store(p + f->header - 8, bitsnap_hash(p, f->header - 8), 8);
     (void)fuzz_footer_size(f, &index);
     ids = footer + index;

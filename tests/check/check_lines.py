@@ -20,8 +20,7 @@ EXCEPTIONS = {
     "bsn_avx512_census_groups": "constants that are made once for all groups",
     "BSN_T(some_words)": "the branches are known when a template is compiled",
     **dict.fromkeys((
-        "bsn_words_read", "bsn_find_place", "bsn_read_extensions", "bsn_index_piece", "bsn_content_constant", "bsn_push",
-        "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
+        "bsn_find_place", "bsn_index_piece", "bsn_content_constant", "bsn_push", "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}

@@ -406,6 +406,7 @@ def decode_list(data, m, b=8):
 # ---- 5. Blocks ----
 
 STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG, PARTED = range(11)
+LAST_FORM = PARTED          # all above it are of newer versions
 MAX_BASE = 1792
 
 
@@ -468,7 +469,11 @@ class Header:
     @property
     def has_footer(self):
         """6"""
-        return self.cells > 1 or self.has_content_id or self.is_quantized
+        return self.cells > 1 or bool(self.flags & (HAS_CONTENT_ID | IS_QUANTIZED | HAS_FOOTER_EXTENSIONS))
+
+    @property
+    def has_footer_extensions(self):
+        return bool(self.flags & HAS_FOOTER_EXTENSIONS)
 
 
 @dataclass
@@ -1197,10 +1202,12 @@ def cast_cell(cell, base_dtype, dtype):
 
 def check_body_size(form, size, n, header, pos):
     """R15, R16"""
+    if form > LAST_FORM:
+        return
     w = DTYPES[header.dtype].width
     needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
              ZIGZAG: may_zigzag(header.dtype) or None}
-    if form > PARTED or needs.get(form, True) is None:
+    if needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
     sizes = {STORED: (n * w, n * w), SAME: (0, 0), SPARSE: (CHANGES_HEAD + 1, n * w)}
     low, high = sizes.get(form, (1, n * w + 2 if form == CLASSED else n * w))
@@ -1251,6 +1258,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         check_base_hash(data, start - 16, base.cell(first, n), base, cell)
 
     certificate = None
+    if form > LAST_FORM:
+        raise Reject(54, "a block of form %d" % form, pos)
     if split:
         elements = decode_split(split)
     elif form == PARTED:
@@ -1284,7 +1293,7 @@ MAGIC = bytes.fromhex("B5534E50")
 END_MAGIC = bytes.fromhex("504E53B5")
 VERSION = 1
 MAX_COUNT = 1 << 48
-HAS_CHECKS, HAS_CONTENT_ID, IS_QUANTIZED, HAS_EXTENSIONS = 1, 2, 4, 128
+HAS_CHECKS, HAS_CONTENT_ID, IS_QUANTIZED, HAS_FOOTER_EXTENSIONS, HAS_EXTENSIONS = 1, 2, 4, 8, 128
 BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION = 129, 130, 131
 MIN_BASE_LOG2 = 16
 FAN = 256                               # 6.2: entries of a page or a node
@@ -1308,13 +1317,13 @@ def decode_extensions(data, pos, end):
     """6.1"""
     extensions = []
     while pos < end:
-        if pos + 2 > end or pos + 2 + data[pos + 1] > end:
+        if pos + 3 > end or pos + 3 + u16(data, pos + 1) > end:
             raise Reject(36, "an extension ends behind the extensions", pos)
-        kind, size = data[pos], data[pos + 1]
+        kind, size = data[pos], u16(data, pos + 1)
         if kind >= 128 and kind not in (BASE_EXTENSION, QUANTIZER_EXTENSION, COLUMNS_EXTENSION):
             raise Reject(3, "a critical extension of type %d" % kind, pos)
-        extensions.append((kind, data[pos + 2:pos + 2 + size]))
-        pos += 2 + size
+        extensions.append((kind, data[pos + 3:pos + 3 + size]))
+        pos += 3 + size
     return extensions
 
 
@@ -1351,8 +1360,8 @@ def decode_quantizer(data, extensions):
         quantizer = quantizers[0][0], u16(quantizers[0], 1)
         if quantizer[0] not in MAX_QUANTIZERS:
             raise Reject(4, "a quantizer of family %d" % quantizer[0], 16)
-        if not 1 <= quantizer[1] <= MAX_QUANTIZERS[quantizer[0]] or data[7] & HAS_CONTENT_ID:
-            raise Reject(48, "a quantizer of %d cells or clusters, or a content id" % quantizer[1], 16)
+        if not 1 <= quantizer[1] <= MAX_QUANTIZERS[quantizer[0]]:
+            raise Reject(48, "a quantizer of %d cells or clusters" % quantizer[1], 16)
     if columns:
         of_row = u64(columns[0], 0)
         if len(columns[0]) != 8 or of_row == 0:
@@ -1380,15 +1389,15 @@ def decode_header(data, ignore_checks=False):
     need(data, 0, end + 8)
     if not ignore_checks and u64(data, end) != xxh3(data[:end]):
         raise Reject(8, "the check of the header", end)
-    if flags & 0x78:
-        raise Reject(35, "flags 3 to 6", 7)
+    extensions = decode_extensions(data, start, end)
+    if flags & 0x70:
+        raise Reject(35, "flags 4 to 6", 7)
     if data[5] not in DTYPES:
         raise Reject(13, "dtype %d" % data[5], 5)
     if not 6 <= data[6] <= 20:
         raise Reject(14, "cells of 2^%d elements" % data[6], 6)
     if u64(data, 8) > MAX_COUNT:
         raise Reject(34, "%d elements" % u64(data, 8), 8)
-    extensions = decode_extensions(data, start, end)
     info = decode_base_info(data, extensions)
     quantizer, columns = decode_quantizer(data, extensions)
     return Header(data[5], data[6], flags, u64(data, 8), extensions, end + 8, u64(data, end), info, quantizer, columns)
@@ -1424,8 +1433,8 @@ def part_hash(data, part, header):
 
 
 def fixed_size(header):
-    """Of what stands behind the root of the index."""
-    return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + TAIL_SIZE
+    """Of what stands behind the root of the index, but for extensions."""
+    return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_footer_extensions + TAIL_SIZE
 
 
 def decode_footer(data, pos, header, blocks, elements, ignore_checks):
@@ -1433,6 +1442,12 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
     index = Index(len(blocks), pos, header)
     end = index.end + fixed_size(header)
     need(data, pos, end - pos)
+    if header.has_footer_extensions:
+        size = u32(data, end - TAIL_SIZE - 8)
+        end += size
+        need(data, pos, end - pos)
+        if u32(data, end - TAIL_SIZE - 4) != size:
+            raise Reject(36, "two sizes of the extensions of the footer", end - TAIL_SIZE - 4)
     found_id = u64(data, index.end) if header.has_content_id else None
     tail = end - TAIL_SIZE
     if data[end - 4:end] != END_MAGIC:
@@ -1574,6 +1589,11 @@ def find_index(data, header, ignore_checks):
     blocks = u64(data, tail)
     if blocks > header.cells or (blocks == 0 and header.cells):
         raise Reject(39, "%d blocks" % blocks, tail)
+    if header.has_footer_extensions:
+        extra = u32(data, tail - 4)
+        if extra > len(data) - header.size - fixed or u32(data, tail - 8 - extra) != extra:
+            raise Reject(36, "two sizes of the extensions of the footer", tail - 4)
+        fixed += extra
     size = Index(blocks, 0, header).end
     if size > len(data) - header.size - fixed:
         raise Reject(39, "%d blocks" % blocks, tail)

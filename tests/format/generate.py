@@ -611,7 +611,7 @@ class Frame:
             checks.append(check)
             first += block.n
         data += self.error("gap", b"")
-        if self.count > 1 << self.log2 or self.flags & 6:
+        if self.count > 1 << self.log2 or self.flags & 14:
             data += self.footer(len(data), header_check, checks, places)
         return data[:self.error("cut", len(data))] + self.error("behind", b"")
 
@@ -641,6 +641,10 @@ class Frame:
                 if block.form == QUANTIZED:
                     certificate = certificate.plus(block.certificate)
             data += bytes(certificate)
+        if self.flags & 8:
+            extra = self.error("footer extensions", b"")
+            size = len(extra).to_bytes(4, "little")
+            data += self.error("first size", size) + extra + self.error("last size", size)
         data += le64((len(heads) // 4 + self.error("blocks", 0)) & decoder.M64)
         data += le64((start + len(data) + 20 + self.error("frame size", 0)) & decoder.M64)
         check = xxh3(header_check + data[root:]) ^ self.error("footer check", 0)
@@ -651,9 +655,13 @@ def random_extensions(rng):
     """6.1: extensions that are passed over"""
     data = b""
     for _ in range(rng.randint(0, 4)):
-        size = rng.choice((0, 1, 7, 255))
-        data += bytes([rng.randrange(128), size]) + rng.randbytes(size)
+        data += extension(rng.randrange(128), rng.randbytes(rng.choice((0, 1, 7, 255, 256, 700))))
     return data
+
+
+def extension(kind, value, size=None):
+    """6.1"""
+    return bytes([kind]) + (len(value) if size is None else size).to_bytes(2, "little") + value
 
 
 def random_flags(rng):
@@ -1127,7 +1135,7 @@ def base_info(role, base):
 
 
 def base_extension(info):
-    return bytes([BASE_EXTENSION, len(info)]) + info
+    return extension(BASE_EXTENSION, info)
 
 
 def delta_frame(rng, dtype, role, base, blocks, log2=None):
@@ -1450,11 +1458,11 @@ def valid_delta_recipes():
 # ---- columns and quantizers ----
 
 def column_extension(columns):
-    return bytes([COLUMNS_EXTENSION, 8]) + le64(columns)
+    return extension(COLUMNS_EXTENSION, le64(columns))
 
 
 def quantizer_extension(number, family=CELLS):
-    return bytes([QUANTIZER_EXTENSION, 3, family]) + number.to_bytes(2, "little")
+    return extension(QUANTIZER_EXTENSION, bytes([family]) + number.to_bytes(2, "little"))
 
 
 def random_scales(rng, m):
@@ -1737,11 +1745,12 @@ def valid_recipes():
     recipes += [lambda rng, inside=inside: valid_deep(rng, inside)
                 for inside in (("tree",), ("raw",), ("const",))]
     recipes += [with_flags(valid_cells, flags, extensions) for flags in range(4) for extensions in (False, True)]
-    recipes += valid_delta_recipes() + valid_lossy_recipes()
     recipes += [lambda rng, d=d, form=form: valid_parted(rng, d, (random_const, form)) for d in DTYPES
                 for form in (random_block, random_split if d in floats else random_bytes)]
     recipes += [lambda rng, d=d, g=g: valid_parted(rng, d, None, g) for d in (2, 5, 9, 10) for g in range(7)]
-    return recipes
+    return recipes + valid_delta_recipes() + valid_lossy_recipes() + [footer_extensions(make) for make in (
+        small_frame, with_footer, valid_empty, small_delta, many_blocks, some_lossy, lambda rng: with_content_id(some_lossy)(rng))] + [
+        with_content_id(some_lossy)] * 3
 
 
 # ---- invalid frames ----
@@ -1770,6 +1779,39 @@ def nonzero(rng, bits=64):
 def spoil_header(name, *values):
     return [lambda rng, value=value: spoiled(small_frame(rng), **{name: value(rng) if callable(value) else value})
             for value in values]
+
+
+def footer_extensions(make, flags=None, **errors):
+    """6.2: extensions of the footer, of any size"""
+    def made(rng):
+        frame = make(rng)
+        frame.flags |= 8
+        extra = random_extensions(rng)
+        return spoiled(frame, footer_extensions=extra if rng.random() < 0.9 else rng.randbytes(rng.randint(1, 20000)), **errors)
+    return made
+
+
+def with_content_id(make):
+    """6.5: a quantized frame may have one, of what it decodes to"""
+    def made(rng):
+        frame = make(rng)
+        frame.flags |= 2
+        return frame
+    return made
+
+
+def announced(rng):
+    """R3: a critical extension of the footer is in the header, too"""
+    frame = footer_extensions(with_footer)(rng)
+    critical = extension(rng.choice((128, 132, 191, 192, 255)), rng.randbytes(3))
+    frame.extensions = critical
+    return spoiled(frame, footer_extensions=critical)
+
+
+def newer(frame, rng):
+    """R3 where all that follows in the header may be new, too"""
+    frame.extensions = extension(rng.choice((132, 200)), b"")
+    return spoiled(frame, dtype=rng.choice((12, 99)), log2=rng.choice((5, 21)), more_flags=rng.choice((16, 0x70)))
 
 
 def bad_extensions(*extensions):
@@ -1844,6 +1886,31 @@ def bytes_behind(rng, parts, granules):
 
 def bits_behind(rng, parts, granules):
     parts[1] |= 1 << granules + rng.randrange(-granules % 8)
+
+
+NEW_FORMS = [decoder.LAST_FORM + 1, 64, 128, 255]
+
+
+def new_form(form, size=None):
+    """R54: with a right check; size: of the body, or as it is in another form"""
+    def change(rng, block):
+        block.form, block.pieces = form, None
+        if size is not None:
+            block.body = rng.randbytes(size)
+        return block
+    return lambda rng: replace_block(rng, lambda block: change(rng, block))
+
+
+def wrongly_checked(make):
+    """R9: what is new in a block with a wrong check is damaged"""
+    def made(rng):
+        frame = make(rng)
+        frame.flags |= 1
+        frame.blocks[-1].check_error = nonzero(rng)
+        if decoder.rejected_rule(decoder.decode_frame, frame.write()) != 9:
+            raise Impossible("another block is new")
+        return frame
+    return made
 
 
 def zigzag_of_other_dtype(rng):
@@ -3011,11 +3078,7 @@ def drop_flag(rng, frame):
 
 
 def drop_quantizer(rng, frame):
-    frame.extensions = rng.choice((None, b"", b"\x01\x00"))
-
-
-def set_content_flag(rng, frame):
-    frame.errors["more flags"] = 2
+    frame.extensions = rng.choice((None, b"", b"\x01\x00\x00"))
 
 
 def set_extensions(make):
@@ -3079,8 +3142,8 @@ def invalid_recipes():
     return {
         1: spoil_header("magic", b"\xB5SNQ", b"BITS", bytes(4), b"\xB4SNP", b"\xB5SN\xD0", lambda rng: b"PNS\xB5"),
         2: spoil_header("version", 0, 2, 128, 255, lambda rng: rng.randint(2, 255)),
-        3: bad_extensions(b"\x80\x00", b"\xFF\x03abc", b"\x84\x00\x01\x00",
-                          lambda rng: bytes([rng.randint(132, 255), 1, 7])),
+        3: bad_extensions(b"\x80\x00\x00", b"\xFF\x03\x00abc", b"\x84\x00\x00\x01\x00\x00",
+                          lambda rng: extension(rng.randint(132, 255), b"\x07")) + [announced, lambda rng: newer(small_frame(rng), rng)],
         4: [lossy_header(set_extensions(lambda rng, family=family: quantizer_extension(random_cells(rng), family)))
             for family in (0, 3, 255)],
         6: [cut_at(place) for place in (
@@ -3094,7 +3157,8 @@ def invalid_recipes():
             lambda rng: spoiled(valid_empty(rng), behind=b"PNS\xB5")],
         8: spoil_header("header_check", 1, 1 << 63, nonzero) + [
             lambda rng: flip_bit(rng, small_frame(rng).write(), 16, 24)],
-        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check), delta_check],
+        9: [block_check(wrong_check), swapped_blocks, changed_stored, block_check(wrong_check), delta_check] + [
+            wrongly_checked(make) for make in (bad_list(reserved_kind()), new_form(NEW_FORMS[0]), new_form(255, 9))],
         10: [lambda rng: spoiled(with_footer(rng), footer_check=nonzero(rng)),
              lambda rng: spoiled(small_frame(rng, 2, 1), footer_check=1 << rng.randrange(64)),
              change_entry(1, 2, lambda rng, entry, entries, frame: entry[2] ^ nonzero(rng))],
@@ -3106,9 +3170,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(11, 16, 64, 128, 255, SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
-            zigzag_of_other_dtype, without_base, delta_of_form(11), delta_of_form(255), delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG, 11, 255)] + [
+        15: bad_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+            zigzag_of_other_dtype, without_base, delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -3159,9 +3223,11 @@ def invalid_recipes():
              bad_scaled(behind=lambda rng: b"\x00"), bad_quantized(behind=lambda rng: rng.randbytes(rng.randint(1, 9))),
              bad_clustered(behind=lambda rng: rng.randbytes(rng.randint(1, 9))), bad_parted(bytes_behind)],
         34: [count_too_large] * 3,
-        35: spoil_header("more_flags", 8, 16, 32, 64, 0x78),
-        36: bad_extensions(b"\x01", b"\x01\x01", b"\x05\xFF" + bytes(254),
-                           lambda rng: bytes([rng.randrange(128), 9]) + bytes(8)),
+        35: spoil_header("more_flags", 16, 32, 64, 0x70),
+        36: bad_extensions(b"\x01", b"\x01\x01\x00", b"\x05\xFF\x00" + bytes(254), lambda rng: extension(rng.randrange(128), bytes(8), 9),
+                           b"\x05\x00", b"\x05\x00\x01" + bytes(255)) + [
+            footer_extensions(with_footer, last_size=bytes(3) + b"\x01"), footer_extensions(with_footer, last_size=b"\x03\x02\x01\x00"),
+            lambda rng: spoiled(footer_extensions(with_footer)(rng), footer_extensions=extension(5, b"abc"), first_size=bytes(4)), footer_extensions(small_frame, last_size=b"\xFF\xFF\xFF\xFF")],
         38: [footer_error(frame_size=error) for error in (1, -1, 8, -(1 << 40), 1 << 62)],
         39: [footer_error(blocks=error) for error in (1, -1, 2, 255, 1 << 40, -(1 << 30))] + [
             footer_error(lambda rng, heads: heads + bytes(4)), footer_error(lambda rng, heads: heads[4:]), empty_index,
@@ -3190,16 +3256,16 @@ def invalid_recipes():
         47: [bad_words(change) for change in (
             shift_of_all_bits, shift_too_large, shift_too_large, shifts_too_large, level_not_raw, above_limit, above_limit,
             nothing_at_all, no_limit, cut_low_bytes, cut_low_bits, cut_raw_words, cut_rests)],
-        48: [lossy_header(change) for change in (drop_flag, drop_quantizer, set_content_flag, other_dtype)] + [
+        48: [lossy_header(change) for change in (drop_flag, drop_quantizer, other_dtype)] + [
             lossy_header(set_extensions(make)) for make in (
                 lambda rng: quantizer_extension(0), lambda rng: quantizer_extension(rng.choice((2049, 65535, 4096))),
                 lambda rng: quantizer_extension(0, CLUSTERS), lambda rng: quantizer_extension(rng.choice((257, 65535, 512)), CLUSTERS),
                 lambda rng: quantizer_extension(8, CLUSTERS) + quantizer_extension(8),
                 lambda rng: quantizer_extension(8) * 2, lambda rng: quantizer_extension(8) + quantizer_extension(9),
-                lambda rng: b"\x82\x02\x01\x08", lambda rng: b"\x82\x04\x01\x08\x00\x00", lambda rng: b"\x82\x00")] + [
+                lambda rng: b"\x82\x02\x00\x01\x08", lambda rng: b"\x82\x04\x00\x01\x08\x00\x00", lambda rng: b"\x82\x00\x00")] + [
             columns_of_other_dtype] + [bad_columns(make) for make in (
-                lambda rng: column_extension(0), lambda rng: column_extension(5) * 2, lambda rng: b"\x83\x00",
-                lambda rng: b"\x83\x04" + bytes([1, 0, 0, 0]), lambda rng: b"\x83\x09" + bytes([1] + [0] * 8),
+                lambda rng: column_extension(0), lambda rng: column_extension(5) * 2, lambda rng: b"\x83\x00\x00",
+                lambda rng: b"\x83\x04\x00" + bytes([1, 0, 0, 0]), lambda rng: b"\x83\x09\x00" + bytes([1] + [0] * 8),
                 lambda rng: quantizer_extension(8))] + [
             delta_with(lambda rng: column_extension(9)), delta_with(lambda rng: quantizer_extension(9))],
         49: [bad_scaled(signs=lambda rng: rng.choice((2, 255, rng.randint(2, 255)))),
@@ -3247,6 +3313,9 @@ def invalid_recipes():
             lambda rng: {"behind": rng.choice((b"\x00", rng.randbytes(rng.randint(1, 9))))}, cut_piece)],
         53: [block_of_another_frame, other_half(lambda blocks: 0), other_half(lambda blocks: blocks - 1, 3),
              other_half(lambda blocks: 256, 1, many_blocks), other_half(lambda blocks: 0, 3, lambda rng, flags: small_delta(rng))],
+        54: [new_form(form) for form in NEW_FORMS] + [delta_of_form(form) for form in NEW_FORMS[:2]] + [
+            form_without(form, some_lossy) for form in NEW_FORMS[-2:]] + [new_form(255, size) for size in (0, 1, 70000)],
+
     }
 
 

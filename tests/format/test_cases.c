@@ -48,7 +48,7 @@ static bitsnap fresh(const frame_case *c, unsigned flags)
 /* FORMAT.md, section 9 */
 static bitsnap_status status_of(unsigned rule)
 {
-    return rule == 1 ? BITSNAP_E_MAGIC : rule <= 4 ? BITSNAP_E_UNSUPPORTED : rule == 6 ? BITSNAP_E_TRUNCATED : rule == 7 ? BITSNAP_E_TRAILING :
+    return rule == 1 ? BITSNAP_E_MAGIC : rule <= 4 || rule == 13 || rule == 14 || rule == 23 || rule == 35 || rule == 54 ? BITSNAP_E_UNSUPPORTED : rule == 6 ? BITSNAP_E_TRUNCATED : rule == 7 ? BITSNAP_E_TRAILING :
            rule <= 12 || rule == 45 || rule == 53 ? BITSNAP_E_CHECK : rule == 43 || rule == 44 ? BITSNAP_E_BASE : BITSNAP_E_CORRUPT;
 }
 

@@ -30,7 +30,7 @@ static int ends_without_error(const uint8_t *source, size_t size)
 static int has_critical(const uint8_t *f, size_t size)
 {
     size_t i = 18, stop = size < 18 || !(f[7] & 128) ? 0 : 18u + f[16] + 256u * f[17];
-    for (; i + 1 < stop && i + 1 < size; i += 2u + f[i + 1])
+    for (; i + 2 < stop && i + 2 < size; i += 3u + f[i + 1] + 256u * f[i + 2])
         if (f[i] >= 128) return 1;
     return 0;
 }

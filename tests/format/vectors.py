@@ -203,7 +203,9 @@ def _(data, pos, header, blocks, elements, ignore_checks):
         for i in range(0, count, 256):
             trace.note(start + i * size, max(0, min(min(256, count - i) * size, len(data) - start - i * size)),
                        "node %d of level %d: cells, places, hashes" % (i // 256, level) if level else "page %d: heads%s" % (i // 256, " and half checks" * header.has_checks))
+    extra = index.end + 8 * header.has_content_id + 44 * header.is_quantized
     fields(data, index.end, (8 * header.has_content_id, "content id"), (44 * header.is_quantized, "certificate of the frame"),
+           *((((4, "E"), (u32(data, extra), "extensions of the footer"), (4, "E")) if header.has_footer_extensions else ())),
            (8, "B"), (8, "size of the frame"), (8, "check of the footer"), (4, "end magic"))
 
 
@@ -649,7 +651,7 @@ def all_vectors():
         ("xxh3", "Annex B: XXH3-64 of every branch", xxh3_vectors()),
         ("header", "6.1: the header; frames of no elements", [valid("empty", g.with_flags(g.valid_empty, 1, False)), valid("extensions", g.with_flags(g.valid_empty, 3, True))] + rejected(
             1, 2, 3, 6, 7, 8, 13, 14, 34, 35, 36)),
-        ("stored", "5, 5.5: STORED blocks of every dtype, checks, sizes", [valid(name[d], lambda rng, d=d: g.valid_stored(rng, d)) for d in DTYPES] + rejected(9, 15, 16)),
+        ("stored", "5, 5.5: STORED blocks of every dtype, checks, sizes", [valid(name[d], lambda rng, d=d: g.valid_stored(rng, d)) for d in DTYPES] + rejected(9, 15, 16, 54)),
         ("cells", "5, 5.1: several cells, CONST and its runs", [valid("runs", runs, 1)] + [valid("cells-%d" % log2, lambda rng, log2=log2: g.valid_cells(rng, log2)) for log2 in (6, 7)] + rejected(17)),
         ("order", "3.2, 5.3: pair order, BYTES and ZIGZAG", [valid("pairs-" + name[d], ordered(d), 1) for d in (3, 4, 5)] + [
             valid("zigzag-" + name[d], zigzags(d), 1) for d in (3, 4, 5)] + [
@@ -672,7 +674,10 @@ def all_vectors():
             valid("masks", g.valid_split_masks), valid("wrong-sides", g.valid_wrong_sides)]),
         ("list-depth", "4: lists inside each other", [valid("depth-5-" + inside, lambda rng, inside=inside: g.valid_deep(rng, (inside,))) for inside in ("tree", "raw", "const")] + rejected(30)),
         ("footer", "6.2, 7: footers", [valid("flags-%d" % flags, lambda rng, flags=flags: g.with_footer(rng, flags)) for flags in range(4)] + [
-            of_blocks("R39-byte-before", 39, g.Frame(2, 6, [g.const_block(b"\7", 64, 1), g.const_block(b"\7", 1, 1)], errors={"gap": b"\0"}))] + rejected(10, 12, 37, 38, 39, 53, most=2)),
+            of_blocks("R39-byte-before", 39, g.Frame(2, 6, [g.const_block(b"\7", 64, 1), g.const_block(b"\7", 1, 1)], errors={"gap": b"\0"}))] + [
+            valid("extensions", lambda rng: g.spoiled(g.footer_extensions(g.with_footer)(rng), footer_extensions=g.extension(5, b"abc"))),
+            valid("extensions-of-one-block", g.footer_extensions(lambda rng: g.small_frame(rng, 0, 1))),
+            of_blocks("R36-sizes", 36, g.Frame(2, 6, [g.const_block(b"\7", 64, 1), g.const_block(b"\7", 1, 1)], 9, errors={"footer extensions": b"\5\0\0", "last size": b"\2\0\0\0"}))] + rejected(10, 12, 37, 38, 39, 53, most=2)),
         ("index", "6.2: indices of two and three levels", [valid("257-blocks", of_257_blocks, 1), of_65537_blocks()] + rejected(40, 41, most=2)),
         ("delta-base", "6.3, 5.6, 7.1: bases, SAME", [valid("empty", g.valid_delta_empty), valid("two-cells", two_cells, 1)] + [
             valid("role-%d-%s" % (role, name[d]), lambda rng, d=d, role=role: g.valid_same(rng, d, role)) for d, role in ((8, 1), (8, 2), (9, 2), (10, 3))] + [
@@ -688,7 +693,7 @@ def all_vectors():
             valid("escapes", escaping_sparse), sparse_number("largest-number", None, 8, 254), sparse_number("least-escape", None, 4, 15, 15),
             sparse_number("R52-number", 52, 8, 255), sparse_number("R52-escape", 52, 4, 15, 14)] + rejected(52, most=8)),
         ("scaled", "5.8, 5.9: scales, SCALED", [valid(name[d], lambda rng, d=d: g.with_form(rng, lambda rng: g.valid_lossy(rng, d, 0, True, (decoder.SCALED,)), decoder.SCALED)) for d in decoder.FLOATS] + rejected(49)),
-        ("quantized-cells", "5.10, 5.11, 5.12, 6.5: QUANTIZED of family 1", [valid("empty", g.valid_lossy_empty)] + [
+        ("quantized-cells", "5.10, 5.11, 5.12, 6.5: QUANTIZED of family 1", [valid("empty", g.valid_lossy_empty), valid("content-id", g.with_content_id(g.some_lossy))] + [
             valid("%s-%s" % (name[d], "scales" if columns else "plain"), lambda rng, d=d, columns=columns: g.with_form(
                 rng, lambda rng: g.valid_lossy(rng, d, g.random_cells(rng), columns, (decoder.QUANTIZED,)), decoder.QUANTIZED)) for d in decoder.FLOATS for columns in (False, True)] + [
             of_cells("more-than-the-last-of-a-cell", None, 1420, [11 * 1420 + j for j in range(16)]), of_cells("R50-no-number", 50, 28, [5 * 28 + 8] * 16),

@@ -423,6 +423,14 @@ static void range_touches_its_blocks_only(void)
 
 /* ---- streams ---- */
 
+/* What identifies the contents of a frame. */
+static uint64_t seal_of(const uint8_t *frame, const bitsnap_info *info)
+{
+    const size_t size = (size_t)info->frame_size, header = info->header_size;
+    if (info->blocks > 1 || info->has_content_id) return bsn_load64(frame + size - 12);
+    return info->blocks && info->checks ? bsn_load64(frame + header + 4) : info->header_check;
+}
+
 static void streams(void)
 {
     int round;
@@ -431,6 +439,9 @@ static void streams(void)
         const size_t n = round < 40 ? (size_t)round : test_below(2000), block = (size_t)1 << log2, cap = bound(n, dtype, log2);
         uint8_t *from = (uint8_t *)malloc(n * w + 1), *whole = (uint8_t *)malloc(cap), *pieces = (uint8_t *)malloc(cap), *out = (uint8_t *)malloc(n * w + 1);
         uint8_t index[8 * 64];
+        static bitsnap_index opened;
+        bitsnap_source source = { 0 };
+        bitsnap_info info;
         bitsnap b = fresh();
         bitsnap_encoder s;
         size_t size, at, part, used, i, shown, got;
@@ -455,6 +466,9 @@ static void streams(void)
         at += part;
         CHECK(at == size && !memcmp(whole, pieces, size), "pushed bytes differ");
         CHECK(s.stored == size && s.position == n);
+        CHECK(!bitsnap_read_info(&info, whole, size) && info.seal == seal_of(whole, &info) && s.seal == info.seal, "%zu elements", n);
+        source.data = whole, source.size = size;
+        CHECK(!bitsnap_index_open(&b, &opened, &info, &source) && s.seal == info.seal, "%zu elements", n);
         /* pull: the source comes in pieces, the destination has room for some blocks */
         at = shown = 0;
         do {
@@ -482,6 +496,7 @@ static void streams(void)
         while ((status = bitsnap_decoder_end(&b, &s, whole + at, shown - at, &used)) == BITSNAP_E_TRUNCATED && shown < size) shown = at + b.error.needed;
         CHECK(status == BITSNAP_OK && at + used == size, "end: %s", bitsnap_message(&b));
         CHECK(!n || !memcmp(out, from, n * w), "pulled elements differ");
+        CHECK(s.seal == info.seal, "%zu elements", n);
         free(from);
         free(whole);
         free(pieces);

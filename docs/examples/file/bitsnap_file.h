@@ -3520,7 +3520,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size
     if (status) return status;
     s->block = bitsnap_file_block_at(bsf_bytes(s), info, r->passed);
     if (!bsf_form_fits(s, s->block.form)) return bsf_block_failed(s, 15, "a block of a form that is not known");
-    if (!s->block.elements || (s->block.form <= BSF_ZIGZAG &&
+    if (!s->block.elements || (s->block.form <= BSF_PARTED &&
                                s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2))
         return bsf_block_failed(s, 16, "wrong size of a block");
     if (least < 12) least = 12; /* head and check */
@@ -3566,8 +3566,9 @@ static bitsnap_certificate bsf_certificate(const uint8_t *p, unsigned bins)
 static void bsf_note_footer(bitsnap_file_stream *s, const uint8_t *p, size_t left)
 {
     bitsnap_info *info = &s->frame.info;
-    if (s->quantized && left >= BSF_CERTIFICATE) info->certificate = bsf_certificate(p, info->bins);
-    if (info->has_content_id && left >= 8) info->content_id = bsf_load(p, 8);
+    const size_t id = info->has_content_id ? 8 : 0;
+    if (s->quantized && left >= id + BSF_CERTIFICATE) info->certificate = bsf_certificate(p + id, info->bins);
+    if (id && left >= id) info->content_id = bsf_load(p, 8);
 }
 
 /* Bytes of an entry of an index: the head of a block and, with checks, half of its check. */
@@ -3588,15 +3589,17 @@ static uint64_t bsf_index_size(uint64_t blocks, int checks)
 static bitsnap_status bsf_pass_footer(bitsnap_file_stream *s)
 {
     const bitsnap_info *info = &s->frame.info;
-    const uint64_t about = s->quantized ? (uint64_t)BSF_CERTIFICATE : info->has_content_id ? 8 : 0;
+    const uint64_t about = (s->quantized ? (uint64_t)BSF_CERTIFICATE : 0) + (info->has_content_id ? 8 : 0), size = info->extended ? 4 : 0;
     bitsnap_status status;
+    uint64_t more = 0;
     if (s->reader->passed < info->count) return bsf_fail(&s->error, BITSNAP_E_ARGUMENT, 0, s->offset, "a frame has not been read to its end");
     if (!s->reader->footer) return BITSNAP_OK;
     status = bsf_pass(s, bsf_index_size(s->reader->blocks, info->checks));
-    if (!status && about) status = bsf_want(s, about);
+    if (!status && about + size) status = bsf_want(s, about + size);
     if (status) return status;
     if (about) bsf_note_footer(s, bsf_bytes(s), bsf_available(s));
-    status = bsf_pass(s, 16 + (info->has_content_id ? 8u : 0u) + (s->quantized ? (unsigned)BSF_CERTIFICATE : 0u));
+    if (size) more = bsf_load(bsf_bytes(s) + about, 4) + 8;
+    status = bsf_pass(s, about + more + 16);
     if (!status) status = bsf_want(s, 12);
     if (status) return status;
     s->reader->seal = bsf_load(bsf_bytes(s), 8);
