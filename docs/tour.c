@@ -153,7 +153,6 @@ static uint8_t *list(size_t m, unsigned b, unsigned depth) { /* returns the m sy
 
 /* ---- 5. Blocks ---- */
 static void checked(void) { must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block"); }
-
 static void split_block(uint8_t *to, size_t n) { /* 5.2, and what 5.5 notes of it */
     const uint8_t *descriptor = take(1, R18), *p;
     const unsigned e = *descriptor & 15, constants = *descriptor >> 4, planes = e == 8 ? w - 1 : w;
@@ -216,8 +215,7 @@ static void header(void) { /* 6.1 */
     must(!memcmp(p, "\xB5SNP", 4), "R1: no magic");
     must(p[4] == 1, "R2: a version other than 1");
     dtype = p[5], log_cell = p[6], flags = p[7], count = number(p + 8, 8);
-    p = stop = at;
-    if (flags & 128) p = take((size_t)number(take(2, R6), 2), R6), stop = at;
+    p = flags & 128 ? take((size_t)number(take(2, R6), 2), R6) : at, stop = at;
     check = xxh3(frame, (size_t)(at - frame));
     must(number(take(8, R6), 8) == check, "R8: the check of the header");
     for (size_t size = 0; p < stop; p += 3 + size) {

@@ -295,7 +295,7 @@ static answer by_offload_apply(const frame_case *c) { return offload_of(c, 1, 1)
  *     looks   bitsnap_read_block sees no checks, hashes and footers, nor whether a number is one of the quantizer's
  * A function that reads the index before the blocks may report another condition of the index, or one of a head in the index. */
 #define UNSEEN_RANGE "7 12"
-#define UNSEEN_LOOKS "6 7 9 10 12 37 38 39 40 41 43 44 45 50 53 54"
+#define UNSEEN_LOOKS "6 7 9 10 12 36 37 38 39 40 41 43 44 45 50 53 54"
 #define OF_INDEX "6 7 10 37 38 39 40 41"
 #define OF_HEADS "15 16 17"
 
@@ -342,6 +342,7 @@ static int agrees(const frame_case *c, const way *w, const answer *a)
     if (w->take == by_invert && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* cannot be told without the base of the base */
     if (!c->status) return 0;
     if (!a->status) return among(c->rule, w->unseen);
+    if (w->take == by_looks && c->rule == 9 && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* new, for who sees no checks */
     if (w->take == by_invert && c->rule == 44 && a->rule == 45) return 1; /* of a SAME block: one of its hashes is neither */
     if (w->take == by_trailing && c->rule == 6) return 1; /* what follows is taken for the rest of the frame */
     return w->index_first && among(c->rule, OF_INDEX) && (among(a->rule, OF_INDEX) || (c->rule == 40 && among(a->rule, OF_HEADS)));
