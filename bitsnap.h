@@ -11554,17 +11554,18 @@ static void bsn_footer_begin(bsn_footer *f, const bsn_shape *s)
     f->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
 }
 
-/* Hashes a footer with extensions from its root to its check: `front` bytes at p, the extensions, which are read piece by piece, and their
- * size and the tail at `last`. Returns 0 if the callback failed. */
-static int bsn_extended_hash(uint64_t *hash, const bitsnap_kernels *kernels, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
-                             const uint8_t *p, size_t front, const uint8_t *last)
+/* Hashes a footer from its root to its check: `front` bytes at p; its extensions, if it has any, which are read piece by piece; and from
+ * `last` on their size again, and the tail. Returns 0 if the callback failed. */
+static int bsn_footer_hash(uint64_t *hash, const bitsnap_kernels *kernels, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
+                           const uint8_t *p, size_t front, const uint8_t *last)
 {
-    uint64_t at = x->end - 4 - BSN_TAIL_SIZE - f->extra;
+    const size_t apart = BSN_TAIL_SIZE + (f->shape.flags & BSN_FLAG_FOOTER ? 4 : 0);
+    uint64_t at = x->end - apart - f->extra;
     size_t left, some;
     uint8_t check[8];
     bsn_pieces h;
     bsn_store64(check, f->shape.header_check);
-    bsn_pieces_begin(&h, UINT64_C(8) + front + f->extra + BSN_TAIL_SIZE - 8);
+    bsn_pieces_begin(&h, UINT64_C(8) + front + f->extra + apart - 12);
     bsn_pieces_add(kernels, &h, check, 8);
     bsn_pieces_add(kernels, &h, p, front);
     for (left = f->extra; left; left -= some, at += some) {
@@ -11574,7 +11575,7 @@ static int bsn_extended_hash(uint64_t *hash, const bitsnap_kernels *kernels, con
         if (!piece) return 0;
         bsn_pieces_add(kernels, &h, piece, some);
     }
-    bsn_pieces_add(kernels, &h, last, BSN_TAIL_SIZE - 8);
+    bsn_pieces_add(kernels, &h, last, apart - 12);
     *hash = bsn_pieces_end(&h);
     return 1;
 }
@@ -11606,7 +11607,7 @@ static bitsnap_status bsn_find_footer(bitsnap *b, bsn_footer *f, const bsn_input
 static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
 {
     const int extended = (f->shape.flags & BSN_FLAG_FOOTER) != 0;
-    const size_t apart = extended ? 4 + BSN_TAIL_SIZE : 0;
+    const size_t apart = BSN_TAIL_SIZE + (extended ? 4 : 0);
     uint8_t *to = nodes ? nodes->root : NULL;
     uint64_t root, hash = 0;
     size_t front;
@@ -11615,17 +11616,13 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input
     if (status) return status;
     root = f->start + f->index.place[f->index.top];
     front = (size_t)(x->end - root - f->extra) - apart;
-    p = bsn_input_get(x, root, front, to);
-    tail = p && extended ? bsn_input_get(x, x->end - apart, apart, to ? to + front : NULL) : p ? p + front - BSN_TAIL_SIZE : NULL;
+    p = bsn_input_get(x, root, extended ? front : front + apart, to); /* at once, if nothing is between */
+    tail = p && extended ? bsn_input_get(x, x->end - apart, apart, to ? to + front : NULL) : p ? p + front : NULL;
     if (!tail) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
-    if (extended) {
-        if (bsn_load32(tail) != f->extra || bsn_load32(p + front - 4) != f->extra)
-            return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
-        if (!bsn_extended_hash(&hash, bsn_kernels_of(b), f, x, nodes, p, front, tail)) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
-        tail += 4;
-    } else {
-        hash = bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, front - 12);
-    }
+    if (extended && (bsn_load32(tail) != f->extra || bsn_load32(p + front - 4) != f->extra))
+        return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
+    if (!bsn_footer_hash(&hash, bsn_kernels_of(b), f, x, nodes, p, front, tail)) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
+    tail += apart - BSN_TAIL_SIZE;
     f->seal = bsn_load64(tail + 16);
     if (!(b->flags & BITSNAP_IGNORE_CHECKS) && hash != f->seal) return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
     if (bsn_load64(tail) != f->index.blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);

@@ -885,10 +885,10 @@ static void merges(const bitsnap_kernels *kernels)
                 b.base.data = a[0];
             }
             /* of another base, but with the first one's elements; and the other way round */
-            second[22] ^= 1;
+            second[23] ^= 1;
             b.flags = BITSNAP_IGNORE_CHECKS;
             CHECK(bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two) == BITSNAP_E_BASE, "%u: %s", k, bitsnap_message(&b));
-            second[22] ^= 1;
+            second[23] ^= 1;
             CHECK(!bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two), "%u: %s", k, bitsnap_message(&b));
             a[1][5] ^= 1;
             b.flags = self ? BITSNAP_SELF_CONTAINED : 0;
