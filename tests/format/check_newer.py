@@ -149,6 +149,20 @@ for kind in (0, 9, 100):
         problem = problem or next((title for title, _, _, content in tensors if taken("x.bsnap", title) != content), None)
 report(not problem, "damage in ancillary records: test finds it, tensors are read", problem)
 
+# frames at multiples of a page; the check of a file
+problem = None
+for size in (512, 4096):
+    for base in ((), ("-b", "model")):
+        said = run("compress", "-q", "-f", "--align", str(size), *base, "-o", "aligned", "model")[1] or run("test", "-q", *base, "aligned")[1]
+        data = read("aligned")
+        at = len(data) - u64(data, len(data) - 24) + decoder.END_PREFIX
+        begins = [decoder.pass_ancillary(data, u48(data, i + 6)) for i in range(at, at + decoder.RECORD_ENTRY * u64(data, at - decoder.END_PREFIX + 16), decoder.RECORD_ENTRY)]
+        frames = [i + 16 if data[i:i + 4] == decoder.PLACE_MAGIC else i for i in begins if data[i:i + 4] != decoder.TEXT_MAGIC]
+        problem = problem or said or (any(i % size or data[i:i + 4] != decoder.MAGIC for i in frames) or not frames) and "frames at %s" % frames
+        out = subprocess.run([tool, "info", "--no-bound", "--json", "aligned"], capture_output=True).stdout.decode()
+        problem = problem or ('"check":"%016x"' % u64(data, len(data) - 16) not in out and out)
+report(not problem, "frames at multiples of a page, and the check of a file", problem)
+
 # 300 bases
 os.makedirs("shards", exist_ok=True)
 parts = [("layer.%d" % i, "F32", 4, rng.randbytes(400)) for i in range(300)]

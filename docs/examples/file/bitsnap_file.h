@@ -2194,7 +2194,7 @@ static bitsnap_status bsf_wrong_tree(bitsnap_file *f, const bsf_tree *t)
     return bsf_corrupt(f, 25, t->at, "a tree of the end record does not agree with what is in the file");
 }
 
-/* The same, and its bytes in both. */
+/* Finds a record, and its bytes in the source and in the file. */
 static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, bsf_extent *x)
 {
     bsf_extent next;
@@ -2218,7 +2218,7 @@ static bitsnap_status bsf_check_ancillary(const uint8_t *p, uint64_t at, bitsnap
     return BITSNAP_OK;
 }
 
-/* Passes over an ancillary record at the beginning of an extent, of which n bytes are at p. Sets *passed where there was one. */
+/* Passes over an ancillary record at the beginning of an extent. Its first n bytes are at p. Sets *passed to 1 if there was one, else to 0. */
 static bitsnap_status bsf_pass_over(bitsnap_file *f, bsf_extent *x, const uint8_t *p, size_t n, int *passed)
 {
     uint64_t whole;
@@ -2647,7 +2647,8 @@ static bitsnap_status bsf_frame_failed(bitsnap_file *f)
     return f->error.status;
 }
 
-/* Finds where the frame of a record begins: after ancillary records, and the place of its base, if it has one (*placed). Its first bytes are then at r->first. */
+/* Finds where the frame of a record begins: after ancillary records, and the place of its base, if it has one (*placed). Its first bytes are
+ * then at r->first. */
 static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_extent *x, int *placed)
 {
     bsf_reader *r = f->reader;
@@ -3813,7 +3814,7 @@ static bitsnap_status bsf_put_bases(bitsnap_file_writer *w, const bitsnap_file_h
     size = (size_t)(p - record) - BITSNAP_BASES_PREFIX;
     memcpy(record, BITSNAP_BASES_MAGIC, 4);
     bsf_store(record + 4, h->base_count, 2);
-    bsf_store(record + 6, (h->coded_size ? 0u : BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? BITSNAP_BASES_WITH_TEXT : 0u), 2);
+    bsf_store(record + 6, (h->coded_size ? 0u : (unsigned)BITSNAP_BASES_SAME_TEXT) | (h->base_coded_size ? (unsigned)BITSNAP_BASES_WITH_TEXT : 0u), 2);
     bsf_store(record + 8, size, 4);
     bsf_store(record + 12, h->text_id, 8);
     status = !h->base_count || h->base_count > BITSNAP_BASES_MOST
