@@ -959,6 +959,9 @@ static void exchange(int blocks, unsigned least)
 
 static void frames_of_another_file(void) { exchange(0, 8); }
 
+/* In a frame with an index the index binds them, in one without the seal does: they are the frame. */
+static void blocks_of_another_file(void) { exchange(1, 30); }
+
 /* Every third tensor of a model, as a file of its own. */
 static bytes part_of(const bytes *m, unsigned which)
 {
@@ -1430,6 +1433,7 @@ int main(void)
     RUN(strong_hashes);
     RUN(written_files);
     RUN(frames_of_another_file);
+    RUN(blocks_of_another_file);
     RUN(several_bases);
     RUN(writers_that_fail);
     (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
