@@ -42,7 +42,7 @@ static void spread(uint8_t *to, const uint8_t *mask, size_t a, unsigned k, const
 
 /* ---- 3. Elements and planes ---- */
 static const unsigned widths[] = { 0, 1, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8 };
-enum { I8 = 2, I64 = 5, F64 = 11, STORED = 0, CONST, SPLIT, BYTES, ZIGZAG = 9 }; /* dtypes; forms (section 5) */
+enum { I8 = 2, I64 = 5, F64 = 11, STORED = 0, CONST, SPLIT, BYTES, ZIGZAG = 9, PARTED }; /* dtypes; forms (section 5) */
 
 /* Makes n elements from their x: byte k of the x at position i is plane[k][i]. In a SPLIT block symbols have e bits. */
 static void join(uint8_t *to, size_t n, uint8_t *const *plane, unsigned form, unsigned e, unsigned base) {
@@ -153,7 +153,7 @@ static uint8_t *list(size_t m, unsigned b, unsigned depth) { /* returns the m sy
 
 /* ---- 5. Blocks ---- */
 static void checked(void) { must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block"); }
-static void split_block(uint8_t *to, size_t n) { /* 5.2, and what 5.5 notes of it */
+static void split_body(uint8_t *to, size_t n, int whole) { /* 5.2; whole: it is a block, of which 5.5 notes this */
     const uint8_t *descriptor = take(1, R18), *p;
     const unsigned e = *descriptor & 15, constants = *descriptor >> 4, planes = e == 8 ? w - 1 : w;
     unsigned fixed = 0, base = 0;
@@ -172,11 +172,43 @@ static void split_block(uint8_t *to, size_t n) { /* 5.2, and what 5.5 notes of i
     }
     must(!constants || fixed, "R20: no constant bits");
     note(xxh3(at, (size_t)(end - at)), 8);
-    checked();
+    if (whole) checked();
     symbols = list(n, e, 0);
     for (size_t i = 0; e < 8 && i < n; i++) symbols[i] = (uint8_t)(symbols[i] << (8 - e) | plane[w - 1][i]);
     plane[w - 1] = symbols;
     join(to, n, plane, SPLIT, e, base);
+}
+
+static void body(uint8_t *to, size_t n, unsigned form, size_t size) { /* size: that of STORED and CONST */
+    uint8_t *plane[8];
+    if (form == SPLIT) split_body(to, n, 0);
+    else if (form == BYTES || form == ZIGZAG) { /* 5.3 */
+        for (unsigned k = 0; k < w; k++) plane[k] = list(n, 8, 0);
+        join(to, n, plane, form, 0, 0);
+    } else { /* STORED, CONST */
+        const uint8_t *p = take(size, "R56: a side is longer than the body");
+        for (size_t i = 0; i < n * w; i++) to[i] = p[i % size];
+    }
+}
+
+static int has_zigzag(void) { return dtype > I8 && dtype <= I64; }
+static void parted(uint8_t *to, size_t n) { /* 5.15 */
+    const unsigned g = *take(1, R24);
+    must(g <= 6, "R56: the size of a granule");
+    const size_t granules = (n + (1u << g) - 1) >> g;
+    const uint8_t *mask = list((granules + 7) / 8, 8, 0);
+    uint8_t *of = memset(get((granules + 7) / 8 * 8), 0, (granules + 7) / 8 * 8), *side[2];
+    size_t sizes[2] = { 0, 0 }, next[2] = { 0, 0 };
+    spread(of, mask, granules, 0, "R32: a 1 after the last bit of a mask");
+    for (size_t i = 0; i < n; i++) sizes[of[i >> g]]++;
+    must(sizes[0] && sizes[1], "R56: a side without elements");
+    for (unsigned k = 0; k < 2; k++) {
+        const unsigned form = *take(1, "R56: the body ends before a side");
+        must(form <= BYTES || (form == ZIGZAG && has_zigzag()), "R56: the form of a side");
+        noted = record;
+        body(side[k] = get(sizes[k] * w), sizes[k], form, form == CONST ? w : sizes[k] * w);
+    }
+    for (size_t i = 0; i < n; i++) memcpy(to + i * w, side[of[i >> g]] + next[of[i >> g]]++ * w, w);
 }
 
 #define R6 "R6: the source ends before the frame"
@@ -186,23 +218,18 @@ static void block(void) {
     const unsigned head = (unsigned)number(take(4, R6), 4), form = head & 255, run = form == CONST ? head >> 8 : 1;
     const size_t mark = used, size = form == CONST ? w : head >> 8;
     const size_t n = (size_t)(left >> log_cell < run ? left : (uint64_t)run << log_cell);
-    uint8_t *to = elements + (size_t)first * w, *plane[8];
-    must(form <= BYTES || form > ZIGZAG || (form == ZIGZAG && dtype > I8 && dtype <= I64), "R15: a form that the frame cannot have");
+    uint8_t *to = elements + (size_t)first * w;
+    must(form <= BYTES || form > ZIGZAG || (form == ZIGZAG && has_zigzag()), "R15: a form that the frame cannot have");
     must(run >= 1 && run - 1 <= (left - 1) >> log_cell, "R17: a run of 0 or beyond the last cell");
-    must(form == STORED ? size == n * w : form > ZIGZAG || (size >= 1 && size <= n * w), "R16: the size of a body");
+    must(form == STORED ? size == n * w : form > PARTED || (size >= 1 && size <= n * w), "R16: the size of a body");
     given = flags & 1 ? number(take(8, R6), 8) : 0;
     end = take(size, R6) + size, at = end - size, noted = record;
     note(check, 8), note(first, 8), note(n, 8), note(head, 4); /* 5.5 */
     if (form != SPLIT) note(xxh3(at, size), 8), checked();
-    must(form <= ZIGZAG, "R54: a form of a newer version");
-    if (form == SPLIT) split_block(to, n);
-    else if (form >= BYTES) { /* 5.3 */
-        for (unsigned k = 0; k < w; k++) plane[k] = list(n, 8, 0);
-        join(to, n, plane, form, 0, 0);
-    } else { /* STORED, CONST */
-        const uint8_t *body = take(size, R6);
-        for (size_t i = 0; i < n * w; i++) to[i] = body[i % size];
-    }
+    must(form <= PARTED, "R54: a form of a newer version");
+    if (form == SPLIT) split_body(to, n, 1);
+    else if (form == PARTED) parted(to, n);
+    else body(to, n, form, size);
     must(at == end, "R33: bytes of a body are left over");
     if (blocks % 256 == 0) put(put(places + blocks / 16, cell, 8), (uint64_t)(begin - frame), 8);
     memcpy(entries + entry * blocks++, begin, entry);
