@@ -119,7 +119,7 @@ report(len(rules) > 40 and not bad, "the reject conditions of FORMAT.md are thos
 recipes = set(re.findall(r"^\s+(\d+): ", read("tests/format/generate.py"), re.M))
 bad = [f"R{i}" for i in rules if i not in recipes]
 report(not bad, "every reject condition has a recipe of broken frames in tests/format/generate.py", ", ".join(bad))
-for name, value in (("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 5 ", "A list of depth 5 is RAW"),
+for name, value in (("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 5 ", "A list of depth 5 is of kind"),
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
 

@@ -2,7 +2,7 @@
  * that the entry names rejects them. Every truncation and every flipped bit of small frames and of their bases is noticed. Values
  * of XXH3 are right. Files are for tests/tool/test_file.c, tests/format/vectors.py and the tool. */
 #include "tests/unit/test.h"
-#include "inside.h"
+#include "tests/unit/inside.h"
 #include "corpus.h"
 
 enum { SMALL = 500, ELEMENTS = 1 << 16 };

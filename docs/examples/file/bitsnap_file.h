@@ -307,7 +307,8 @@ typedef struct bitsnap_file_stream {
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
     uint64_t check;           /* after the end of the file: that of its end record, */
-    int sha256;               /* and 1: its SHA-256 is that of the source, which was read whole, its text as the caller has given it */
+    uint8_t sha256[BITSNAP_SHA256_SIZE]; /* and its SHA-256, where start.compatible says that it has one. 1: this is the source's, which has */
+    int sha256_checked;       /* been read whole, with the text that the caller gave */
     int in_frame;             /* a frame has begun, and not ended */
     bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
                               /* same, sparse, classed and plain */
@@ -3210,11 +3211,13 @@ static void bsf_hash_text(bitsnap_file_stream *s)
 static bitsnap_status bsf_check_sha256(bitsnap_file_stream *s, const uint8_t *p)
 {
     uint8_t digest[BITSNAP_SHA256_SIZE];
-    if (!(s->start.compatible & BITSNAP_FILE_SHA256) || s->reader->hashed != s->source_size) return BITSNAP_OK;
+    if (!(s->start.compatible & BITSNAP_FILE_SHA256)) return BITSNAP_OK;
+    memcpy(s->sha256, p + BITSNAP_END_PREFIX, sizeof s->sha256);
+    if (s->reader->hashed != s->source_size) return BITSNAP_OK;
     bitsnap_strong_hash_end(&s->reader->strong, digest);
-    if (memcmp(digest, p + BITSNAP_END_PREFIX, sizeof digest))
+    if (memcmp(digest, s->sha256, sizeof digest))
         return bsf_stream_failed(s, 35, s->offset + BITSNAP_END_PREFIX, "the SHA-256 is not that of what the file holds");
-    s->sha256 = 1;
+    s->sha256_checked = 1;
     return BITSNAP_OK;
 }
 

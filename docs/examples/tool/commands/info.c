@@ -546,8 +546,18 @@ static void print_bound(const options *o, const sums *s)
     (void)putchar('\n');
 }
 
+/* The SHA-256 that the file has, in hexadecimal; empty if it has none. */
+static const char *sha256_text(char text[65], const bitsnap_file_stream *s)
+{
+    size_t i;
+    *text = 0;
+    for (i = 0; s->start.compatible & BITSNAP_FILE_SHA256 && i < BITSNAP_SHA256_SIZE; i++) (void)snprintf(text + 2 * i, 3, "%02x", s->sha256[i]);
+    return text;
+}
+
 static void print_totals(const job *j, const sums *s)
 {
+    char hex[65];
     if (j->with_text) (void)printf("header   %zu bytes of text, tensors: %zu\n", j->reader.text_size, j->model.count);
     else if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA)
         (void)printf("header   %zu bytes of text; give the base with -b to see the tensors\n", j->reader.text_size);
@@ -558,6 +568,7 @@ static void print_totals(const job *j, const sums *s)
         (void)putchar('\n');
     }
     (void)printf("check    %016llx\n", (unsigned long long)j->reader.s.check);
+    if (*sha256_text(hex, &j->reader.s)) (void)printf("sha256   %s\n", hex);
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) print_delta(&j->self.file, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
@@ -571,8 +582,10 @@ static void print_totals(const job *j, const sums *s)
 static void print_json(const job *j, const sums *s, const char *path)
 {
     json out = json_report("info", path);
+    char hex[65];
     json_member_string(&out, "kind", j->reader.s.start.kind == BITSNAP_SOURCE_RAW ? "raw" : "safetensors");
     put_id(&out, "check", j->reader.s.check);
+    if (*sha256_text(hex, &j->reader.s)) json_member_string(&out, "sha256", hex);
     json_member_whole(&out, "bytes_in", s->bytes_in);
     json_member_whole(&out, "bytes_out", s->bytes_out);
     json_member_real(&out, "ratio", quotient((double)s->bytes_in, (double)s->bytes_out));
