@@ -13421,6 +13421,7 @@ static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
     s->shape.count = info->count;
     s->shape.flags = info->checks ? BSN_FLAG_CHECKS : 0;
     if (info->has_base) s->shape.role = bsn_role_of((unsigned)info->dtype, (unsigned)info->base_dtype);
+    if (info->has_base && !s->shape.role) return 0;
     s->shape.base_dtype = (unsigned)info->base_dtype;
     s->shape.base_id = info->base_id;
     s->shape.header_check = info->header_check;

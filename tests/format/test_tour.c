@@ -129,7 +129,7 @@ static void frames(void)
                     if (first < size) forms |= 1u << frame_of[first];
                 }
             }
-    CHECK(forms == (1 << STORED | 1 << CONST | 1 << SPLIT | 1 << BYTES | 1 << ZIGZAG), "forms %X of first blocks", forms);
+    CHECK(forms == (1 << STORED | 1 << CONST | 1 << SPLIT | 1 << BYTES | 1 << ZIGZAG | 1 << PARTED), "forms %X of first blocks", forms);
 }
 
 static void lines(void)

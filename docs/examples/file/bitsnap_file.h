@@ -860,7 +860,7 @@ static void bsf_sha256_end(bitsnap_sha256 *h, uint8_t digest[BITSNAP_SHA256_SIZE
     for (i = 0; i < BITSNAP_SHA256_SIZE; i++) digest[i] = (uint8_t)(h->state[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-enum { BSF_STRONG_PIECE = 1 << 20, BSF_STRONG_JOBS = 64 };
+enum { BSF_STRONG_PIECE = 1 << 20, BSF_STRONG_JOBS = 16 };
 
 typedef struct bsf_strong_pieces { /* whole pieces, for threads */
     const uint8_t *bytes;
