@@ -9161,6 +9161,10 @@ static int bsn_looks_parted(bsn_coding *e)
         e->granule = others && 10 * mixed <= x.zeros && others > mixed ? 3 : 0;
     }
     while (least < 32 && !x.low[least]) least++;
+    if (least >= 3) { /* SPLIT knows that, if it is so of all elements and not of the sample alone */
+        const uint64_t varying = bsn_varying_bits(e->elements, e->n, width, bsn_low_bits(least));
+        if (varying) least = bsn_lowest_bit(varying);
+    }
     for (z = mantissa; z >= 3 && z > least; z--) {
         for (above = 0, others = z; others < 33; others++) above += x.low[others];
         gain = 8 * (uint64_t)above * (z - least);

@@ -281,12 +281,14 @@ static unsigned read_blocks(const frame_case *c)
 /* In place, with and without heed of checks: all or nothing. */
 static void apply(const frame_case *c, const uint8_t *elements)
 {
-    const size_t size = bytes_of(c);
+    const size_t size = bytes_of(c), of_base = (size_t)c->info.count * bitsnap_width(c->info.base_dtype);
     unsigned heed;
     for (heed = 0; heed < 2; heed++) {
         bitsnap b = fresh(c, heed ? 0 : BITSNAP_IGNORE_CHECKS);
-        uint8_t *live = put(results, c->base.data, size);
-        const bitsnap_status status = bitsnap_apply(&b, live, c->info.count, c->info.dtype, frames - c->size, c->size);
+        uint8_t *live = (uint8_t *)memset(results - size, 0, size);
+        bitsnap_status status;
+        if (size) memcpy(live, c->base.data, size < of_base ? size : of_base);
+        status = bitsnap_apply(&b, live, c->info.count, c->info.dtype, frames - c->size, c->size);
         if (c->info.base_dtype != c->info.dtype) {
             CHECK(status == (c->rule && b.error.rule ? b.error.status : BITSNAP_E_UNSUPPORTED), "%s", c->name);
             continue;
@@ -803,7 +805,9 @@ static void headers(void)
     for (role = 0; role < 4; role++)
         for (dtype = 1; dtype <= 11; dtype++)
             for (base_dtype = 0; base_dtype <= 12; base_dtype++) {
-                const int fits = role == 1 ? dtype == base_dtype : role == 2 && base_dtype == BITSNAP_F32 && (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16);
+                const int halves[2] = { dtype == BITSNAP_F16 || dtype == BITSNAP_BF16, base_dtype == BITSNAP_F16 || base_dtype == BITSNAP_BF16 };
+                const int fits = role == 1 ? dtype == base_dtype : role == 2 ? base_dtype == BITSNAP_F32 && halves[0]
+                                                                             : role == 3 && dtype == BITSNAP_F32 && halves[1];
                 uint8_t one[13];
                 memcpy(one, base, 13);
                 one[3] = (uint8_t)role;
