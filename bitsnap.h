@@ -836,6 +836,13 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 /* ############################################################################################
  * The implementation. Each layer calls only layers defined earlier in this file.
  *   PLATFORM  HASH  BITMASK  PLANES  HUFFMAN  DELTA  QUANTIZE  BLOCK  FRAME  STREAM  ENTRY  PARTS
+ * Where a change begins:
+ *   a dtype                PLANES, bsn_dtypes
+ *   a kernel               PLATFORM, BSN_KERNELS; an instruction set: bitsnap_simd.h, "targets"
+ *   code lengths           HUFFMAN, "encoding a list", bsn_plan_list
+ *   a form of a block      BLOCK, "the table of forms"
+ *   the check of a block   BLOCK, bsn_record
+ * docs/examples/offload repeats dtypes, forms, code lengths and checks for devices: change both.
  * Scalar code is the reference and follows docs/FORMAT.md. The kernels of bitsnap_simd.h must equal it byte for byte.
  * ############################################################################################ */
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
@@ -1363,7 +1370,7 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
     }
 }
 
-/* ---- What the kernels work on (each is described where its layer begins) ---- */
+/* ---- kernels: what they work on, and the list of them, BSN_KERNELS. Each is described where its layer begins. ---- */
 
 /* An inner node of a code tree when decoding: merges its children's lists by its planes. */
 typedef struct bsn_node {
@@ -1469,7 +1476,8 @@ typedef struct bsn_row {
     unsigned signs;         /* 1: the lowest bit of a word is the sign */
 } bsn_row;
 
-/* What a kernel table does faster than other code would. A table without the flag does not get such calls. */
+/* What a kernel table does faster than other code would. A table without the flag does not get such calls.
+ * BSN_LOGS is different: log_words and log_numbers are called without it, so they must be right. */
 enum {
     BSN_CHAINS = 1,           /* node_merge takes `chained` nodes */
     BSN_LEAVES = 2,           /* node_fork takes nodes `by_leaves` that have at most one list */
@@ -2211,14 +2219,16 @@ static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t 
  * Byte k of x goes to plane k, in pair order. */
 
 static const struct {
-    uint8_t width, exponent_bits;
+    /* A type with symbol bits has a sign, and room for both. 0 means an integer. F64 has 8, though its exponent has 11. A type without
+     * a sign is an integer here. A new pair of width and bits needs a case in BSN_FIELD_SWITCH of bitsnap_simd.h. */
+    uint8_t width, symbol_bits;
     char name[8];
-} bsn_dtypes[12] = {
+} bsn_dtypes[] = {
     { 0, 0, "?" },       { 1, 0, "BOOL" },    { 1, 0, "I8" },  { 2, 0, "I16" },  { 4, 0, "I32" }, { 8, 0, "I64" },
     { 1, 4, "F8_E4M3" }, { 1, 5, "F8_E5M2" }, { 2, 5, "F16" }, { 2, 8, "BF16" }, { 4, 8, "F32" }, { 8, 8, "F64" }
 };
 
-BSN_INLINE int bsn_is_dtype(unsigned dtype) { return dtype >= 1 && dtype <= 11; }
+BSN_INLINE int bsn_is_dtype(unsigned dtype) { return dtype >= 1 && dtype < sizeof bsn_dtypes / sizeof *bsn_dtypes; }
 
 static void bsn_field_set(bsn_field *f, unsigned dtype, unsigned symbol_bits, unsigned base)
 {
@@ -2682,7 +2692,7 @@ BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype)
 
 /* The symbol that a dtype has when nothing speaks against it. F64 takes its exponents less a base that
  * only the frames choose. */
-BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].exponent_bits; }
+BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].symbol_bits; }
 
 /* ================================================================================= HUFFMAN
  * Lengths by package-merge, canonical order, and lists: pivot-coded trees (Zukowski, arXiv 2606.05765) with
@@ -2804,7 +2814,8 @@ static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_
     return m;
 }
 
-/* Code lengths of symbols 0 .. 256. */
+/* Code lengths of symbols 0 .. 256, for samples and estimates; bsn_choose_exact calls bsn_package_merge itself. Lengths must be those
+ * of a complete code, as who writes a tree does not check that. */
 static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
 {
     const size_t m = bsn_sort_counts(p, count, count[256]);
@@ -4828,7 +4839,7 @@ typedef struct bsn_exponent {
 
 static bsn_exponent bsn_exponent_of(unsigned dtype)
 {
-    const unsigned bits = bsn_dtypes[dtype].exponent_bits;
+    const unsigned bits = bsn_dtypes[dtype].symbol_bits;
     bsn_exponent e;
     e.mask = (1u << bits) - 1; /* 0: integers have one class */
     e.shift = 8u * bsn_dtypes[dtype].width - 1 - bits;
@@ -5346,7 +5357,7 @@ BSN_INLINE uint64_t bsn_symbol_cost(uint32_t count, unsigned log2_n)
 #define BSN_TABLE_BITS(symbols) (5 * (symbols))
 
 /* Bits of a list of symbols with these counts, roughly: entropy, and a table. */
-static uint64_t bsn_symbol_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
+static uint64_t bsn_list_bits_about(const uint32_t *count, unsigned symbols, uint32_t n)
 {
     const unsigned log2_n = n ? (unsigned)bsn_log2_fixed(n) : 0;
     uint64_t cost = 0;
@@ -6264,7 +6275,7 @@ BSN_INLINE int bsn_has_octaves(unsigned dtype) { return dtype >= BITSNAP_F16 && 
 static bsn_octaves bsn_octaves_of(unsigned dtype)
 {
     bsn_octaves o;
-    const unsigned exponent = dtype == BITSNAP_F64 ? 11 : bsn_dtypes[dtype].exponent_bits;
+    const unsigned exponent = dtype == BITSNAP_F64 ? 11 : bsn_dtypes[dtype].symbol_bits;
     o.width = bsn_dtypes[dtype].width;
     o.mantissa = 8 * o.width - 1 - exponent;
     o.special = (1u << exponent) - 1;
@@ -7355,7 +7366,7 @@ enum {
 };
 
 #define BSN_HEAD_SIZE 4u
-#define BSN_HALF_SIZE 4u /* of a check: what the index has of it */
+#define BSN_HALF_SIZE 4u /* of a check: its first bytes, which the index has */
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
 #define BSN_LOG2_MIN 6
@@ -7417,7 +7428,9 @@ typedef struct bsn_work {
 } bsn_work;
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
- * the rest in one piece, each while it passes through the cache. */
+ * the rest in one piece, each while it passes through the cache. The record holds these hashes, 8 bytes each, so a longer check would
+ * be no stronger unless they were longer, too. Checks are stored and compared where BSN_HEAD_SIZE stands beside bsn_load64 or
+ * bsn_store64. Kernels do not know of them. */
 typedef struct bsn_record {
     uint8_t bytes[28 + 16 + 20 + 8 * 9];
     size_t size;
@@ -8335,7 +8348,7 @@ static uint64_t bsn_scales_bits(bsn_work *w, const bsn_context *c, const bsn_sca
         const size_t n = k ? s->column_count : s->row_count;
         memset(h, 0, 256 * sizeof *h);
         c->kernels->histogram(h, k ? s->columns : s->rows, n, w->planner->tables);
-        bits += bsn_symbol_bits_about(h, 256, (uint32_t)n);
+        bits += bsn_list_bits_about(h, 256, (uint32_t)n);
     }
     return bits;
 }
@@ -8534,11 +8547,11 @@ static uint32_t bsn_bins_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales *
     bsn_codes_count(room->counts, &x->type, x->bins, NULL, room->codes, e->n, sampled);
     base = (uint32_t)bsn_codes_base(room->counts, of);
     if (!bsn_may_scale(c, e->n)) return base;
-    bits = bsn_symbol_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded);
+    bits = bsn_list_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded);
     *s = bsn_scales_shape(c->shape.columns, e->first, e->n);
     bsn_scales_fit(s, room->scales, room->means, room->codes, e->n, x->bins);
     bsn_codes_count(room->counts, &x->type, x->bins, s, room->codes, e->n, sampled);
-    if (bsn_symbol_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded) +
+    if (bsn_list_bits_about(room->counts->count, BSN_CODE_COUNTS, room->counts->coded) +
             bsn_scales_bits(e->work, c, s) / (sampled ? 8 : 1) < bits)
         return (uint32_t)bsn_codes_base(room->counts, of);
     s->rows = NULL;
@@ -9276,6 +9289,8 @@ static int bsn_produce_parted(bsn_coding *e)
     if (at) at = bsn_write_side(e, p, at, 1, ones);
     return at ? bsn_produced(e, at) : 0;
 }
+
+/* ---- encoding: the table of producers, and the choice of a form ---- */
 
 /* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds
  * to e->record what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for
@@ -10712,7 +10727,11 @@ enum {
     BSN_BODY_CODED  /* at least `least`, at most the bytes of the elements and `over` */
 };
 
-/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. A block is decoded in these steps.
+/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. It also needs:
+ *     BSN_FORM_LAST, a row of bsn_producers, a place in bsn_choose_..., its scratch in bsn_rooms_size, room in bsn_record;
+ *     with a base: bsn_is_single, bsn_cell_state, bsn_apply_block, bsn_make_cell, the counts in bitsnap_info;
+ *     its parts in bitsnap_part (at most 8 are reported), bitsnap_file.h, and forms.c of the tool.
+ * A block is decoded in these steps.
  * Each returns the rule that is broken, or 0:
  *     base  reads the base's cell, in frames with a base. Null: hashes it, and that is all
  *           Then the body is hashed for the block's check, unless `make` is null.
@@ -13273,7 +13292,7 @@ BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t s
 /* The most bytes of a block. */
 static size_t bsn_block_size(unsigned dtype, unsigned block_log2)
 {
-    return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_HEAD_SIZE + 8 + BSN_IDS_SIZE + 63) & ~(size_t)63;
+    return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_HEAD_SIZE + BSN_CHECK_SIZE + BSN_IDS_SIZE + 63) & ~(size_t)63;
 }
 
 /* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */

@@ -359,8 +359,10 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *                                             as places in each 16 of x; the same 16 bytes in all lanes of 16
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
- * what they do in their own way, then a table; machines are little-endian. tests/unit/target.h is one with nothing of its own, which tests
- * use on x86-64 and AArch64; BSN_MORE_TARGETS is the name of a file with sections like that. */
+ * what they do in their own way, then a table; machines are little-endian. tests/unit/target.h is one with nothing of its own.
+ * Registers are members of structs and arrays, so SVE2 and RVV need types of fixed length. A new machine is also named at the top of this
+ * file, where BITSNAP_SIMD is defined; test_kernels.c and check_stack.py name tables. BSN_MORE_TARGETS is for tests on x86-64 and AArch64
+ * alone: it names a file with such a section. */
 
 #ifndef BITSNAP_SIMD_FILE
 #define BITSNAP_SIMD_FILE "bitsnap_simd.h"

@@ -120,7 +120,7 @@ static void fill_parted(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort
     for (i = 0; i < n; i++, p += width) {
         const uint64_t r = test_random(), sign = data_load(p, width) >> (bits - 1) << (bits - 1);
         if (sort == ANYWHERE ? r & 1 : sort == TWO_OF_FOUR ? (i & 3) == (r & 1) * 2 || (i & 3) == 1 : sort == ZERO_ROWS ? i / 192 % 3 == 0
-            : sort == NEARLY_ALL ? r % 500 != 0 : sort == FEW_ZEROS && r % 25 == 0) data_store(p, 0, width);
+            : sort == NEARLY_ALL ? r % 500 != 0 : sort == FEW_ZEROS && r % 12 == 0) data_store(p, 0, width);
         else if (sort == SIGNED_ZEROS && (r & 1)) data_store(p, sign, width);
         else if ((sort == SHORT_ROWS && i / 200 % 2) || (sort == SHORT_BUT_FEW && i % 7001 != 5003)) data_store(p, data_load(p, width) >> bits / 4 << bits / 4, width);
         else if (sort == CAUSAL) data_store(p, i % 256 > i / 256 ? (dtype == BITSNAP_F32 ? 0xFF800000 : dtype == BITSNAP_BF16 ? 0xFF80 : 0xFC00) : 0, width);

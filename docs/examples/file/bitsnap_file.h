@@ -3848,7 +3848,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     header[9] = (uint8_t)head->kind;
     bsf_store(header + 12, head->text_size, 4); /* at most BITSNAP_TEXT_MAX */
     bsf_store(header + 16, head->source_size, 8);
-    w->writer->compatible = (head->quantized ? BITSNAP_FILE_QUANTIZED : 0u) | (head->sha256 ? BITSNAP_FILE_SHA256 : 0u);
+    w->writer->compatible = (head->quantized ? (unsigned)BITSNAP_FILE_QUANTIZED : 0u) | (head->sha256 ? (unsigned)BITSNAP_FILE_SHA256 : 0u);
     bitsnap_strong_hash_begin(&w->writer->strong);
     if (head->kind != BITSNAP_SOURCE_RAW) {
         uint8_t text_size[8];
