@@ -2021,7 +2021,7 @@ typedef struct bsf_reader {
     uint64_t end, records_end;       /* where the end record begins, and where the last record before it ends */
     uint64_t data;                   /* where the data begins in the source */
     bsf_tree records, names;
-    uint8_t node[8 + BSF_FAN * BITSNAP_RECORD_ENTRY]; /* a page of records is larger than a node */
+    uint8_t node[8 + (size_t)BSF_FAN * BITSNAP_RECORD_ENTRY]; /* a page of records is larger than a node */
 
     bsf_text_coder *texts;           /* null until a text is decoded */
     uint8_t *record;                 /* a text record */
