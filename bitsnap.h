@@ -9730,6 +9730,7 @@ static bsn_rooms bsn_planes_rooms(const bsn_decoding *d)
 {
     bsn_arena a = d->arena;
     bsn_rooms x;
+    memset(&x, 0, sizeof x); /* all but the planes and lists, which compilers think are looked at */
     bsn_lay_planes(&a, &x, d->context, d->n);
     return x;
 }

@@ -35,7 +35,7 @@ static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, b
         if (size) memcpy(room, data, size);
         size = fuzz_settle(&f, room, size, size + MORE);
         if (size && f.base && f.count * f.width <= MOST) {
-            const bitsnap_dtype dtype = (bitsnap_dtype)room[f.base + 3];
+            const bitsnap_dtype dtype = (bitsnap_dtype)room[f.base + 4];
             if (!base->data && bitsnap_width(dtype)) {
                 base->data = fuzz_pattern((size_t)f.count * bitsnap_width(dtype), kind);
                 base->count = f.count;

@@ -154,7 +154,7 @@ static int repair_frame(repair *r, int kind)
     if (!size) return 0;
     memset(&base, 0, sizeof base);
     if (f.base && kind == BITSNAP_SOURCE_DELTA) {
-        const bitsnap_dtype dtype = (bitsnap_dtype)begin[f.base + 3];
+        const bitsnap_dtype dtype = (bitsnap_dtype)begin[f.base + 4];
         const uint64_t bytes = f.count * bitsnap_width(dtype);
         uint64_t at = bytes_load(record + 6, 6);
         if (bytes && bytes <= BASE_DATA) {

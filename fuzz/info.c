@@ -39,7 +39,7 @@ static void look(const bitsnap_info *info, const uint8_t *source, size_t size, i
             uint64_t bytes = 0, elements = 0;
             unsigned i;
             REQUIRE(block.elements && block.elements <= info->count - first && block.size >= 4 && block.size <= size - at);
-            REQUIRE(block.form <= 9 && (block.elements % cell == 0 || first + block.elements == info->count));
+            REQUIRE(block.elements % cell == 0 || first + block.elements == info->count);
             REQUIRE(block.parts <= 8 && block.classes <= 8 && (block.form == 5) == (block.classes > 0));
             REQUIRE(block.parts || block.form != 5 || (block.classes > 1 && !with_base));
             for (i = 0; i < block.parts; i++) {

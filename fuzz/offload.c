@@ -453,8 +453,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         if (size) memcpy(room, rest, size);
         size = fuzz_settle(&f, room, size, size + 2048);
         memset(&base, 0, sizeof base);
-        if (size && f.base && f.count * f.width <= MOST && bitsnap_width((bitsnap_dtype)room[f.base + 3])) {
-            base.dtype = (bitsnap_dtype)room[f.base + 3];
+        if (size && f.base && f.count * f.width <= MOST && bitsnap_width((bitsnap_dtype)room[f.base + 4])) {
+            base.dtype = (bitsnap_dtype)room[f.base + 4];
             base.count = f.count;
             base.data = fuzz_pattern((size_t)f.count * bitsnap_width(base.dtype), data[1] >> 6);
         }

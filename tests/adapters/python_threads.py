@@ -202,7 +202,7 @@ def beginnings():
     refused(ValueError, "is opened once", file.__init__, WHOLE, Again())
     refused(ValueError, "is closed", file.read, "a")
     file = _core.File.__new__(_core.File)
-    refused(ValueError, "at most 255 open Files", file.__init__, DELTA, [file])
+    refused(ValueError, "at most 65534 open Files", file.__init__, DELTA, [file])
     refused(ValueError, "is closed", _core.File.__new__(_core.File).tensors)
     refused(ValueError, "has ended", _core.Writer.__new__(_core.Writer).finish)
 

@@ -32,9 +32,9 @@ def read(name):
 
 # sha256 of what is never to change within version 1 (once 1.0 is released)
 FROZEN = {
-    "docs/vectors": "02e6b385bcd72248309b3a9392f2e9bda0448d7ef0e31ab7f870bd8cf1bffea7",
-    "tests/format/corpus.txt": "548ccba6721f6a42d84461aabec2244c283096edca084fc3050bce1a753c056a",
-    "tests/format/bytes.txt": "92e9a3d3e90c1e57a6b64c79fe9dab32f28606a64a69730d368bcf2481818c18",
+    "docs/vectors": "5c795a5833c0e764da017a3697f5ba560435531732e331ebb0aefce732e0c9f1",
+    "tests/format/corpus.txt": "c4f5453a1dcc156e8a7757caa550e0bfb08c221690eb108d904643376f3901e5",
+    "tests/format/bytes.txt": "426869fdb3f2120eaeab2d86582825b4be69ecb9117ec25880e0543ce7c64309",
 }
 
 

@@ -38,7 +38,7 @@ check "and the library where it was made" "cat $t/log $t/diff; test ! -s $t/diff
 commands=$("$t/p/bin/bitsnap" help | sed -n '/^Examples/q; s/^  bitsnap \([a-z]*\) .*/\1/p' | sort -u)
 missing=
 for command in $commands; do
-    for option in $("$t/p/bin/bitsnap" help "$command" | grep -oE '^ +(-[A-Za-z], )?--[a-z-]+' | grep -oE -e '--[a-z-]+'); do
+    for option in $("$t/p/bin/bitsnap" help "$command" | grep -oE '^ +(-[A-Za-z], )?--[a-z][a-z0-9-]+' | grep -oE -e '--[a-z][a-z0-9-]+'); do
         sed 's/\\-/-/g; s/\\f[BIR]//g' "$t/p/share/man/man1/bitsnap.1" | grep -A1 '^\.TP' | grep -q -e "$option\b" || missing="$missing $option"
     done
 done

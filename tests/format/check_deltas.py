@@ -269,9 +269,9 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master")):
         problem = problem or agree("bad", base, "%s, %s" % (file, name), valid)
         count += 1
 # a frame of no elements: with a base it needs a place, too, and a delta
-header = decoder.MAGIC + bytes((1, 9, 16, 0x83)) + bytes(8) + bytes((12, 0, 129, 10, 1, 9)) + bytes(8)
+header = decoder.MAGIC + bytes((1, 9, 16, 0x83)) + bytes(8) + bytes((13, 0, 129, 10, 0, 1, 9)) + bytes(8)
 check = le64(xxh3(header))
-fixed = le64(decoder.content_id(b"", 9)) + le64(xxh3(check)) + le64(0) + le64(len(header) + 52)
+fixed = le64(decoder.content_id(b"", 9)) + le64(0) + le64(len(header) + 44)
 nothing = header + check + fixed + le64(xxh3(check + fixed)) + decoder.END_MAGIC
 place = decoder.PLACE_MAGIC + bytes(8)
 place += le64(xxh3(place))[:4]

@@ -326,7 +326,7 @@ static void write_all(const char *directory)
     unsigned number = 0, round;
     for (round = 0; round < 300; round++) {
         const unsigned dtype = 1 + round % 11, width = bitsnap_width((bitsnap_dtype)dtype);
-        const size_t n = round % 7 == 0 ? test_below(6000) : test_below(500), bound = n * width + 16 * (n / 64 + 2) + 96;
+        const size_t n = round % 7 == 0 ? test_below(6000) : test_below(500), bound = n * width + 20 * (n / 64 + 2) + 96;
         uint8_t *elements = (uint8_t *)malloc(n * width + 1), *frame = (uint8_t *)malloc(bound), *copy = (uint8_t *)malloc(bound), *out = (uint8_t *)malloc(1 << 20);
         bitsnap b = codec();
         size_t size;

@@ -541,6 +541,16 @@ FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
     SYNC();
     found = *zeros * 4 >= runs;
     while (least < 32 && !low[least]) least++;
+    if (least >= 3) { /* of the sample; do all elements have these bits in common? */
+        u32 x[8], any = 0;
+        for (r = 8 * THREAD; r < n; r += 8 * THREADS) {
+            get8(work->source, width, n, r, 0, x);
+            for (u = 0; u < 8 && r + u < n; u++) any |= x[u];
+        }
+        ATOMIC_OR(&zeros[1], any & ((1u << least) - 1));
+        SYNC();
+        if (zeros[1]) least = POPC((zeros[1] & (0 - zeros[1])) - 1);
+    }
     for (z = 32; z >= 3 && z > least; z--) {
         above += low[z];
         if (z <= 8 * width - 1 - exponent_bits[work->dtype] && 8 * above * (z - least) >= runs) found = 1;

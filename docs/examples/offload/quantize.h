@@ -600,13 +600,13 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
         else ATOMIC_ADD(&beyond[31 - CLZ(y - (FINE - 1))], 1);
     }
     SYNC();
-    for (j = THREAD / WARP; j < 7; j += WARPS)
-        if (g->least + j < 32 - used && (j == 0 || g->least + j < g->middle))
+    for (j = THREAD / WARP; j < 8; j += WARPS)
+        if (g->least + j < 32 - used && (j == 0 || g->least + j <= g->middle + 1))
             words_weigh(LANES_ g, t, fine, beyond, escape + j * LENGTHS, all * times, times, j, fast);
     SYNC();
     if (THREAD == 0) {
         u64 best = ~(u64)0;
-        for (j = 0; j < 7 && g->least + j < 32 - used && (j == 0 || g->least + j < g->middle); j++)
+        for (j = 0; j < 8 && g->least + j < 32 - used && (j == 0 || g->least + j <= g->middle + 1); j++)
             if (g->bits[j] < best) {
                 best = g->bits[j];
                 g->shift = g->least + j;
