@@ -209,7 +209,9 @@ def other_threads_run():
 
 def interrupted_calls():
     """Ctrl-C ends a call while it codes: the frame, the elements or the file are not finished first."""
-    data = bytes(1 << 20) + os.urandom(48 << 20)
+    data = bytearray(os.urandom(48 << 20))
+    data[3::4] = b"\x3E\x3F\xBE\x3E" * (3 << 20)  # floats, as noise is copied too fast to be interrupted
+    data = bytes(data)
     frame = bitsnap.compress(data, "F32", level="best")
     handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
 
