@@ -10,7 +10,7 @@
 
 #define LOOK ((size_t)4096) /* first bytes that are looked at */
 
-#define FROM_TORCH "convert it in Python: d = torch.load(\"FILE\", weights_only=True), or the part of that which has the tensors by their names, as " \
+#define FROM_TORCH "python -m bitsnap pack FILE packs it as it is (pip install bitsnap); or convert it in Python: d = torch.load(\"FILE\", weights_only=True), or the part of that which has the tensors by their names, as " \
     "d[\"model\"]; safetensors.torch.save_file({k: v.contiguous().clone() for k, v in d.items() if torch.is_tensor(v)}, \"FILE.safetensors\")"
 #define DOWNLOAD "download the file itself, with a login or token where it takes one"
 
