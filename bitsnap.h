@@ -1497,7 +1497,7 @@ enum {
     /* XXH3's inner loop over `count` stripes of 64 bytes, beginning with number `first` */           \
     SLOT(ALL, void, hash, (uint64_t state[8], const uint8_t *p, size_t count, size_t first))          \
     /* exact: the number of 1 bits */                                                                 \
-    SLOT(MASKS, size_t, count, (const uint8_t *mask, size_t n))                                       \
+    SLOT(ALL, size_t, count, (const uint8_t *mask, size_t n))                                         \
     /* exact: elements whose bit is 0 go to `zeros`, the others to `ones`; null: nowhere */           \
     SLOT(MASKS, void, partition, (unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, \
          uint8_t *zeros, uint8_t *ones))                                                              \
