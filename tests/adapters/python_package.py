@@ -220,9 +220,9 @@ def interrupted_calls():
         begin = time.monotonic()
         function()
         seconds = time.monotonic() - begin
-        for k in range(30):
+        for k in range(240):
             try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0001 + seconds * k / 30)
+                signal.setitimer(signal.ITIMER_REAL, 0.0001 + seconds * (k % 60) / 60)
                 function()
             except KeyboardInterrupt:
                 if not finished():

@@ -547,7 +547,7 @@ FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
             get8(work->source, width, n, r, 0, x);
             for (u = 0; u < 8 && r + u < n; u++) any |= x[u];
         }
-        ATOMIC_OR(&zeros[1], any & ((1u << least) - 1));
+        ATOMIC_OR(&zeros[1], any & (least < 32 ? (1u << least) - 1 : ~0u));
         SYNC();
         if (zeros[1]) least = POPC((zeros[1] & (0 - zeros[1])) - 1);
     }
