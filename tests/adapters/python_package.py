@@ -1,4 +1,5 @@
 """Tests of the package bitsnap, where it is installed: python_package.py bare | python_package.py TOOL README [TEST ...]. By check_python.sh."""
+import ctypes
 import gc
 import json
 import os
@@ -208,52 +209,57 @@ def other_threads_run():
 
 
 def interrupted_calls():
-    """Ctrl-C ends a call while it codes: the frame, the elements or the file are not finished first."""
-    data = bytearray(os.urandom(48 << 20))
-    data[3::4] = b"\x3E\x3F\xBE\x3E" * (3 << 20)  # floats, as noise is copied too fast to be interrupted
-    data = bytes(data)
-    frame = bitsnap.compress(data, "F32", level="best")
-    handler = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    """Ctrl-C ends a call while it codes: the frame, the elements or the file are not finished first. The signal comes when the first block is
+    done, however fast the machine is: the callback waits for it, or the call waits for a pipe to be read."""
+    data = bytearray(os.urandom(16 << 20))
+    data[3::4] = b"\x3E\x3F\xBE\x3E" * (1 << 20)
+    frame = bitsnap.compress(data, "F32")
+    wait = ctypes.CDLL(None).pause  # runs no code of Python, which would handle the signal
+    out = None  # what the call writes, until the signal has ended it
 
-    def unfinished(function, finished):
-        """Interrupts a call after various times, until one comes while it codes."""
-        begin = time.monotonic()
-        function()
-        seconds = time.monotonic() - begin
-        for k in range(240):
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0001 + seconds * (k % 60) / 60)
-                function()
-            except KeyboardInterrupt:
-                if not finished():
-                    return True
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    def interrupt(number, where):
+        nonlocal out
+        if out and any(out[:64]):
+            out = None
+            raise KeyboardInterrupt
+
+    def interrupted(function, *arguments, **named):
+        try:
+            function(*arguments, **named)
+        except KeyboardInterrupt:
+            return True
         return False
 
-    out, whole, writers = bytearray(len(frame)), bytearray(len(data)), []
-
-    def compress():
-        out[-64:] = bytes(64)
-        bitsnap.compress(data, "F32", level="best", out=out)
-
-    def decompress():
-        whole[-64:] = bytes(64)
-        bitsnap.decompress_into(frame, whole)
-
-    def write():
-        writers[:] = [_core.Writer(-1, [("a", "F32", f"[{len(data) // 4}]", len(data))], level=3)]
-        writers[0].write(data)
-
-    def written():
-        try:
-            return bool(writers[0].finish())
-        except ValueError:
-            return False
-
+    handler = signal.signal(signal.SIGALRM, interrupt)
     try:
-        assert unfinished(compress, lambda: out[-64:] == frame[-64:])
-        assert unfinished(decompress, lambda: whole[-64:] == data[-64:])
-        assert unfinished(write, written)
+        for function, whole, expected, named in ((bitsnap.compress, data, frame, {"dtype": "F32"}), (bitsnap.decompress_into, frame, data, {})):
+            out = made = bytearray(len(expected))
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            ended = interrupted(function, whole, out=made, progress=wait, **named)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert ended and made[-64:] != expected[-64:], function
+        source, target = os.pipe()
+
+        def read():
+            """Without a callback, signals are looked at ten times a second. The call cannot end before, as it writes more than a pipe holds."""
+            nonlocal out
+            left = 1 << 17  # more than the Writer has written before the call
+            while left > 0:
+                left -= len(os.read(source, 1 << 16))
+            out = b"begun"
+            signal.pthread_kill(threading.get_ident(), signal.SIGALRM)  # a signal to the other thread would end its write()
+            time.sleep(0.12)
+            while os.read(source, 1 << 20):
+                pass
+
+        thread = threading.Thread(target=read, daemon=True)
+        thread.start()
+        writer = _core.Writer(target, [("a", "F32", f"[{len(data) // 4}]", len(data))])
+        assert interrupted(writer.write, data)
+        refused(ValueError, "has ended", writer.finish)
+        os.close(target)
+        thread.join()
+        os.close(source)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
