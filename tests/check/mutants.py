@@ -41,6 +41,7 @@ PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"bsf_(window|fail_piece|get_streams|get_number|unpack|new_text|decode_piece)|bitsnap_(shape|slice|tensor|tree)", "file safetensors"),
     (r"bsf_|bitsnap_(file|text)_", "file"),
     (r"bsn_(offload|device|sender)_|bitsnap_offload_|bsn_grow", "offload"),
+    (r"part(ed)?$|_side(_|$)|bsn_sides|bsn_parts", "cases parted errors"),
     (r"transpose|bytes_or|put_planes|bsn_field|bsn_join|bsn_pair|put_any|load_some", "cases mask planes"),
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|_bins|_codes|_numbers_", "cases quantize"),
     (r"bsn_apply_|cell_state|find_place|store_in_order|mark_size|is_single|journal", "cases interrupt"),
