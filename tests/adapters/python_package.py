@@ -320,6 +320,34 @@ def every_type():
     refused(ValueError, "meta", bitsnap.compress, torch.zeros(4, device="meta"))
 
 
+def strong_hashes():
+    """A file with a SHA-256, of the .safetensors file that it stands for: a hash of the hashes of its MiB."""
+    sys.path.insert(0, os.path.join(root, "tests", "format"))
+    import decoder
+    arrays = {"a": weights(700, 1000), "b": weights(3)}
+    states = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    bitsnap.numpy.save_file(arrays, "strong.bsnap", sha256=True)
+    bitsnap.torch.save_file(states, "tensors.bsnap", sha256=True)
+    bitsnap.torch.save(states, "state.bsnap", sha256=True)
+    with open("state-memory.bsnap", "wb") as f:
+        bitsnap.torch.save(states, f, sha256=True)
+    with open("strong.bsnap", "rb") as f, open("tensors.bsnap", "rb") as g:
+        assert f.read() == g.read() == bitsnap.numpy.save(arrays, sha256=True) != bitsnap.numpy.save(arrays)
+    for name in ("strong", "state", "state-memory"):
+        subprocess.run([tool, "decompress", "-q", "-o", name, name + ".bsnap"], check=True)
+        with open(name, "rb") as f, open(name + ".bsnap", "rb") as g:
+            digest, made = decoder.strong_hash(f.read()), bytearray(g.read())
+        end = len(made) - decoder.u64(made, len(made) - 24)
+        prefix = end + decoder.END_PREFIX + 32
+        assert made[prefix - 32:prefix] == digest, name
+        bitsnap.test(name + ".bsnap")
+        made[prefix - 1] ^= 1  # with a check that fits
+        made[-16:-8] = decoder.le64(decoder.xxh3(bytes(made[32:40] + made[end:prefix] + made[-40:-16])))
+        with open("forged.bsnap", "wb") as f:
+            f.write(made)
+        assert refused(bitsnap.Error, "the SHA-256 is not that of what the file holds", bitsnap.test, "forged.bsnap").rule == 35
+
+
 class Foreign:
     """An array of a library that is not known here."""
 
@@ -877,7 +905,7 @@ def the_readmes():
     run_blocks(os.path.join(root, "README.md"), "python")
 
 
-every = [every_type, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,
+every = [every_type, strong_hashes, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,
          files_appear_as_a_whole, states_of_torch, outputs_that_are_bases, bases_that_are_named_twice, tensors_of_every_kind,
          names_of_every_kind, messages_with_names, arrays_of_another_kind, more_than_there_is_memory, calls_from_dlpack,
          interrupted_writes, zarr_arrays, zarr_layouts, zarr_codecs, damaged_chunks, the_readmes]

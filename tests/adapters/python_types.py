@@ -66,7 +66,7 @@ def numpy_files() -> int:
     arrays = bitsnap.numpy.load_file("a", base="b", step=1, threads=2)
     data: bytes = bitsnap.numpy.save(arrays, {"a": "b"}, base="c", level=1)
     size: int = bitsnap.numpy.save_folder(arrays, "d", max_shard_size="1GB", base="c")
-    return size + len(data) + bitsnap.numpy.save_file(arrays, "d", {"a": "b"}, base=["b", "c"], level="best", threads=2)
+    return size + len(data) + bitsnap.numpy.save_file(arrays, "d", {"a": "b"}, base=["b", "c"], level="best", threads=2, sha256=True)
 
 
 def torch_files() -> int:

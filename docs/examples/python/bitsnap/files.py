@@ -537,7 +537,7 @@ def _text(text, what):
 
 
 def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | None, level: str | int, threads: int, base: Any,
-          flags: int = 0) -> Any:
+          flags: int = 0, sha256: bool = False) -> Any:
     """Writes [(name, dtype, shape, memory), ...] to a file that appears as a whole, or not at all; with filename None to bytes; or to an
     open file."""
     from . import _level
@@ -553,7 +553,7 @@ def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | None,
     text = None if metadata is None else json.dumps(metadata, ensure_ascii=False)
     table = [(name, dtype, json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
     bases = _bases(base)
-    options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases}
+    options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases, "sha256": sha256}
     opened = filename if hasattr(filename, "fileno") else None
     if opened is not None:
         return _fill(_core.Writer(opened.fileno(), table, text, **options), tensors)

@@ -56,22 +56,23 @@ def _host(array):
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
-              level: str | int = "default", threads: int = 1) -> int:
+              level: str | int = "default", threads: int = 1, sha256: bool = False) -> int:
     """Writes a dictionary of arrays, and returns the size of the file. The file appears as a whole or not at all.
 
     metadata: strings that the file also holds.
     base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
         needs it to be read.
     level: "fast", "default" or "best".
+    sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
     """
-    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base)
+    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
     return size
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, *, base: Any = None, level: str | int = "default",
-         threads: int = 1) -> bytes:
+         threads: int = 1, sha256: bool = False) -> bytes:
     """What save_file writes, as bytes."""
-    data: bytes = files.write(None, files.order(_table(tensors)), metadata, level, threads, base)
+    data: bytes = files.write(None, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
     return data
 
 

@@ -80,7 +80,7 @@ def _host(tensor):
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
-              level: str | int = "default", threads: int = 1) -> int:
+              level: str | int = "default", threads: int = 1, sha256: bool = False) -> int:
     """Writes a dictionary of tensors, as safetensors.torch.save_file does, and returns the size of the file. The file appears as a whole or
     not at all. Tensors that share memory are written twice; save() keeps that.
 
@@ -88,8 +88,9 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
     base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
         needs it to be read.
     level: "fast", "default" or "best".
+    sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
     """
-    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base)
+    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
     return size
 
 
@@ -202,11 +203,12 @@ def _give(value, read):
     return complex(*x)
 
 
-def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "default", threads: int = 1) -> int:
+def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "default", threads: int = 1, sha256: bool = False) -> int:
     """Writes a state, as model.state_dict() or optimizer.state_dict() are, whatever they are nested in. Returns how many bytes that takes.
 
     filename: a path, where the file appears as a whole or not at all, or an open binary file.
     base: the path of an earlier state, or a chain of paths; the file then is a delta against it, which needs it to be read.
+    sha256: as in save_file.
 
     Kept: tensors with their dtype, whether they are Parameters, need gradients, or are tied; dictionaries, OrderedDicts with their _metadata,
     lists, tuples, torch.Size, dtypes, devices, strings, numbers, None. Not kept: strides, devices of tensors, the memory that different parts
@@ -215,8 +217,8 @@ def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "def
     tensors: dict[str, Any] = {}
     metadata = {STRUCTURE: json.dumps(_take(state, "", tensors, known={}), separators=(",", ":"))}
     if not hasattr(filename, "write"):
-        return save_file(tensors, filename, metadata, base=base, level=level, threads=threads)
-    data = files.write(None, files.order(_table(tensors)), metadata, level, threads, base)
+        return save_file(tensors, filename, metadata, base=base, level=level, threads=threads, sha256=sha256)
+    data = files.write(None, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
     filename.write(data)
     return len(data)
 
