@@ -189,6 +189,16 @@ static int pipe_skip(void *context, uint64_t size, uint64_t *passed)
 
 enum { STREAM_READ, STREAM_CHECK, STREAM_PASS, STREAM_SKIP, STREAM_WAYS };
 
+/* Begins to read `size` bytes at p as they come from a pipe. */
+static bitsnap_status pipe_begin(bitsnap_file_stream *s, bitsnap *b, pipe_end *in, const uint8_t *p, size_t size, int way)
+{
+    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, in };
+    in->p = p;
+    in->left = size;
+    memset(b, 0, sizeof *b);
+    return bitsnap_file_stream_begin(s, b, &input, NULL);
+}
+
 /* The frame that has begun: its elements are those of the source, where they are decoded. */
 static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_t *source, const char *what)
 {
@@ -219,16 +229,12 @@ static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_
 static bitsnap_status stream_file(const uint8_t *p, size_t size, int way, bitsnap_file *const *bases, size_t base_count, const uint8_t *source,
                                   size_t source_size, const char *what)
 {
-    pipe_end in = { NULL, 0 };
-    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, &in };
+    pipe_end in;
     bitsnap_file_stream s;
     bitsnap_status status;
     bitsnap b;
     size_t i;
-    in.p = p;
-    in.left = size;
-    memset(&b, 0, sizeof b);
-    status = bitsnap_file_stream_begin(&s, &b, &input, NULL);
+    status = pipe_begin(&s, &b, &in, p, size, way);
     for (i = 0; !status && i < s.start.base_count && i < base_count; i++) s.start.bases[i].file = bases[i];
     if (!status) status = bitsnap_file_stream_texts(&s);
     while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
@@ -853,17 +859,13 @@ static bytes write_step(unsigned step, int ids, uint8_t *source, size_t *source_
 /* Reads in order, to the end. */
 static bitsnap_status read_in_order(const uint8_t *p, size_t size, int way)
 {
-    pipe_end in = { NULL, 0 };
-    const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, &in };
+    pipe_end in;
     uint8_t elements[8 << 9];
     bitsnap_file_stream s;
     bitsnap b;
     bitsnap_status status;
     size_t n;
-    in.p = p;
-    in.left = size;
-    memset(&b, 0, sizeof b);
-    status = bitsnap_file_stream_begin(&s, &b, &input, NULL) || bitsnap_file_stream_texts(&s) ? s.error.status : BITSNAP_OK;
+    status = pipe_begin(&s, &b, &in, p, size, way) || bitsnap_file_stream_texts(&s) ? s.error.status : BITSNAP_OK;
     while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
         do status = way >= STREAM_PASS ? bitsnap_file_stream_pass(&s, 4) : bitsnap_file_stream_read(&s, way == STREAM_READ ? elements : NULL, 1 << 9, &n);
         while (!status && (way >= STREAM_PASS ? s.blocks_size != 0 : s.decoder.position < s.decoder.count));

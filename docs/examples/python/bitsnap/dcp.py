@@ -115,19 +115,10 @@ def _save_id(file):
     return json.loads(file.metadata() or "{}").get(_SAVE)
 
 
-class BitsnapWriter(StorageWriter):
-    """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
-    it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
-    bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
-    """
+class _Directory:
+    """Where a checkpoint is written or read: what torch asks of both."""
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, base: str | os.PathLike[str] | None = None, anchor: int = 10,
-                 bounds: dict[str, float] | None = None, level: str | int = "default", threads: int = 1) -> None:
-        _level(level)
-        self.path: Any = path
-        self._base, self._anchor, self._bounds, self._level, self._threads = base, anchor, bounds or {}, level, threads
-        self._chain: list[Any] = []
-        self._left: dict[str, Any] = {}
+    path: Any
 
     @property
     def checkpoint_id(self) -> Any:
@@ -140,6 +131,21 @@ class BitsnapWriter(StorageWriter):
 
     def reset(self, checkpoint_id: Any = None) -> None:
         self.path = checkpoint_id or self.path
+
+
+class BitsnapWriter(_Directory, StorageWriter):
+    """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
+    it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
+    bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, base: str | os.PathLike[str] | None = None, anchor: int = 10,
+                 bounds: dict[str, float] | None = None, level: str | int = "default", threads: int = 1) -> None:
+        _level(level)
+        self.path = path
+        self._base, self._anchor, self._bounds, self._level, self._threads = base, anchor, bounds or {}, level, threads
+        self._chain: list[Any] = []
+        self._left: dict[str, Any] = {}
 
     def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **named: Any) -> None:
         if not named.get("use_collectives", True):
@@ -322,27 +328,15 @@ def certificates(path: str | os.PathLike[str]) -> dict[str, list[dict[str, Any]]
     return found
 
 
-class BitsnapReader(StorageReader):
+class BitsnapReader(_Directory, StorageReader):
     """Reads what BitsnapWriter wrote, each rank the blocks that it wants (of chunks that are quantized: these chunks)."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, threads: int = 1) -> None:
-        self.path: Any = path
+        self.path = path
         self._threads = threads
         self._chain: list[Any] = []
         self._storage: dict[Any, Any] = {}
         self._state: dict[str, Any] = {}
-
-    @property
-    def checkpoint_id(self) -> Any:
-        """The directory."""
-        return self.path
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return BitsnapWriter.validate_checkpoint_id(checkpoint_id)
-
-    def reset(self, checkpoint_id: Any = None) -> None:
-        self.path = checkpoint_id or self.path
 
     def read_metadata(self) -> Any:
         whole = _read(self.path)
