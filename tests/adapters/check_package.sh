@@ -10,11 +10,12 @@ skip() { echo "skip - python package: $1"; exit 0; }
 told() { tail -n 20 "$log"; echo "not ok - python package: $1"; }
 [ "$(uname -s)" = Linux ] || skip 'tested on Linux'
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || skip 'needs Python 3.11'
-if ! [ -e "$venv/done" ]; then
+packages='build==1.6.1 twine==7.0.0 mypy==2.4.1' versions=tests/adapters/requirements.txt # those of all other packages
+if ! echo "$packages" | cat - $versions | cmp -s - "$venv/done"; then
     rm -rf "$venv"
-    "$python" -m venv "$venv" >"$log" 2>&1 && "$venv/bin/python" -m pip install -q build twine mypy numpy ml_dtypes >"$log" 2>&1 ||
+    "$python" -m venv "$venv" >"$log" 2>&1 && "$venv/bin/python" -m pip install -q -c $versions $packages numpy ml_dtypes >"$log" 2>&1 ||
         { tail -n 3 "$log"; skip 'needs build, twine, mypy and numpy, from PyPI'; }
-    : >"$venv/done"
+    echo "$packages" | cat - $versions >"$venv/done"
 fi
 export PYTHONDONTWRITEBYTECODE=1
 # a build leaves nothing outside of its folder
