@@ -428,7 +428,10 @@ static void encodes(void)
                 if (test_below(4) == 0) b.flags = BITSNAP_NO_CHECKS;
                 data_fill(elements, n, dtypes[i], shape);
                 snprintf(what, sizeof what, "shape %d", shape);
-                made += (unsigned)encode_both(&b, dtypes[i], 0, n, what);
+                const int device = encode_both(&b, dtypes[i], 0, n, what);
+                CHECK(device || shape != DATA_WEIGHTS || level > 2 || n < 4096 || bitsnap_width((bitsnap_dtype)dtypes[i]) < 2,
+                      "%lu weights of %s, level %d: left to the host", (unsigned long)n, bitsnap_dtype_name((bitsnap_dtype)dtypes[i]), level);
+                made += (unsigned)device;
                 all++;
             }
     if (!SMALL) { /* too many exponents for a sample */
@@ -441,7 +444,6 @@ static void encodes(void)
         }
         (void)encode_both(&b, BITSNAP_F32, 0, n, "many exponents");
     }
-    CHECK(made > all / (SMALL ? 12 : 7), "%u of %u", made, all);
     fprintf(stderr, "%u of %u blocks are encoded, the others are left to the host\n", made, all);
 }
 
