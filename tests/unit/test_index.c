@@ -126,6 +126,27 @@ static void three_levels(void)
     forget();
 }
 
+/* A header and an end, and less between them than the index that the end tells of. */
+static void without_room(void)
+{
+    size_t n;
+    make(300);
+    for (n = 64; n < 300 * 8; n += 5) {
+        const guarded g = guarded_alloc(info.header_size + n, (int)(n & 1));
+        bitsnap b = fresh(0);
+        bitsnap_index index;
+        bitsnap_source source;
+        memset(&source, 0, sizeof source);
+        memcpy(g.p, frame, info.header_size);
+        memcpy(g.p + info.header_size, frame + size - n, n);
+        source.data = g.p;
+        source.size = info.header_size + n;
+        CHECK(bitsnap_index_open(&b, &index, NULL, &source) && b.error.rule == BITSNAP_R_INDEX_SIZE, "%lu bytes: R%u", (unsigned long)n, b.error.rule);
+        guarded_free(g);
+    }
+    forget();
+}
+
 static void borders(void)
 {
     static const size_t blocks[] = { 1, 2, 255, 256, 257, 511, 512, 513, 65535, 65536, 65537 };
@@ -221,6 +242,7 @@ int main(void)
 {
     test_program = "index";
     RUN(shifting_index);
+    RUN(without_room);
     RUN(borders);
     RUN(longer_memory);
     RUN(two_levels);

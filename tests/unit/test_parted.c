@@ -190,6 +190,46 @@ static void levels_of_parted(void)
             }
 }
 
+/* Decodes a frame of one PARTED block whose body has `size` bytes. Returns the rule that it breaks. */
+static unsigned parted_rule(const uint8_t *body, size_t size, size_t n, bitsnap_dtype dtype)
+{
+    static const uint8_t none[64];
+    uint8_t frame[600], back[64];
+    bitsnap b = parted_codec(0);
+    size_t header;
+    CHECK(!bitsnap_encode(&b, frame, sizeof frame, &header, none, n, dtype), "%s", bitsnap_message(&b));
+    test_store32(frame + 24, (uint32_t)(BSN_FORM_PARTED | size << 8));
+    memcpy(frame + 28, body, size);
+    b.error.rule = 0;
+    return bitsnap_decode(&b, back, n, dtype, frame, 28 + size) ? b.error.rule : 0;
+}
+
+/* Blocks that are whole, but no PARTED block may be so. */
+static void refused_parts(void)
+{
+    uint8_t body[] = { 2, 0, 0, BSN_FORM_CONST, 5, BSN_FORM_CONST, 7 };
+    uint8_t bytes[] = { 2, 0, 0x15, BSN_FORM_CONST, 5, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 };
+    const size_t n = 28; /* 7 granules */
+    size_t i;
+    unsigned rule;
+    for (i = 0; i < 128; i++) {
+        body[2] = (uint8_t)i;
+        rule = parted_rule(body, sizeof body, n, BITSNAP_I8);
+        CHECK(rule == (i == 0 || i == 127 ? BITSNAP_R_PARTED : 0), "mask %lu: R%u", (unsigned long)i, rule);
+    }
+    body[2] = 0x81;
+    rule = parted_rule(body, sizeof body, n, BITSNAP_I8);
+    CHECK(rule == BITSNAP_R_MASK_TAIL, "R%u", rule);
+    body[0] = 7;
+    rule = parted_rule(body, sizeof body, n, BITSNAP_I8);
+    CHECK(rule == BITSNAP_R_PARTED, "R%u", rule);
+    for (i = 0; i < 2; i++) { /* a side of bytes; as ZIGZAG, which elements of one byte do not have */
+        bytes[5] = i ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
+        rule = parted_rule(bytes, sizeof bytes, n, BITSNAP_I8);
+        CHECK(rule == (i ? BITSNAP_R_PARTED : 0), "form %u: R%u", bytes[5], rule);
+    }
+}
+
 /* A frame without checks, changed anywhere: decoded or refused, and memory is left alone. */
 static void damaged_parts(void)
 {
@@ -223,6 +263,7 @@ int main(void)
     test_program = "parted";
     RUN(sides);
     RUN(levels_of_parted);
+    RUN(refused_parts);
     RUN(damaged_parts);
     return test_failures != 0;
 }
