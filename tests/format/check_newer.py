@@ -147,6 +147,13 @@ for kind in (0, 9, 100):
         status, said = run("test", "-q", "x.bsnap")
         problem = problem or ((status != 1 or "(S9," not in said) and "test: " + said)
         problem = problem or next((title for title, _, _, content in tensors if taken("x.bsnap", title) != content), None)
+        write("x.bsnap", data[:at + 4] + b"\x80" + data[at + 5:]) # damage, and no type of a newer release
+        status, said = run("test", "-q", "x.bsnap")
+        problem = problem or ((status != 1 or "(S9," not in said) and "a damaged type: " + said)
+        write("x.bsnap", data[:at + 8] + b"\x29" + data[at + 9:]) # its size is another, so no record follows where one should
+        for title, _, _, content in tensors:
+            status, said = run("extract", "-f", "x.bsnap", title, "-o", "lost")
+            problem = problem or (status and "take another copy" not in said and "a damaged size: " + said)
 report(not problem, "damage in ancillary records: test finds it, tensors are read", problem)
 
 # frames at multiples of a page; the check of a file

@@ -1757,13 +1757,13 @@ def pass_ancillary(data, pos):
     while data[pos:pos + 4] == ANCILLARY_MAGIC:
         file_need(data, pos, 16)
         kind, size = u32(data, pos + 4), u64(data, pos + 8)
-        if kind > 127:
-            raise Reject("S32", "an ancillary record of type %d" % kind, pos + 4)
         if size > MOST_ANCILLARY:
             raise Reject("S33", "an ancillary record of %d bytes" % size, pos + 8)
         file_need(data, pos, 24 + size)
         if u64(data, pos + 16 + size) != xxh3(data[pos:pos + 16 + size]):
             raise Reject("S9", "the check of an ancillary record", pos)
+        if kind > 127:
+            raise Reject("S32", "an ancillary record of type %d" % kind, pos + 4)
         if kind == 0 and any(data[pos + 16:pos + 16 + size]):
             raise Reject("S33", "padding that is not 0", pos + 16)
         pos += 24 + size

@@ -2212,10 +2212,10 @@ static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, bsf_ex
 /* What is wrong with the first bytes of an ancillary record, at byte `at` of the file; BITSNAP_OK: nothing. */
 static bitsnap_status bsf_check_ancillary(const uint8_t *p, uint64_t at, bitsnap_file_error *error)
 {
-    if (bsf_load(p + 4, 4) >= BITSNAP_ANCILLARY_TYPES)
-        return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 32, at + 4, "made by a newer bitsnap, with a record that this one does not know");
     if (bsf_load(p + 8, 8) > BITSNAP_ANCILLARY_MOST)
         return bsf_fail(error, BITSNAP_E_CORRUPT, 33, at + 8, "an ancillary record that is too large");
+    if (bsf_load(p + 4, 4) >= BITSNAP_ANCILLARY_TYPES)
+        return bsf_fail(error, BITSNAP_E_UNSUPPORTED, 32, at + 4, "made by a newer bitsnap, with a record that this one does not know");
     return BITSNAP_OK;
 }
 
@@ -2680,6 +2680,7 @@ static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_exte
         n -= BITSNAP_PLACE_SIZE;
         memmove(r->first, r->first + BITSNAP_PLACE_SIZE, n);
     }
+    if (n < 4 || memcmp(r->first, BITSNAP_FRAME_MAGIC, 4)) return bsf_corrupt(f, 10, x->at, "no frame where the tree of records has one");
     r->first_size = n;
     return BITSNAP_OK;
 }
@@ -3111,18 +3112,21 @@ static bitsnap_status bsf_pass_ancillary(bitsnap_file_stream *s)
     for (;;) {
         const uint64_t at = s->offset;
         const uint8_t *p;
-        size_t whole, i;
+        uint64_t whole, i;
         bitsnap_status status = bsf_want(s, 4);
         if (status || memcmp(bsf_bytes(s), BITSNAP_ANCILLARY_MAGIC, 4)) return status;
         status = bsf_want(s, BITSNAP_ANCILLARY_PREFIX);
-        if (!status) status = bsf_check_ancillary(bsf_bytes(s), at, &s->error);
         if (status) return status;
-        whole = BITSNAP_ANCILLARY_PREFIX + (size_t)bsf_load(bsf_bytes(s) + 8, 8);
+        whole = bsf_load(bsf_bytes(s) + 8, 8);
+        if (whole > BITSNAP_ANCILLARY_MOST) return bsf_check_ancillary(bsf_bytes(s), at, &s->error);
+        whole += BITSNAP_ANCILLARY_PREFIX;
         status = bsf_want(s, whole + 8);
         if (status) return status;
         p = bsf_bytes(s);
-        if (bitsnap_hash(p, whole) != bsf_load(p + whole, 8))
+        if (bitsnap_hash(p, (size_t)whole) != bsf_load(p + whole, 8)) /* before the type: damage is no newer type */
             return bsf_stream_failed(s, 9, at, "the check of an ancillary record does not match");
+        status = bsf_check_ancillary(p, at, &s->error);
+        if (status) return status;
         for (i = BITSNAP_ANCILLARY_PREFIX; i < whole && !p[4]; i++)
             if (p[i]) return bsf_stream_failed(s, 33, at + i, "padding that is not 0");
         bsf_consume(s, whole + 8);
