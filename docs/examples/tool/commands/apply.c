@@ -36,7 +36,7 @@ static int note_frame(void *context, const file_frame *frame, fault *f)
 {
     job *j = (job *)context;
     if (frame_role(frame) > 1)
-        return fault_set(f, "this delta is against a master copy, which it would replace; bitsnap decompress -b makes another file");
+        return fault_set(f, "this delta makes tensors of another dtype than the file has; bitsnap decompress -b writes them to another file");
     return j->is_result && look_in_file(j, frame);
 }
 
