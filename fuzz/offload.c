@@ -100,7 +100,7 @@ static uint32_t decode_block(unsigned queue, const bitsnap_work *w)
     if (w->flags & BITSNAP_WORK_CHECKS) x.check = (uint32_t)fuzz_load(source + 4, 4); /* the host has compared it with the index */
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.flags = w->flags & BITSNAP_WORK_IGNORE ? BITSNAP_IGNORE_CHECKS : 0;
-    REQUIRE(w->role == (dev.info[tensor].has_base ? 1 + (dev.info[tensor].base_dtype != dev.info[tensor].dtype) : 0));
+    REQUIRE(w->role == (!dev.info[tensor].has_base ? 0 : dev.info[tensor].base_dtype == dev.info[tensor].dtype ? 1 : w->dtype == BITSNAP_F32 ? 3 : 2));
     if (w->role) {
         b.base.dtype = dev.info[tensor].base_dtype;
         b.base.data = memory_at(w->base, (size_t)w->count * bitsnap_width(b.base.dtype), NULL);
@@ -275,10 +275,11 @@ static uint8_t *changed(size_t bytes, unsigned kind)
     return p;
 }
 
-/* A good frame beside that of the input: BF16, in blocks of 64 elements or more, or a delta. */
+/* A good frame beside that of the input: BF16 in blocks of 64 elements or more; delta 1: a delta to BF16; 2: of F32 to BF16. */
 static size_t good_frame(unsigned number, int delta, unsigned kind, const uint8_t **frame)
 {
-    static struct { uint8_t bytes[4096]; size_t size; } made[TENSORS][2][4]; /* the first time */
+    static struct { uint8_t bytes[8000]; size_t size; } made[TENSORS][3][4]; /* the first time */
+    const bitsnap_dtype dtype = delta == 2 ? BITSNAP_F32 : BITSNAP_BF16;
     const size_t n = 200u + 400u * number;
     const unsigned taken = fuzz_taken;
     bitsnap b;
@@ -292,7 +293,7 @@ static size_t good_frame(unsigned number, int delta, unsigned kind, const uint8_
         b.base.dtype = BITSNAP_BF16;
     }
     REQUIRE(!bitsnap_encode(&b, made[number][delta][kind].bytes, sizeof made[0][0][0].bytes, &made[number][delta][kind].size,
-                            changed(2 * n, kind), n, BITSNAP_BF16));
+                            changed(bitsnap_width(dtype) * n, kind), n, dtype));
     fuzz_drop(taken);
     return made[number][delta][kind].size;
 }
@@ -335,7 +336,8 @@ static void restore(const uint8_t *data, const uint8_t *frame, size_t size)
         b = fuzz_codec(info->block_log2);
         b.flags = ignore ? BITSNAP_IGNORE_CHECKS : 0;
         if (info->has_base) {
-            b.base.data = t[i].base = fuzz_pattern((size_t)info->count * bitsnap_width(info->base_dtype), kind);
+            const unsigned width = bitsnap_width(info->base_dtype); /* apply gets the base as elements of info->dtype, which may be wider */
+            b.base.data = t[i].base = fuzz_pattern((size_t)info->count * (width < info->width ? info->width : width), kind);
             b.base.count = info->count;
             b.base.dtype = info->base_dtype;
         }
@@ -492,7 +494,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     to[3] = (uint8_t)(i % 3 ? 0 : number / 2);
     if (what >= 2) size = fuzz_seed_elements(i, to + HEAD, &dtype) * bitsnap_width(dtype);
     else if (what == 1 || i % 3 == 2) {
-        size = good_frame(1 + i % 3, 1, i / 4 % 4, &frame);
+        size = good_frame(1 + i % 3, 1 + (i % 5 == 4), i / 4 % 4, &frame);
         memcpy(to + HEAD, frame, size);
     } else size = fuzz_seed_frame(i, to + HEAD, room - HEAD);
     return HEAD + size;
