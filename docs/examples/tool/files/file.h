@@ -1,5 +1,5 @@
-/* file.h - .bsnap files as the tool reads and writes them, from the first byte to the last: bitsnap_file.h with inputs, outputs and faults,
- * with a limit to what a file may expand to, and with observers.
+/* file.h - reads and writes .bsnap files from the first byte to the last: bitsnap_file.h with the tool's inputs, outputs, faults and
+ * observers, and with a limit to what a file may expand to.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_FILE_H
 #define TOOL_FILE_H
@@ -23,24 +23,24 @@ typedef struct file_base {
     const char *text;
     size_t text_size;
     uint64_t data_size;
-    bitsnap_file *file;    /* null where only the text is at hand */
+    bitsnap_file *file;    /* null if only the text is known */
     int (*failed)(const struct file_base *b, fault *f); /* sets the fault to what the last call on `file` has found; returns 1 */
     const void *context;
-    const struct file_base *next; /* of several bases, which are the files of one model, that of the next number; null: there is no other */
+    const struct file_base *next; /* the base of the next number, if a model has several files; or null */
 } file_base;
 
 /* One of the files that a delta is between, by what the delta says of it. A name is empty or null if it is not known. */
 typedef bitsnap_file_base delta_end;
 
-/* What a delta says of these files, and how it holds the header text of one by that of the other: docs/FORMAT.md, section 8.5. */
+/* What a delta says of its bases and of its own file, and their header texts: docs/FORMAT.md, section 8.5. */
 typedef struct delta_ends {
-    delta_end *bases;    /* base_count of them; texts are coded after that of the first */
+    delta_end *bases;    /* base_count of them; base_text is that of the first */
     size_t base_count;
     delta_end own;
-    char *base_text, *own_text; /* null where they are not known */
-    uint8_t *coded;      /* the own text as text records, like the base's; no bytes: it is the base's */
+    char *base_text, *own_text; /* null: not known */
+    uint8_t *coded;      /* the own text as text records; coded_size 0: it is the base's */
     size_t coded_size;
-    uint8_t *base_coded; /* the base's text, in deltas that can be merged and inverted without it; no bytes: not here */
+    uint8_t *base_coded; /* the base's text, in a delta that can be merged and inverted without its base; size 0: the delta has none */
     size_t base_coded_size;
 } delta_ends;
 
@@ -51,23 +51,23 @@ typedef struct file_range {
     bitsnap_dtype dtype;
 } file_range;
 
-/* Bytes of the data of one of the bases. */
+/* Reads bytes of the data of one of the bases. */
 int file_base_read(const file_base *bases, const file_range *range, void *to, size_t size, fault *f);
 
-/* As what elements are coded. */
+/* How the elements of a frame are coded. */
 typedef struct file_form {
     bitsnap_dtype dtype;
-    unsigned cells;        /* bins of an octave, where they are quantized; else 0 */
-    unsigned clusters;     /* or of a block, where they are quantized so */
+    unsigned cells;        /* bins of an octave; 0: not quantized by octaves */
+    unsigned clusters;     /* clusters of a block; 0: not quantized by clusters */
     uint64_t columns;      /* 0: not known */
 } file_form;
 
-/* Who wants to know what blocks take: called for each in order, with the bytes of its elements and its own. Set
- * it after file_write_begin and file_read_begin, which clear it. */
+/* Reports the size of each block. note() is called for the blocks in order, with the bytes of the elements and those of the block. Set it
+ * after file_write_begin and file_read_begin, which clear it. */
 typedef struct block_observer {
     void (*note)(void *context, uint64_t source_bytes, uint64_t stored_bytes);
     void *context;
-    uint64_t *against;     /* counts the bytes of elements that are coded as those of the base, or by how they differ; or null */
+    uint64_t *against;     /* null, or receives the number of bytes coded as equal to the base, or as differences to it */
 } block_observer;
 
 /* ================================================================================= WRITING */
@@ -79,37 +79,38 @@ typedef struct file_writer {
     bitsnap_file_writer to;
     block_observer observer;
     bitsnap_info info;     /* of the frame that is written */
-    uint64_t noted;        /* elements of it that the observer knows of */
+    uint64_t noted;        /* number of its elements that the observer has been told of */
     const file_base *base; /* of a delta */
 } file_writer;
 
-/* The header; `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
+/* Writes the header. `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
                      int quantized, fault *f);
 
-/* The same for a delta. Without a base only frames that are packed, or have none, can follow. */
+/* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. */
 int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f);
 
-/* A frame: begin, windows (c->window bytes each, but for the last), end. `elements` are little-endian, and
- * changed on machines that are not. `range`: the elements of the base that it is coded against, or null. */
+/* Write a frame: its begin, its windows, its end. Each window has c->window bytes; the last may have fewer. `elements` are little-endian;
+ * big-endian machines change them. `range` is null, or names the elements of the base that the frame is coded against. */
 int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f);
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
 int file_write_frame_end(file_writer *w, fault *f);
 
-/* The same frame, in memory; where it does not fit, a failure. bitsnap_bound() is enough. */
+/* Encodes such a frame in memory. Fails if `capacity` is too small; bitsnap_bound() bytes are enough. */
 int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
                     uint8_t *frame, size_t capacity, size_t *size, fault *f);
 
-/* A frame that is there already, for so many bytes of the source; `place`: of the elements of the base that it is against, or null. */
+/* Writes a frame that is encoded already and holds `source_bytes` bytes of the source. `place` is null, or names the elements of the base
+ * that the frame is coded against. */
 int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const bitsnap_file_place *place, fault *f);
 
-/* The end record. file_write_close frees memory, at any time. */
+/* Writes the end record. file_write_close frees the memory, after success and after a failure. */
 int file_write_end(file_writer *w, fault *f);
 void file_write_close(file_writer *w);
 
 /* ================================================================================= READING */
 
-/* A frame, of which all is known that its header and footer say; info counts its cells. */
+/* A frame, with all that its header and footer say. info counts its cells. */
 typedef bitsnap_file_frame file_frame;
 
 static inline int frame_is_quantized(const file_frame *x) { return (x->info.bins | x->info.clusters) != 0; }
@@ -121,23 +122,22 @@ static inline int frame_role(const file_frame *x)
     return x->info.base_dtype == x->info.dtype ? 1 : x->info.base_dtype == BITSNAP_F32 ? 2 : 3;
 }
 
-/* Who wants to know of frames: called for each in order, when it has been passed. Returns 0, or 1 with a message. */
+/* Reports each frame. note() is called for the frames in order, after each has been read; it returns 0, or 1 with a message. */
 typedef struct frame_observer {
     int (*note)(void *context, const file_frame *frame, fault *f);
     void *context;
 } frame_observer;
 
-/* Who wants to know how blocks are coded. `block` is called for each in order, with the number of its elements that have
- * changed, or UINT64_MAX where that is not known, as it is of elements that are coded for themselves and not decoded, or
- * against a cast. `elements`, where not null, gets the elements as they are decoded, with those of the base, null where
- * there are none of the same dtype. */
+/* Reports how each block is coded. block() is called for the blocks in order, with the number of elements that differ from the base. That
+ * number is UINT64_MAX if it is not known: the block is coded without the base and not decoded, or the base has another dtype. elements(),
+ * if it is not null, receives the decoded elements and those of the base; `base` is null unless it has the same dtype. */
 typedef struct form_observer {
     int (*block)(void *context, const bitsnap_block *block, uint64_t changed, fault *f);
     void (*elements)(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width);
     void *context;
 } form_observer;
 
-/* How many of n elements are others than those of the base. */
+/* Returns how many of n elements differ from those of the base. */
 uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width);
 
 typedef struct file_reader {
@@ -148,45 +148,45 @@ typedef struct file_reader {
     block_observer observer;
     form_observer form_observer;
     frame_observer frame_observer;
-    uint64_t limit;        /* bytes that the source may have, 0: see file_read_begin */
-    char *text;            /* header text of a .safetensors file; null where that takes the base of a delta */
+    uint64_t limit;        /* largest size of the source, in bytes; 0: as file_check_limit says */
+    char *text;            /* header text of a .safetensors file; null if only the base of the delta has it */
     size_t text_size;
     delta_ends ends;       /* of a delta */
     const file_base *base; /* what was given as its base */
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
-    uint64_t noted;        /* elements of the frame that the observers know of */
-    int ended;             /* the end record has been read and agreed */
+    uint64_t noted;        /* number of elements of the frame that the observers have been told of */
+    int ended;             /* 1: the end record has been read and is right */
     uint8_t *elements;     /* c->window bytes */
-    int only_check;        /* the elements are not wanted: what file_read gives has their size, and is to be passed over */
-    int pass_runs;         /* windows that are equal because one element is repeated come once: */
-    uint64_t again;        /* and stand for so many more, behind what was read last */
+    int only_check;        /* 1: the elements are not needed. file_read gives a size, and no elements to look at */
+    int pass_runs;         /* 1: equal windows of one repeated element come once */
+    uint64_t again;        /* with pass_runs: number of further windows that equal the one read last */
 } file_reader;
 
-/* Fails where `size` bytes are too many to be made of `from`: more than `limit`, or with limit 0 more than both 4 GiB and 256
- * times `from`. `whole` is what the message then asks for. */
+/* Fails if `size` bytes are too many to be made of `from` bytes: more than `limit`, or, if that is 0, more than both 4 GiB and 256 times
+ * `from`. The message then asks for a limit of `whole`. */
 int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f);
 
-/* Reads what comes before the frames. A delta needs its base; others do not use it. A source that is too large to be made of
- * the file (of a delta: and its base) by `limit`, as file_check_limit has it, is refused as soon as that is known. *r must not be moved. */
+/* Reads what comes before the frames. A delta needs its base; other files ignore it. Refuses a source that is too large to be made of the
+ * file, and of its base (file_check_limit), as soon as its size is known. *r must not be moved. */
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
 
-/* The same for file_look. `base` may be null, or a text only; it is used where it is that of the delta. */
+/* Reads what comes before the frames, for file_look. `base` may be null or have only a text; it is ignored if the delta names another. */
 int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, fault *f);
 
-/* The next elements, as bytes of the source: a window at a time, or what a frame has left. *size is 0 at the
- * end of the file, when everything has been checked. They stay until the next call. */
+/* Reads the next elements, as bytes of the source: a window, or the last part of a frame. At the end of the file, *size is 0, and
+ * everything has been checked. The bytes stay until the next call. */
 int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f);
 
-/* Reads on to the end and writes the source; `out` may be null: only checks. Nothing is written before the first
- * elements are known to be good, so that most wrong bases leave no bytes behind. `p` may be null. */
+/* Reads to the end of the file and writes the source to `out`; if that is null, only checks. Writes nothing before the first elements have
+ * been checked, so most wrong bases leave no output. `p` may be null. */
 int restore_source(file_reader *r, output *out, progress *p, fault *f);
 
-/* Goes on to the end without decoding: only the grammar of records and blocks is looked at. */
+/* Reads to the end of the file without decoding: checks the grammar of records and blocks only. */
 int file_look(file_reader *r, fault *f);
 
 void file_read_close(file_reader *r);
 
-/* Whether a file begins like this one: 8 bytes are enough; and whether it is a delta, by 10. */
+/* Whether bytes begin a .bsnap file, which the first 8 tell; and whether that is a delta, which the first 10 tell. */
 int file_is_bsnap(const uint8_t *bytes, size_t size);
 int file_is_delta(const uint8_t *bytes, size_t size);
 
