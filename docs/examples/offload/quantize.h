@@ -1,7 +1,7 @@
-/* quantize.h - QUANTIZED blocks by bins (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32 encoded by groups: byte for byte what the
- * codec makes of them at levels fast and default. Left to the host: equal elements, more than one in 64 that stand exactly, lists that
- * the codec may split (mostly zeros, or seven in ten of the symbols 0 to 2), and what does not gain a byte. MIT licence, see
- * bitsnap.h. */
+/* quantize.h - encodes QUANTIZED blocks by bins (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32, a group of work-items for each block.
+ * The bytes are those of the codec at levels fast and default. Leaves to the host: blocks of equal elements, blocks with more than one in
+ * 64 elements stored exactly, lists that the codec may split (mostly zeros, or seven in ten of the symbols 0 to 2), and blocks that do
+ * not gain a byte. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_QUANTIZE_H
 #define OFFLOAD_QUANTIZE_H
 
@@ -149,7 +149,7 @@ FN void tables_set(LANES LOCAL Quantizer *g, const Tables t)
 }
 
 typedef struct Cell {
-    u32 u, octave, d, of; /* d: how far the element is from what its cell stands for, both in 24 bits, as is `of`, the element */
+    u32 u, octave, d, of; /* of: the element, as 24 bits; d: its distance from the number that the cell decodes to, in the same units */
 } Cell;
 
 FN Cell cell_of(LOCAL const Quantizer *g, const Tables t, u32 element)
@@ -181,7 +181,7 @@ FN u32 u_of(LOCAL const Quantizer *g, const Tables t, u64 source, u32 i)
 
 /* ---- histograms, and what they tell ---- */
 
-/* Of each eight groups of 64 elements one; the last may be behind their end. */
+/* Samples one of every eight groups of 64 elements. The last sample may lie past the end. */
 FN u32 sample_group(u32 span) { return (span << 3) + (span * 0x9E3779B1u >> 29); }
 FN u32 sample_spans(u32 groups) { return groups / 8 + (sample_group(groups / 8) < groups); }
 
@@ -212,7 +212,7 @@ FN void bins_count(LOCAL const Quantizer *g, ARENA u32 *bins, const Tables t, u6
     SYNC();
 }
 
-/* The lowest word but for one in `of`; *bits: what the words take, about. */
+/* Returns the word below which 1 / `of` of the coded elements lie, a quantile. *bits receives the estimated bits of the words. */
 FN u32 bins_base(LANES LOCAL Quantizer *g, ARENA const u32 *bins, const Tables t, u32 of, u64 *bits)
 {
     u32 i, all, sum = 0, coded = 0, used = 0, base = 0;
@@ -252,7 +252,7 @@ FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t,
     u64 cost = 0;
     for (i = THREAD; i < count; i += THREADS)
         if (means[i] != NO_MEAN && most < ~(means[i] ^ 0x80000000u)) most = ~(means[i] ^ 0x80000000u);
-    most = ~group_most(LANES_ g, most) ^ 0x80000000u; /* the least */
+    most = ~group_most(LANES_ g, most) ^ 0x80000000u; /* the smallest mean */
     for (i = THREAD; i < 256; i += THREADS) counts[i] = 0;
     SYNC();
     for (i = THREAD; i < count; i += THREADS) {
@@ -362,7 +362,7 @@ FN void put_target(GLOBAL u8 *target, u32 at, u64 x, u32 size)
     for (; size; size--, x >>= 8) target[at++] = (u8)x;
 }
 
-/* Words, and the certificate; returns how many elements stand exactly. */
+/* Makes the words and the certificate. Returns how many elements are stored exactly. */
 FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, u64 source, GLOBAL u8 *target, u32 at, u32 n)
 {
     LOCAL const Numbers *x = &g->numbers;
@@ -463,7 +463,7 @@ PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
     return ST_OK;
 }
 
-/* n symbols, at the beginning of the scratch memory, to byte g->at of the target, where there is room. */
+/* Encodes the n symbols at the beginning of the scratch memory to byte g->at of the target. Declines if they do not fit. */
 PART u32 list_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 n, u32 fast)
 {
     LOCAL Encoder *y = &g->coder;
@@ -501,7 +501,7 @@ FN u32 count_folded(ARENA const u32 *fine, u32 s, u32 j)
 
 CONSTANT u8 word_limits[6] = { 0, 15, 31, 63, 127, 255 };
 
-/* What n words take, about, of which least + j low bits stand apart: the fewest bits, and with which limit; by a warp. */
+/* A warp estimates the bits of n words whose lowest g->least + j bits are stored as they are: the fewest over all limits, and that limit. */
 FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *fine, ARENA const u32 *beyond, ARENA u32 *escape,
                     u32 n, u32 times, u32 j, u32 fast)
 {
@@ -518,7 +518,7 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
     if (beyond[lane]) ATOMIC_ADD(&escape[lane > j ? lane - j : 0], beyond[lane] * times);
     outside = (u32)warp_sum(LANES_ outside + beyond[lane] * times);
     UNROLL
-    for (k = 0; k < 6; k++) { /* symbols below the limits, the least first, and all */
+    for (k = 0; k < 6; k++) { /* symbols below each limit, from the smallest limit on, then all symbols */
         const u32 end = k < 5 ? word_limits[k + 1] : 256;
         cost[k] = 0;
         kinds[k] = 0;
@@ -570,7 +570,7 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
     }
 }
 
-/* Chooses for n words, `used` bits of which are done with, how many low bits stand apart, and from which symbol on they escape. */
+/* Chooses how many low bits of n words are stored as they are, and the first symbol that escapes. `used` bits are dealt with already. */
 PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t, u32 n, u32 used, u32 sampled, u32 fast)
 {
     ARENA u32 *fine = arena, *beyond = fine + FINE, *length = beyond + LENGTHS, *escape = length + LENGTHS;
@@ -616,8 +616,8 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
     SYNC();
 }
 
-/* Of n words those of which the bits from `shift` on are least .. most, in their order: elements of so many bytes, or, where there is
- * no source, what they have above `least`. Returns how many. */
+/* Picks the words, of n, whose bits from `shift` on are in least .. most. Writes them to `to` in order, `width` bytes each: the elements, or,
+ * if `source` is 0, those bits minus `least`. Returns how many. */
 FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u32 least, u32 most, u64 source, u32 width,
                   GLOBAL u8 *to)
 {
