@@ -175,6 +175,7 @@ static void callers_mistakes(void)
     b.error.status = BITSNAP_E_DIFFERENT;
     CHECK(bitsnap_decode(&b, out, 512, BITSNAP_BF16, frame, size) == BITSNAP_E_ARGUMENT && b.error.status == BITSNAP_E_DIFFERENT);
     b.struct_size = sizeof b;
+    CHECK(sizeof(void *) != 8 || (sizeof b == 248 && sizeof(bitsnap_info) == 248)); /* as docs/EMBEDDING.md says */
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, NULL, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     CHECK(!strcmp(b.error.argument, "elements") && !b.error.offset && !b.error.needed);
     CHECK(!strcmp(bitsnap_version(), BITSNAP_VERSION));
