@@ -7369,6 +7369,7 @@ enum {
 #define BSN_HALF_SIZE 4u /* of a check: its first bytes, which the index has */
 #define BSN_CHECK_SIZE 8u
 #define BSN_IDS_SIZE 16u /* in frames with a base: the hashes of the base's and the result's cell */
+#define BSN_PREFIX_MOST (BSN_HEAD_SIZE + BSN_CHECK_SIZE + BSN_IDS_SIZE) /* bytes of a block before its body */
 #define BSN_LOG2_MIN 6
 #define BSN_LOG2_MAX 20
 #define BSN_LOG2_DEFAULT 16
@@ -9075,9 +9076,9 @@ static int bsn_produce_classed(bsn_coding *e)
 }
 
 /* Bytes before the body of a block, and of its body. */
-BSN_INLINE size_t bsn_prefix_of(int checks, int base)
+BSN_INLINE size_t bsn_prefix(const bsn_shape *s)
 {
-    return BSN_HEAD_SIZE + (checks ? BSN_CHECK_SIZE : 0u) + (base ? BSN_IDS_SIZE : 0u);
+    return BSN_HEAD_SIZE + (bsn_has_checks(s) ? BSN_CHECK_SIZE : 0u) + (s->role ? BSN_IDS_SIZE : 0u);
 }
 BSN_INLINE size_t bsn_body_of(uint32_t head, unsigned width) { return (head & 255) == BSN_FORM_CONST ? width : head >> 8; }
 
@@ -9442,7 +9443,7 @@ static int bsn_choose_quantized(bsn_coding *e, size_t most)
 BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity, const uint8_t *elements,
                                      size_t n, uint64_t first, bsn_ids *ids)
 {
-    const size_t prefix = bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE), stored = n * c->shape.width;
+    const size_t prefix = bsn_prefix(&c->shape), stored = n * c->shape.width;
     bsn_coding e;
     int found;
     if (capacity < prefix) return 0;
@@ -10811,7 +10812,7 @@ static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head,
     look->head = head;
     look->form = number;
     look->elements = n;
-    look->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
+    look->prefix = bsn_prefix(s);
     look->whole = look->need = look->prefix + bsn_body_of(head, s->width);
     if (form->traits & BSN_NEEDS & ~bsn_frame_has(s)) return BITSNAP_R_FORM;
     if (form->body == BSN_BODY_ANY) return 0;
@@ -10878,7 +10879,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->form = bsn_form_of(at->head & 255);
     bsn_decoding_by(d, w);
     d->context = c;
-    d->body = d->place = at->source + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
+    d->body = d->place = at->source + bsn_prefix(&c->shape);
     d->end = d->body + bsn_body_of(at->head, c->shape.width);
     d->input_end = at->input_end;
     d->base = at->base;
@@ -10935,7 +10936,7 @@ static unsigned bsn_make_chunks(bsn_decoding *d)
 static unsigned bsn_check_block(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const uint8_t *block = d->body - bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
+    const uint8_t *block = d->body - bsn_prefix(&c->shape);
     uint64_t hash;
     if (!d->checking) return 0;
     d->place = block;
@@ -11284,9 +11285,9 @@ static uint64_t bsn_cells(uint64_t count, unsigned block_log2)
 /* Returns the number of cells, which is the most blocks that the frame can have. */
 static uint64_t bsn_blocks(const bsn_shape *s) { return bsn_cells(s->count, s->block_log2); }
 
-static int bsn_has_footer(uint64_t blocks, unsigned flags)
+static int bsn_has_footer(const bsn_shape *s)
 {
-    return blocks > 1 || (flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY | BSN_FLAG_FOOTER));
+    return bsn_blocks(s) > 1 || (s->flags & (BSN_FLAG_CONTENT | BSN_FLAG_LOSSY | BSN_FLAG_FOOTER));
 }
 
 #define BSN_EXTENSION_SIZE 3u /* of an extension's type and size */
@@ -11453,7 +11454,7 @@ typedef struct bsn_coder {
         uint64_t run;
         uint64_t heads_hash, checks_hash; /* pull: of the entries that the index must have */
         bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        uint64_t result_id; /* if the content id is known and the elements are not */
+        uint64_t result_id; /* the content id, if it is known and the elements are not; decoder: after its end */
         uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
         const void *log;
         int check_base, has_result_id;
@@ -11466,19 +11467,6 @@ BSN_ASSERT(encoder,
            offsetof(bsn_coder, shape.base_dtype) == offsetof(bitsnap_encoder, base_dtype) &&
            offsetof(bsn_coder, position) == offsetof(bitsnap_encoder, position));
 
-/* What a footer says, and what it takes to read one. */
-typedef struct bsn_footer {
-    bsn_shape shape;
-    uint64_t cells;
-    size_t prefix;   /* bytes of a block before its body */
-    bsn_index index;
-    uint64_t start;  /* where it begins in the frame; */
-    uint64_t end;    /* and where blocks end */
-    uint32_t extra;  /* bytes of its extensions */
-    uint64_t content_id, seal;
-    uint8_t certificate[BSN_CERTIFICATE_SIZE]; /* of a quantized frame */
-} bsn_footer;
-
 /* Bytes of a frame: those from `offset` to `end`, in memory, or where `data` is null from a callback. */
 typedef struct bsn_input {
     const uint8_t *data;
@@ -11486,13 +11474,6 @@ typedef struct bsn_input {
     int (*read)(void *context, uint64_t offset, void *to, size_t size);
     void *context;
 } bsn_input;
-
-static void bsn_input_of(bsn_input *x, const void *data, uint64_t size)
-{
-    memset(x, 0, sizeof *x);
-    x->data = (const uint8_t *)data;
-    x->end = size;
-}
 
 /* Returns `size` bytes at `offset`, which the input has: where they are or, if `to` is not null, as a copy there. Null: the callback failed. */
 static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t size, uint8_t *to)
@@ -11509,17 +11490,41 @@ static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t 
 typedef struct bsn_nodes {
     uint64_t held[BSN_LEVELS]; /* the number of that piece, and 1; 0: none */
     uint8_t page[BSN_FAN * (BSN_HEAD_SIZE + BSN_HALF_SIZE)], node[BSN_LEVELS - 2][BSN_NODE_SIZE];
-    uint8_t root[BSN_NODE_SIZE + 128]; /* and the rest of the footer, but for its extensions */
+    uint8_t root[BSN_NODE_SIZE + 128]; /* followed by the content id and the certificate */
 } bsn_nodes;
 
-/* The hash of `size` bytes of a footer, which belong to the frame of this header. */
+/* What a frame says at its two ends. */
+typedef struct bsn_frame {
+    bsn_input input;
+    bsn_nodes *nodes; /* copies of the index; null: the input is in memory, and so is its index */
+    bsn_shape shape;
+    bsn_index index;  /* of a frame without footer: the first bytes of its only block */
+    uint64_t start;   /* offset of the index */
+    uint64_t end;     /* offset of the end of the last block: `start` if there is a footer */
+    uint64_t content_id, seal;
+    uint8_t certificate[BSN_CERTIFICATE_SIZE]; /* of a quantized frame */
+} bsn_frame;
+
+static void bsn_frame_begin(bsn_frame *f, const void *data, uint64_t size)
+{
+    memset(f, 0, sizeof *f);
+    f->input.data = (const uint8_t *)data;
+    f->input.end = size;
+}
+
+/* Begins the hash of `size` bytes of a footer, which belong to the frame of this header. */
+static void bsn_bound_begin(const bitsnap_kernels *kernels, bsn_pieces *h, uint64_t header_check, uint64_t size)
+{
+    uint8_t check[8];
+    bsn_store64(check, header_check);
+    bsn_pieces_begin(h, size + 8);
+    bsn_pieces_add(kernels, h, check, 8);
+}
+
 BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t header_check, const uint8_t *p, size_t size)
 {
     bsn_pieces h;
-    uint8_t check[8];
-    bsn_store64(check, header_check);
-    bsn_pieces_begin(&h, (uint64_t)size + 8);
-    bsn_pieces_add(kernels, &h, check, 8);
+    bsn_bound_begin(kernels, &h, header_check, size);
     bsn_pieces_add(kernels, &h, p, size);
     return bsn_pieces_end(&h);
 }
@@ -11540,7 +11545,7 @@ static uint64_t bsn_footer_size(unsigned flags, uint64_t index, const uint8_t *p
 
 /* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory. If `to` is null, compares them
  * with the nodes that are there. Returns the rule that is broken, or 0. */
-static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer *f, const uint8_t *index, uint8_t *to, int ignore)
+static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_frame *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
     uint64_t cell = 0, offset = f->shape.header_size, i, first;
@@ -11559,7 +11564,7 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
             for (j = 0; level == 1 && j < n; j++) {
                 const uint32_t head = bsn_once32(child + j * t->entry);
                 cell += (head & 255) == BSN_FORM_CONST ? head >> 8 : 1;
-                offset += f->prefix + bsn_body_of(head, f->shape.width);
+                offset += bsn_prefix(&f->shape) + bsn_body_of(head, f->shape.width);
             }
             if (to) memcpy(to + place, entry, BSN_ENTRY_SIZE);
             else if (!bsn_equal(index + place + 16, entry + 16, 8)) return BITSNAP_R_FOOTER_CHECK;
@@ -11569,93 +11574,53 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_footer 
     return 0;
 }
 
-static void bsn_footer_begin(bsn_footer *f, const bsn_shape *s)
+/* Reads the footer that ends where the input does. Another thread may change the input, so each byte of the tail is read once. */
+static bitsnap_status bsn_read_footer(bitsnap *b, bsn_frame *f)
 {
-    memset(f, 0, sizeof *f);
-    f->shape = *s;
-    f->seal = s->header_check;
-    f->cells = bsn_blocks(s);
-    f->prefix = bsn_prefix_of(bsn_has_checks(s), s->role != BSN_ROLE_NONE);
-}
-
-/* Hashes a footer from its root to its check: `front` bytes at p; its extensions, if it has any, which are read piece by piece; and from
- * `last` on their size again, and the tail. Returns 0 if the callback failed. */
-static int bsn_footer_hash(uint64_t *hash, const bitsnap_kernels *kernels, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
-                           const uint8_t *p, size_t front, const uint8_t *last)
-{
-    const size_t apart = BSN_TAIL_SIZE + (f->shape.flags & BSN_FLAG_FOOTER ? 4 : 0);
-    uint64_t at = x->end - apart - f->extra;
-    size_t left, some;
-    uint8_t check[8];
-    bsn_pieces h;
-    bsn_store64(check, f->shape.header_check);
-    bsn_pieces_begin(&h, UINT64_C(8) + front + f->extra + apart - 12);
-    bsn_pieces_add(kernels, &h, check, 8);
-    bsn_pieces_add(kernels, &h, p, front);
-    for (left = f->extra; left; left -= some, at += some) {
-        const uint8_t *piece;
-        some = bsn_min(left, BSN_NODE_SIZE);
-        piece = bsn_input_get(x, at, some, nodes ? nodes->node[0] : NULL); /* no node has been read yet */
-        if (!piece) return 0;
-        bsn_pieces_add(kernels, &h, piece, some);
-    }
-    bsn_pieces_add(kernels, &h, last, apart - 12);
-    *hash = bsn_pieces_end(&h);
-    return 1;
-}
-
-/* Reads what the end of a footer says of where it begins. `to` is null, or has room for it. */
-static bitsnap_status bsn_find_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, uint8_t *to)
-{
-    const size_t fixed = bsn_fixed_size(f->shape.flags);
+    const bsn_input *x = &f->input;
+    const bitsnap_kernels *kernels = bsn_kernels_of(b);
+    const int extended = (f->shape.flags & BSN_FLAG_FOOTER) != 0;
+    const size_t fixed = bsn_fixed_size(f->shape.flags), apart = BSN_TAIL_SIZE + (extended ? 4 : 0);
     const uint64_t least = f->shape.header_size > x->offset ? f->shape.header_size : x->offset;
-    uint64_t blocks, left;
-    const uint8_t *tail;
+    uint8_t last[BSN_TAIL_SIZE + 4], *tail = last + apart - BSN_TAIL_SIZE; /* after the extensions: their size again, and the tail */
+    const uint8_t *p;
+    uint64_t blocks, left, at;
+    size_t extra, front, some; /* bytes of the extensions; from the root to these; of a part of them */
+    bsn_pieces hash;
     if (x->end < least || x->end - least < fixed) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    tail = bsn_input_get(x, x->end - fixed, fixed, to);
-    if (!tail) return bsn_reject(b, BITSNAP_R_SOURCE, x->end - fixed, 0);
-    tail += fixed - BSN_TAIL_SIZE;
+    if (!bsn_input_get(x, x->end - apart, apart, last)) return bsn_reject(b, BITSNAP_R_SOURCE, x->end - apart, 0);
     if (!bsn_equal(tail + BSN_TAIL_SIZE - 4, bsn_end_magic, 4)) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    blocks = bsn_once64(tail);
-    if (blocks > f->cells || (blocks == 0 && f->cells)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
+    blocks = bsn_load64(tail);
+    if (blocks > bsn_blocks(&f->shape) || (!blocks && f->shape.count)) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
     bsn_index_shape(&f->index, blocks, f->shape.flags);
     left = x->end - least - fixed;
     if (f->index.size > left) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
-    f->extra = f->shape.flags & BSN_FLAG_FOOTER ? bsn_once32(tail - 4) : 0;
-    if (f->extra > left - f->index.size) return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - BSN_TAIL_SIZE - 4, 0);
-    f->start = f->end = x->end - fixed - f->extra - f->index.size;
-    return BITSNAP_OK;
-}
-
-/* The footer that ends where the source does. Without `nodes` it is in memory. A source may change: all that is used is read once. */
-static bitsnap_status bsn_read_footer(bitsnap *b, bsn_footer *f, const bsn_input *x, bsn_nodes *nodes)
-{
-    const int extended = (f->shape.flags & BSN_FLAG_FOOTER) != 0;
-    const size_t apart = BSN_TAIL_SIZE + (extended ? 4 : 0);
-    uint8_t *to = nodes ? nodes->root : NULL;
-    uint64_t root, hash = 0;
-    size_t front;
-    const uint8_t *p, *tail;
-    bitsnap_status status = bsn_find_footer(b, f, x, to);
-    if (status) return status;
-    root = f->start + f->index.place[f->index.top];
-    front = (size_t)(x->end - root - f->extra) - apart;
-    p = bsn_input_get(x, root, extended ? front : front + apart, to); /* at once, if nothing is between */
-    tail = p && extended ? bsn_input_get(x, x->end - apart, apart, to ? to + front : NULL) : p ? p + front : NULL;
-    if (!tail) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
-    if (extended && (bsn_load32(tail) != f->extra || bsn_load32(p + front - 4) != f->extra))
-        return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
-    if (!bsn_footer_hash(&hash, bsn_kernels_of(b), f, x, nodes, p, front, tail)) return bsn_reject(b, BITSNAP_R_SOURCE, root, 0);
-    tail += apart - BSN_TAIL_SIZE;
+    extra = extended ? bsn_load32(last) : 0;
+    if (extra > left - f->index.size) return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
+    f->start = f->end = x->end - fixed - extra - f->index.size;
+    at = f->start + f->index.place[f->index.top];
+    front = (size_t)(x->end - at) - extra - apart;
+    p = bsn_input_get(x, at, front, f->nodes ? f->nodes->root : NULL);
+    if (!p) return bsn_reject(b, BITSNAP_R_SOURCE, at, 0);
+    if (extended && bsn_load32(p + front - 4) != extra) return bsn_reject(b, BITSNAP_R_EXTENSIONS, x->end - apart, 0);
+    bsn_bound_begin(kernels, &hash, f->shape.header_check, (uint64_t)front + extra + apart - 12);
+    bsn_pieces_add(kernels, &hash, p, front);
+    for (at += front; extra; extra -= some, at += some) {
+        const uint8_t *piece;
+        some = bsn_min(extra, BSN_NODE_SIZE);
+        piece = bsn_input_get(x, at, some, f->nodes ? f->nodes->node[0] : NULL); /* no node has been read yet */
+        if (!piece) return bsn_reject(b, BITSNAP_R_SOURCE, at, 0);
+        bsn_pieces_add(kernels, &hash, piece, some);
+    }
+    bsn_pieces_add(kernels, &hash, last, apart - 12);
     f->seal = bsn_load64(tail + 16);
-    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && hash != f->seal) return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
-    if (bsn_load64(tail) != f->index.blocks) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, x->end - BSN_TAIL_SIZE, 0);
+    if (!(b->flags & BITSNAP_IGNORE_CHECKS) && bsn_pieces_end(&hash) != f->seal) return bsn_reject(b, BITSNAP_R_FOOTER_CHECK, x->end - 12, 0);
     if (bsn_load64(tail + 8) != x->end) return bsn_reject(b, BITSNAP_R_FRAME_SIZE, x->end - 20, 0);
-    p += (size_t)(f->start + f->index.size - root);
+    p += front + apart - fixed;
     f->content_id = f->shape.flags & BSN_FLAG_CONTENT ? bsn_load64(p) : 0;
     if (f->shape.flags & BSN_FLAG_LOSSY)
         memcpy(f->certificate, p + (f->shape.flags & BSN_FLAG_CONTENT ? 8 : 0), BSN_CERTIFICATE_SIZE);
-    if (nodes) nodes->held[f->index.top] = 1;
+    if (f->nodes) f->nodes->held[f->index.top] = 1;
     return BITSNAP_OK;
 }
 
@@ -11668,23 +11633,15 @@ static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t siz
     for (; left; left -= look.elements, at += look.whole, blocks++)
         if (size - at < BSN_HEAD_SIZE || bsn_read_head(h, &look, bsn_once32(p + (size_t)at), left) || size - at < look.whole) return 0;
     bsn_index_shape(&index, blocks, h->flags);
-    if (bsn_has_footer(bsn_blocks(h), h->flags)) at += bsn_footer_size(h->flags, index.size, p + (size_t)at, size - at);
+    if (bsn_has_footer(h)) at += bsn_footer_size(h->flags, index.size, p + (size_t)at, size - at);
     return at <= size ? at : 0;
 }
 
-/* What a frame says at its two ends. */
-typedef struct bsn_opened {
-    bsn_input input;
-    bsn_shape header;
-    bsn_footer footer; /* of a frame without one: its only block's first bytes are the index */
-} bsn_opened;
-
-/* Opens the frame of o->input. If b's flags allow it, other bytes may follow a frame in memory. */
-static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
+/* Opens the frame of f->input. If b's flags allow it, other bytes may follow a frame in memory. */
+static bitsnap_status bsn_open(bitsnap *b, bsn_frame *f)
 {
-    bsn_input *x = &o->input;
-    bsn_shape *h = &o->header;
-    bsn_footer *f = &o->footer;
+    bsn_input *x = &f->input;
+    bsn_shape *h = &f->shape;
     size_t some = x->data ? (size_t)x->end : x->end < 64 ? (size_t)x->end : 64;
     if (!some) return bsn_reject(b, BITSNAP_R_TRUNCATED, 0, 0);
     for (;;) { /* reads the header, and again if it is longer than that */
@@ -11699,25 +11656,25 @@ static bitsnap_status bsn_open(bitsnap *b, bsn_opened *o, bsn_nodes *nodes)
         if (status != BITSNAP_E_TRUNCATED || h->header_size <= some || some == x->end) return status;
         some = h->header_size < x->end ? h->header_size : (size_t)x->end;
     }
-    bsn_footer_begin(f, h);
-    if (nodes) memset(nodes->held, 0, sizeof nodes->held);
-    if (bsn_has_footer(bsn_blocks(h), h->flags)) {
-        bitsnap_status status = bsn_read_footer(b, f, x, nodes);
+    f->seal = h->header_check;
+    if (f->nodes) memset(f->nodes->held, 0, sizeof f->nodes->held);
+    if (bsn_has_footer(h)) {
+        bitsnap_status status = bsn_read_footer(b, f);
         if (!status || !(b->flags & BITSNAP_ALLOW_TRAILING) || !x->data) return status;
         x->end = bsn_walked_size(h, x->data, (size_t)x->end);
         memset(&b->error, 0, sizeof b->error);
-        return x->end ? bsn_read_footer(b, f, x, nodes) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
+        return x->end ? bsn_read_footer(b, f) : bsn_reject(b, BITSNAP_R_TRUNCATED, some, 0);
     }
     bsn_index_shape(&f->index, bsn_blocks(h), h->flags);
     f->start = h->header_size;
     f->end = x->end;
     if (!bsn_blocks(h)) return BITSNAP_OK;
-    some = bsn_prefix_of(bsn_has_checks(h), 0);
+    some = bsn_prefix(h);
     if (f->end - f->start < some) return bsn_reject(b, BITSNAP_R_TRUNCATED, x->end, 0);
-    if (!nodes) return BITSNAP_OK;
-    if (!bsn_input_get(x, f->start, some, nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
-    if (bsn_has_checks(h)) f->seal = bsn_load64(nodes->root + BSN_HEAD_SIZE);
-    nodes->held[0] = 1;
+    if (!f->nodes) return BITSNAP_OK;
+    if (!bsn_input_get(x, f->start, some, f->nodes->root)) return bsn_reject(b, BITSNAP_R_SOURCE, f->start, 0);
+    if (bsn_has_checks(h)) f->seal = bsn_load64(f->nodes->root + BSN_HEAD_SIZE);
+    f->nodes->held[0] = 1;
     return BITSNAP_OK;
 }
 
@@ -11729,21 +11686,21 @@ typedef struct bsn_cursor {
     uint64_t page_end, offset_end; /* where the page's blocks end, as what is above them says */
 } bsn_cursor;
 
-/* Page or node i of a level, which has that hash; its place in the frame. Null, and b says why, where it cannot be had. */
-static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes, unsigned level,
-                                      uint64_t i, size_t size, uint64_t hash, uint64_t *place)
+/* Returns page or node i of a level: `size` bytes at `place` of the frame, which have that hash. Null, and b says why, if it cannot be had. */
+static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_frame *f, unsigned level, uint64_t i, uint64_t place, size_t size,
+                                      uint64_t hash)
 {
     const int ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
+    bsn_nodes *nodes = f->nodes;
     uint8_t *to = !nodes ? NULL : level == f->index.top ? nodes->root : level ? nodes->node[level - 1] : nodes->page;
     const uint8_t *p;
-    *place = f->start + f->index.place[level] + i * BSN_FAN * bsn_entry_size(&f->index, level);
     if (nodes && nodes->held[level] == i + 1) return to;
     if (nodes) nodes->held[level] = 0;
-    p = bsn_input_get(x, *place, size, to);
+    p = bsn_input_get(&f->input, place, size, to);
     if (!p) {
-        (void)bsn_reject(b, BITSNAP_R_SOURCE, *place, 0);
+        (void)bsn_reject(b, BITSNAP_R_SOURCE, place, 0);
     } else if (level < f->index.top && !ignore && bsn_bound_hash(bsn_kernels_of(b), f->shape.header_check, p, size) != hash) {
-        (void)bsn_reject(b, BITSNAP_R_FOOTER_CHECK, *place, 0);
+        (void)bsn_reject(b, BITSNAP_R_FOOTER_CHECK, place, 0);
         p = NULL;
     } else if (nodes && !ignore) {
         nodes->held[level] = i + 1;
@@ -11751,21 +11708,21 @@ static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_footer *f, const bsn
     return p;
 }
 
-/* Stands before the first block of the page that has the cell. What is read on the way is checked. */
-static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_footer *f, const bsn_input *x, bsn_nodes *nodes,
-                                      uint64_t cell)
+/* Puts the cursor before the first block of the page that has the cell. What is read on the way is checked. */
+static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_frame *f, uint64_t cell)
 {
     uint64_t i = 0, first, hash = 0;
     unsigned level, j, n;
     at->cell = 0;
     at->offset = f->shape.header_size;
-    at->page_end = f->cells;
+    at->page_end = bsn_blocks(&f->shape);
     at->offset_end = f->end;
     for (level = f->index.top;; level--) {
-        uint64_t place;
+        const unsigned entry = bsn_entry_size(&f->index, level);
+        const uint64_t place = f->start + f->index.place[level] + i * BSN_FAN * entry;
         const uint8_t *p;
         n = bsn_index_node(&f->index, level, i, &first);
-        p = bsn_index_piece(b, f, x, nodes, level, i, n * bsn_entry_size(&f->index, level), hash, &place);
+        p = bsn_index_piece(b, f, level, i, place, n * entry, hash);
         if (!p) return b->error.status;
         if (level == 0) {
             at->page = p;
@@ -11792,18 +11749,17 @@ static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_foot
 }
 
 /* The next block; goes to the next page where this one ends. */
-static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_opened *o, bsn_nodes *nodes, bsn_look *look)
+static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_frame *f, bsn_look *look)
 {
-    const bsn_footer *f = &o->footer;
-    const bsn_shape *h = &o->header;
+    const bsn_shape *h = &f->shape;
     const uint64_t position = at->cell << h->block_log2;
     unsigned rule;
     if (!at->left) {
         const uint64_t cell = at->cell, offset = at->offset;
         bitsnap_status status;
-        if (cell != at->page_end || offset != at->offset_end || cell >= f->cells)
+        if (cell != at->page_end || offset != at->offset_end || cell >= bsn_blocks(h))
             return bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
-        status = bsn_cursor_seek(b, at, f, &o->input, nodes, cell);
+        status = bsn_cursor_seek(b, at, f, cell);
         if (!status && (at->cell != cell || at->offset != offset)) /* what is above the page has been changed */
             status = bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
         if (status) return status;
@@ -11819,7 +11775,7 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_open
     at->left--;
     at->cell += ((look->elements - 1) >> h->block_log2) + 1;
     at->offset += look->whole;
-    if (at->cell >= f->cells && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
+    if (at->cell >= bsn_blocks(h) && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
         return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
     return BITSNAP_OK;
 }
@@ -11913,13 +11869,13 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
 }
 
 /* The most bytes of a frame; 0 where that is more than a size_t. A block is no larger than its elements, but merging may add 2. */
-static size_t bsn_bound(uint64_t count, unsigned width, unsigned block_log2, unsigned flags, unsigned role, size_t header)
+static size_t bsn_bound(const bsn_shape *s, size_t header)
 {
-    const uint64_t cells = bsn_cells(count, block_log2);
-    uint64_t size = header + count * width + cells * (bsn_prefix_of((flags & BSN_FLAG_CHECKS) != 0, role != 0) + (role ? 2 : 0));
+    const uint64_t cells = bsn_blocks(s);
+    uint64_t size = header + s->count * s->width + cells * (bsn_prefix(s) + (s->role ? 2 : 0));
     bsn_index index;
-    bsn_index_shape(&index, cells, flags);
-    if (bsn_has_footer(cells, flags)) size += index.size + bsn_fixed_size(flags);
+    bsn_index_shape(&index, cells, s->flags);
+    if (bsn_has_footer(s)) size += index.size + bsn_fixed_size(s->flags);
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
@@ -11969,7 +11925,7 @@ static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned 
     const size_t n = (size_t)1 << c->room_log2;
     if (!(use & BSN_STAGES)) return 0;
     if (workers > 1) return (bsn_is_large(c) ? 16 : 32) * n + 512;
-    return bsn_is_large(c) ? n * c->shape.width + bsn_prefix_of(1, 1) : 0;
+    return bsn_is_large(c) ? n * c->shape.width + BSN_PREFIX_MOST : 0;
 }
 
 /* The regions of a call's workspace. */
@@ -12058,12 +12014,12 @@ static void bsn_info_of(bitsnap_info *info, const bsn_shape *h)
     info->workspace_size = bsn_workspace_lay(&room, NULL, &c, 1, BSN_DECODES, 0, 0);
     info->worker_size = room.work_size + BSN_JOBS_SIZE;
     info->merge_size = info->has_base ? bsn_algebra_lay(&rest, &c, 2, 0) : 0;
-    info->bound = bsn_bound(h->count, h->width, h->block_log2, h->flags, h->role, h->header_size);
+    info->bound = bsn_bound(h, h->header_size);
 }
 
-static void bsn_info_end(bitsnap_info *info, const bsn_footer *f, uint64_t size)
+static void bsn_info_end(bitsnap_info *info, const bsn_frame *f)
 {
-    info->frame_size = size;
+    info->frame_size = f->input.end;
     info->content_id = f->content_id;
     info->seal = f->seal;
     if (f->shape.flags & BSN_FLAG_LOSSY) bsn_tell(&info->certificate, f->certificate, info->bins);
@@ -12073,27 +12029,23 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
 {
     const uint8_t *p = (const uint8_t *)source;
     bitsnap dummy;
-    bsn_shape h;
-    bsn_footer f;
-    bsn_input x;
+    bsn_frame f;
     bitsnap_status status;
     uint64_t i;
     if (!info || (!source && size)) return BITSNAP_E_ARGUMENT;
     memset(info, 0, sizeof *info);
     memset(&dummy, 0, sizeof dummy);
     if (size == 0) return BITSNAP_E_TRUNCATED;
-    status = bsn_read_header(&dummy, &h, p, size);
+    bsn_frame_begin(&f, p, size);
+    status = bsn_read_header(&dummy, &f.shape, p, size);
     if (status) return status;
-    bsn_info_of(info, &h);
-    bsn_footer_begin(&f, &h);
-    bsn_input_of(&x, p, size);
-    if (!bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) {
-        info->frame_size = bsn_walked_size(&h, p, size); /* the frame does not end where the source does */
-        x.end = info->frame_size;
-        if (x.end > h.header_size && h.flags & BSN_FLAG_CHECKS) info->seal = bsn_load64(p + h.header_size + BSN_HEAD_SIZE);
-        if (!x.end || !bsn_has_footer(bsn_blocks(&h), h.flags) || bsn_read_footer(&dummy, &f, &x, NULL) != BITSNAP_OK) return BITSNAP_OK;
+    bsn_info_of(info, &f.shape);
+    if (!bsn_has_footer(&f.shape) || bsn_read_footer(&dummy, &f) != BITSNAP_OK) {
+        info->frame_size = f.input.end = bsn_walked_size(&f.shape, p, size); /* the frame does not end where the source does */
+        if (f.input.end > f.shape.header_size && bsn_has_checks(&f.shape)) info->seal = bsn_load64(p + f.shape.header_size + BSN_HEAD_SIZE);
+        if (!f.input.end || !bsn_has_footer(&f.shape) || bsn_read_footer(&dummy, &f) != BITSNAP_OK) return BITSNAP_OK;
     }
-    bsn_info_end(info, &f, x.end);
+    bsn_info_end(info, &f);
     for (i = 0; info->has_base && i < f.index.blocks; i++) {
         const unsigned form = bsn_once8(p + (size_t)(f.start + f.index.entry * i));
         if (form == BSN_FORM_SAME) info->same++;
@@ -12273,7 +12225,7 @@ static int bsn_stream_fits(const bsn_coder *s)
            (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && s->shape.role == bsn_role_of(dtype, s->shape.base_dtype))) &&
            s->shape.bins <= BSN_BINS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
            (!s->index || s->index_size <= s->index_capacity) &&
-           s->index_size / bsn_entry_of(s->shape.flags) <= bsn_cells(s->shape.count, s->shape.block_log2);
+           s->index_size / bsn_entry_of(s->shape.flags) <= bsn_blocks(&s->shape);
 }
 
 /* Copies the caller's encoder or decoder. Returns 0 if it was not begun. */
@@ -12511,7 +12463,7 @@ BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype
     bsn_coder s;
     memset(&none, 0, sizeof none);
     if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
-    return bsn_bound(count, s.shape.width, s.shape.block_log2, s.shape.flags, s.shape.role, bsn_header_size(&s));
+    return bsn_bound(&s.shape, bsn_header_size(&s));
 }
 
 static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
@@ -12583,7 +12535,7 @@ BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job
 /* The most bytes of a block of n elements. */
 static size_t bsn_block_most(const bsn_context *c, size_t n)
 {
-    return n * c->shape.width + bsn_prefix_of(bsn_has_checks(&c->shape), c->shape.role != BSN_ROLE_NONE);
+    return n * c->shape.width + bsn_prefix(&c->shape);
 }
 
 /* Encodes a block to job->target, which has room for job->size bytes. With a base, a quantizer or columns several forms are tried, and the
@@ -12653,12 +12605,12 @@ static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *
 /* A block is done: what the stream knows of it. */
 static bitsnap_status bsn_push_note(bitsnap *b, bsn_coder *s, const uint8_t *block, uint32_t head)
 {
-    const size_t prefix = bsn_prefix_of(bsn_has_checks(&s->shape), s->shape.role != BSN_ROLE_NONE);
+    const size_t prefix = bsn_prefix(&s->shape);
     const unsigned entry = bsn_entry_of(s->shape.flags);
     if (s->index) {
         uint8_t *to = (uint8_t *)s->index + s->index_size;
         if (s->index_capacity - s->index_size < entry) {
-            (void)bsn_lacking(b, entry * bsn_cells(s->shape.count, s->shape.block_log2), s->stored, s->position);
+            (void)bsn_lacking(b, entry * bsn_blocks(&s->shape), s->stored, s->position);
             b->error.argument = "index";
             return BITSNAP_E_CAPACITY;
         }
@@ -12692,7 +12644,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     block = (size_t)1 << call.context.room_log2; /* or all there are */
-    slot = block * s->shape.width + bsn_prefix_of(bsn_has_checks(&call.context.shape), s->shape.role != BSN_ROLE_NONE);
+    slot = block * s->shape.width + bsn_prefix(&s->shape);
     slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
     other = call.jobs + slots;
     staging[0] = call.staging;
@@ -12757,11 +12709,12 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
                                        const uint8_t *blocks)
 {
     const bitsnap_kernels *kernels = bsn_kernels_of(b);
-    bsn_footer f;
+    bsn_frame f;
     uint64_t whole;
     uint8_t *p = to, *root;
     size_t i;
-    bsn_footer_begin(&f, &s->shape);
+    bsn_frame_begin(&f, NULL, 0);
+    f.shape = s->shape;
     bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
     whole = f.index.size + bsn_fixed_size(s->shape.flags);
     if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
@@ -12771,7 +12724,7 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     if (blocks) {
         for (i = 0; i < s->index_size; i += f.index.entry) {
             memcpy(p + i, blocks, f.index.entry);
-            blocks += f.prefix + bsn_body_of(bsn_load32(blocks), s->shape.width);
+            blocks += bsn_prefix(&s->shape) + bsn_body_of(bsn_load32(blocks), s->shape.width);
         }
     } else if (s->index_size) {
         memcpy(p, s->index, s->index_size);
@@ -12798,11 +12751,6 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     s->stored += whole;
     *size = (size_t)whole;
     return BITSNAP_OK;
-}
-
-static int bsn_stream_has_footer(const bsn_coder *s)
-{
-    return bsn_has_footer(bsn_cells(s->shape.count, s->shape.block_log2), s->shape.flags);
 }
 
 /* ---- pull ---- */
@@ -12993,7 +12941,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
     bitsnap_status status;
     if (size) *size = 0;
     status = bsn_begin(b, !bsn_stream_load(&s, encoder) || s.position != s.shape.count ? "encoder" : !size ? "size" : NULL);
-    if (status || !bsn_stream_has_footer(&s)) return status;
+    if (status || !bsn_has_footer(&s.shape)) return status;
     status = bsn_wrong(b, !destination ? "destination" : s.index_size && !s.index ? "index" : NULL);
     if (!status) status = bsn_write_footer(b, &s, (uint8_t *)destination, capacity, size, NULL);
     if (!status) encoder->stored = s.stored, encoder->seal = s.seal;
@@ -13007,7 +12955,7 @@ static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to,
                                       uint64_t *done, const uint8_t *source, size_t source_size, size_t *used)
 {
     const unsigned width = s->shape.width;
-    const size_t prefix = bsn_prefix_of(bsn_has_checks(&call->context.shape), s->shape.role != BSN_ROLE_NONE);
+    const size_t prefix = bsn_prefix(&s->shape);
     const uint8_t *end = source_size ? source + source_size : source;
     const uint8_t *at = source;
     bitsnap_status status = BITSNAP_OK;
@@ -13131,8 +13079,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
 static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     const uint8_t *p = (const uint8_t *)source;
-    bsn_footer f;
-    bsn_input x;
+    bsn_frame f;
     uint64_t whole, heads = 0, checks = 0;
     size_t i;
     unsigned rule;
@@ -13141,8 +13088,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     status = bsn_begin(b, !s || !bsn_stream_fits(s) || s->position != s->shape.count ? "decoder" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
     if (status) return status;
-    if (!bsn_stream_has_footer(s)) return BITSNAP_OK;
-    bsn_footer_begin(&f, &s->shape);
+    if (!bsn_has_footer(&s->shape)) return BITSNAP_OK;
     bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
     whole = bsn_footer_size(s->shape.flags, f.index.size, p, source_size);
     if (source_size < whole) return bsn_truncated(b, s->stored + source_size, s->shape.count, whole);
@@ -13150,9 +13096,10 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
         return bsn_reject(b, BITSNAP_R_EXTENSIONS, s->stored + whole - BSN_TAIL_SIZE - 4, s->shape.count);
     if (!bsn_equal(p + whole - 4, bsn_end_magic, 4))
         return bsn_reject(b, BITSNAP_R_FOOTER_MAGIC, s->stored + whole - 4, s->shape.count);
-    bsn_input_of(&x, p, s->stored + whole);
-    x.offset = s->stored;
-    status = bsn_read_footer(b, &f, &x, NULL);
+    bsn_frame_begin(&f, p, s->stored + whole);
+    f.shape = s->shape;
+    f.input.offset = s->stored;
+    status = bsn_read_footer(b, &f);
     if (status) return status;
     if (f.start != s->stored) return bsn_reject(b, BITSNAP_R_INDEX_SIZE, s->stored, s->shape.count);
     rule = bsn_index_make(bsn_kernels_of(b), &f, p, NULL, (b->flags & BITSNAP_IGNORE_CHECKS) != 0);
@@ -13172,6 +13119,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     }
     s->stored += whole;
     s->seal = f.seal;
+    s->state.result_id = f.content_id;
     *used = (size_t)whole;
     return BITSNAP_OK;
 }
@@ -13201,11 +13149,11 @@ BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t 
     if (!status) {
         header = *size;
         room = capacity - header;
-        if (bsn_stream_has_footer(&s)) /* for which there has to be room, too */
-            room -= bsn_min(room, bsn_fixed_size(s.shape.flags) + (s.shape.role ? bsn_entry_of(s.shape.flags) * (size_t)bsn_cells(count, s.shape.block_log2) : 0));
+        if (bsn_has_footer(&s.shape)) /* for which there has to be room, too */
+            room -= bsn_min(room, bsn_fixed_size(s.shape.flags) + (s.shape.role ? bsn_entry_of(s.shape.flags) * (size_t)bsn_blocks(&s.shape) : 0));
         status = bsn_wrong(b, count > SIZE_MAX / s.shape.width ? "count" : count && !elements ? "elements" : NULL);
         if (!status) status = bsn_push(b, &s, to + header, room, &blocks, elements, (size_t)count);
-        if (!status && bsn_stream_has_footer(&s))
+        if (!status && bsn_has_footer(&s.shape))
             status = bsn_write_footer(b, &s, to + header + blocks, capacity - header - blocks, &footer, to + header);
     }
     if (status == BITSNAP_E_CAPACITY) b->error.needed = bitsnap_bound(b, count, dtype);
@@ -13293,13 +13241,13 @@ BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t s
 /* The most bytes of a block. */
 static size_t bsn_block_size(unsigned dtype, unsigned block_log2)
 {
-    return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_HEAD_SIZE + BSN_CHECK_SIZE + BSN_IDS_SIZE + 63) & ~(size_t)63;
+    return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_PREFIX_MOST + 63) & ~(size_t)63;
 }
 
 /* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */
-static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *nodes, uint8_t *to, uint64_t first, uint64_t count)
+static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uint64_t first, uint64_t count)
 {
-    const bsn_shape *h = &o->header;
+    const bsn_shape *h = &f->shape;
     const uint64_t end = first + count;
     bsn_coder s;
     bsn_call call;
@@ -13311,19 +13259,19 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
     bsn_stream_of(&s, h);
-    status = bsn_call_begin(&call, b, &s, BSN_DECODES, o->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES, f->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (!status) status = bsn_check_base(b, &s);
     if (status || !count) return status;
     bsn_call_log(&call, &s, 0);
     bsn_call_expect(&call, h->flags, count);
-    call.input = &o->input;
-    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, nodes, first >> h->block_log2);
+    call.input = &f->input;
+    status = bsn_cursor_seek(b, &at, f, first >> h->block_log2);
     while ((position < end && !status) || batch) {
         if (position < end && !status) {
             const uint64_t begin = at.cell << h->block_log2, offset = at.offset;
             uint64_t from = begin < first ? first : begin;
             position = begin;
-            status = bsn_cursor_next(b, &at, o, nodes, &look);
+            status = bsn_cursor_next(b, &at, f, &look);
             if (status || begin + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
             position += look.elements;
             bsn_job_part(bsn_job_of(&call, batch++, &look, begin, offset), &look, h->role, from, end < position ? end : position,
@@ -13340,24 +13288,22 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_opened *o, bsn_nodes *node
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size)
 {
-    bsn_opened o;
-    bitsnap_status status;
-    status = bsn_begin(b, !source && source_size ? "source" : NULL);
+    bsn_frame f;
+    bitsnap_status status = bsn_begin(b, !source && source_size ? "source" : NULL);
     if (status) return status;
-    bsn_input_of(&o.input, source, source_size);
-    status = bsn_open(b, &o, NULL);
+    bsn_frame_begin(&f, source, source_size);
+    status = bsn_open(b, &f);
     if (status) return status;
-    if (o.header.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
-    status = bsn_range(b, &o, NULL, (uint8_t *)elements, first, count);
-    if (!status) b->used = (size_t)(o.footer.end < o.input.end ? o.input.end
-                                                               : bsn_walked_size(&o.header, o.input.data, (size_t)o.input.end));
+    if (f.shape.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+    status = bsn_range(b, &f, (uint8_t *)elements, first, count);
+    if (!status) b->used = (size_t)(f.end < f.input.end ? f.input.end : bsn_walked_size(&f.shape, f.input.data, (size_t)f.input.end));
     return status;
 }
 
 /* What is in a bitsnap_index. */
 typedef struct bsn_access {
     uint64_t mark; /* it was opened */
-    bsn_opened opened;
+    bsn_frame frame;
     bsn_nodes nodes;
 } bsn_access;
 
@@ -13369,7 +13315,9 @@ BSN_ASSERT(access, sizeof(bsn_access) <= BITSNAP_INDEX_SIZE);
 static bsn_access *bsn_access_of(bitsnap *b, bitsnap_index *index)
 {
     bsn_access *x = (bsn_access *)(void *)index;
-    return bsn_begin(b, !x || x->mark != BSN_ACCESS_MARK ? "index" : NULL) ? NULL : x;
+    if (bsn_begin(b, !x || x->mark != BSN_ACCESS_MARK ? "index" : NULL)) return NULL;
+    x->frame.nodes = &x->nodes; /* the caller may have moved it */
+    return x;
 }
 
 BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, bitsnap_info *info, const bitsnap_source *source)
@@ -13382,15 +13330,16 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
                                   (source->data && source->size > SIZE_MAX) ? "source" : NULL);
     if (status) return status;
     x->mark = 0;
-    bsn_input_of(&x->opened.input, source->data, source->size);
-    x->opened.input.read = source->read;
-    x->opened.input.context = source->context;
-    status = bsn_open(b, &x->opened, &x->nodes);
+    bsn_frame_begin(&x->frame, source->data, source->size);
+    x->frame.input.read = source->read;
+    x->frame.input.context = source->context;
+    x->frame.nodes = &x->nodes;
+    status = bsn_open(b, &x->frame);
     if (status) return status;
     x->mark = BSN_ACCESS_MARK;
     if (!info) return BITSNAP_OK;
-    bsn_info_of(info, &x->opened.header);
-    bsn_info_end(info, &x->opened.footer, x->opened.input.end);
+    bsn_info_of(info, &x->frame.shape);
+    bsn_info_end(info, &x->frame);
     more = bsn_base_size(b, info->block_log2, (unsigned)info->has_base, (unsigned)info->base_dtype) +
            (source->data ? 0 : bsn_block_size((unsigned)info->dtype, info->block_log2));
     info->workspace_size += more;
@@ -13401,21 +13350,19 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent)
 {
     bsn_access *x = bsn_access_of(b, index);
-    const bsn_opened *o;
     unsigned log2;
     bsn_cursor at;
     bsn_look look;
     bitsnap_status status;
     if (!x) return BITSNAP_E_ARGUMENT;
-    o = &x->opened;
-    status = bsn_wrong(b, !extent ? "extent" : element >= o->header.count ? "element" : NULL);
+    status = bsn_wrong(b, !extent ? "extent" : element >= x->frame.shape.count ? "element" : NULL);
     if (status) return status;
     memset(extent, 0, sizeof *extent);
-    log2 = o->header.block_log2;
-    status = bsn_cursor_seek(b, &at, &o->footer, &o->input, &x->nodes, element >> log2);
+    log2 = x->frame.shape.block_log2;
+    status = bsn_cursor_seek(b, &at, &x->frame, element >> log2);
     while (!status) {
         const uint64_t first = at.cell << log2, offset = at.offset;
-        status = bsn_cursor_next(b, &at, o, &x->nodes, &look);
+        status = bsn_cursor_next(b, &at, &x->frame, &look);
         if (status || element - first >= look.elements) continue;
         extent->offset = offset;
         extent->size = look.whole;
@@ -13431,7 +13378,7 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count)
 {
     bsn_access *x = bsn_access_of(b, index);
-    return x ? bsn_range(b, &x->opened, &x->nodes, (uint8_t *)elements, first, count) : BITSNAP_E_ARGUMENT;
+    return x ? bsn_range(b, &x->frame, (uint8_t *)elements, first, count) : BITSNAP_E_ARGUMENT;
 }
 
 /* Makes the shape of a frame from an info. Returns 0 if no frame has such an info. */
@@ -13591,24 +13538,18 @@ typedef struct bsn_walk {
  * would have as scratch. */
 static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h, const uint8_t *frame, size_t size)
 {
-    bsn_footer f;
-    bsn_input whole;
     bsn_call call;
     bitsnap_status status;
     bsn_pull_begin(&x->s, h);
     status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    x->content_id = x->s.state.result_id;
     bsn_pull_begin(&x->s, h);
     if (!status) status = bsn_call_begin(&call, b, &x->s, BSN_DECODES, 0);
     if (status) return status;
-    bsn_input_of(&whole, frame, size);
-    bsn_footer_begin(&f, &x->s.shape);
-    status = bsn_read_footer(b, &f, &whole, NULL);
-    if (status) return status;
     x->context = call.context;
-    x->content_id = f.content_id;
     x->frame = frame;
     x->at = frame + h->header_size;
-    x->end = frame + f.start;
+    x->end = frame + size;
     x->position = 0;
     x->look.whole = 0;
     return BITSNAP_OK;
@@ -13701,7 +13642,7 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     bsn_decoding d;
     bsn_look look;
     bsn_job *job;
-    const size_t prefix = bsn_prefix_of(1, 1);
+    const size_t prefix = bsn_prefix(&c->shape);
     memset(&look, 0, sizeof look);
     look.head = bsn_load32(p);
     look.whole = prefix + bsn_body_of(look.head, c->shape.width);
@@ -13755,7 +13696,7 @@ static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t pos
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     const unsigned width = m->s.shape.width;
-    const size_t prefix = bsn_prefix_of(1, 1), room = (size_t)(m->end - m->to), stored = n * width;
+    const size_t prefix = bsn_prefix(&m->s.shape), room = (size_t)(m->end - m->to), stored = n * width;
     uint8_t *body = m->to + prefix, *copy = m->cell[1];
     bsn_arena arena = w->arena;
     bsn_rooms rooms;
@@ -13942,7 +13883,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.shape.base_id;
     if (!merging) m->s.shape.base_id = x->one.content_id;
-    bound = bsn_bound(h.count, h.width, h.block_log2, m->s.shape.flags, h.role, bsn_header_size(&m->s));
+    bound = bsn_bound(&m->s.shape, bsn_header_size(&m->s));
     if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
     bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER, 0);
@@ -14058,7 +13999,7 @@ typedef struct bsn_batch { /* of one queue */
 } bsn_batch;
 
 typedef struct bsn_offload {
-    bitsnap_index index;
+    bsn_access index;
     bsn_batch batch[2];
 } bsn_offload;
 
@@ -14106,7 +14047,7 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     bsn_coder s;
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
     room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.shape.block_log2) + 64;
-    room.index = bsn_entry_of(s.shape.flags) * (size_t)bsn_cells(q->count, s.shape.block_log2);
+    room.index = bsn_entry_of(s.shape.flags) * (size_t)bsn_blocks(&s.shape);
     work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
@@ -14317,7 +14258,6 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
 {
     const bitsnap_request *q = &d->requests[request];
     bitsnap *host = &d->host;
-    bsn_access *x = (bsn_access *)(void *)&d->x->index;
     bitsnap_info *info = &f->sent.info;
     bitsnap_source source;
     bsn_offload_room room;
@@ -14327,7 +14267,7 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
     f->sent.request = request;
     source.data = q->frame;
     source.size = q->size;
-    status = bitsnap_index_open(host, &d->x->index, info, &source);
+    status = bitsnap_index_open(host, (bitsnap_index *)(void *)&d->x->index, info, &source);
     if (status) return status;
     if (info->dtype != q->dtype || info->count != q->count) return bsn_fail(host, BITSNAP_E_MISMATCH, 0, 0);
     if (d->apply && info->base_dtype != info->dtype)
@@ -14339,7 +14279,7 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
     if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work)
         return bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
     f->check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
-    return bsn_cursor_seek(host, &f->at, &x->opened.footer, &x->opened.input, &x->nodes, 0);
+    return bsn_cursor_seek(host, &f->at, &d->x->index.frame, 0);
 }
 
 /* Launches the queue that is being filled, and empties the other one, which is filled from then on. */
@@ -14370,7 +14310,7 @@ static void bsn_offload_add(bsn_device *d, bsn_sending *f, unsigned queue, uint3
     w->head = head;
     w->dtype = (uint8_t)info->dtype;
     w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
-    w->role = (uint8_t)((const bsn_access *)(const void *)&d->x->index)->opened.header.role;
+    w->role = (uint8_t)d->x->index.frame.shape.role;
     w->bins = info->bins;
     w->columns = bsn_columns_of(info);
     batch->sent[batch->count++] = f->sent;
@@ -14403,8 +14343,7 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
 /* The rule that a frame breaks behind its last block, or 0. */
 static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
 {
-    const bsn_opened *opened = &((const bsn_access *)(const void *)&d->x->index)->opened;
-    if (!bsn_has_footer(bsn_blocks(&opened->header), opened->header.flags))
+    if (!bsn_has_footer(&d->x->index.frame.shape))
         return f->at.offset != d->requests[f->sent.request].size && !(d->host.flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
     return f->at.left || f->at.offset != f->at.offset_end ? BITSNAP_R_INDEX_SIZE : 0;
 }
@@ -14413,7 +14352,6 @@ static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
 static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
 {
     const bitsnap_request *q = &d->requests[request];
-    bsn_access *x = (bsn_access *)(void *)&d->x->index;
     bsn_sending f;
     bsn_look look;
     bitsnap_status status = BITSNAP_OK;
@@ -14423,7 +14361,7 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
         return BITSNAP_OK;
     }
     for (; f.sent.extent.first < q->count && !q->error.status; f.sent.extent.first += look.elements) {
-        if (bsn_cursor_next(&d->host, &f.at, &x->opened, &x->nodes, &look)) {
+        if (bsn_cursor_next(&d->host, &f.at, &d->x->index.frame, &look)) {
             bsn_offload_note(d, request, f.sent.extent.first);
             break;
         }

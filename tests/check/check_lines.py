@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-HEADERS = {"bitsnap.h": 12542, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
+HEADERS = {"bitsnap.h": 12488, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
 LIMITS = {"lines": 80, "parameters": 8, "levels": 4, "branches": 30}
 
 # Functions above a limit, and why. A needless entry fails.
@@ -20,7 +20,7 @@ EXCEPTIONS = {
     "bsn_avx512_census_groups": "constants that are made once for all groups",
     "BSN_T(some_words)": "the branches are known when a template is compiled",
     **dict.fromkeys((
-        "bsn_find_place", "bsn_index_piece", "bsn_content_constant", "bsn_push", "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
+        "bsn_find_place", "bsn_content_constant", "bsn_push", "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}
