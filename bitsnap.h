@@ -11069,14 +11069,12 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
             memcpy(p + at, old + at, some);
             bsn_hash_feed(kernels, &before, p, 1024 * (at / 1024));
             h = before;
-            if (at / 1024 < blocks) {
-                bsn_hash_feed(kernels, &h, p, 1024 * (at / 1024 + 1));
-                for (k = at / 1024 + 1; k < blocks; k++) {
-                    for (j = 0; j < 8; j++) h.state[j] += sums[8 * k + j];
-                    bsn_hash_scramble(h.state);
-                }
-                h.stripes = 16 * blocks;
+            bsn_hash_feed(kernels, &h, p, 1024 * bsn_min(at / 1024 + 1, blocks));
+            for (k = at / 1024 + 1; k < blocks; k++) {
+                for (j = 0; j < 8; j++) h.state[j] += sums[8 * k + j];
+                bsn_hash_scramble(h.state);
             }
+            h.stripes = 16 * blocks;
             if (BSN_BIG_ENDIAN) bsn_leaves_add(kernels, &w->pieces, leaves, p, i, m, n, c->shape.width);
             else leaves->hash[i / BSN_LEAF] = bsn_hash_end(kernels, &h, p);
             if (bsn_leaves_end(kernels, leaves, n) == hash) return 1;
@@ -11229,21 +11227,14 @@ static bitsnap_status bsn_truncated(bitsnap *b, uint64_t offset, uint64_t elemen
     return BITSNAP_E_TRUNCATED;
 }
 
-/* Memory of the caller's is too small. */
-static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed)
+/* Memory of the caller's is too small; `needed` suffices. What does not fit begins at that offset of the frame, and element. */
+static bitsnap_status bsn_need_at(bitsnap *b, bitsnap_status status, uint64_t needed, uint64_t offset, uint64_t element)
 {
-    (void)bsn_fail(b, status, 0, 0);
+    (void)bsn_fail(b, status, offset, element);
     b->error.needed = needed;
     return status;
 }
-
-/* A destination is too small; `needed` suffices. What does not fit comes at that byte of the frame, or element. */
-static bitsnap_status bsn_lacking(bitsnap *b, uint64_t needed, uint64_t offset, uint64_t element)
-{
-    (void)bsn_fail(b, BITSNAP_E_CAPACITY, offset, element);
-    b->error.needed = needed;
-    return BITSNAP_E_CAPACITY;
-}
+static bitsnap_status bsn_need(bitsnap *b, bitsnap_status status, uint64_t needed) { return bsn_need_at(b, status, needed, 0, 0); }
 
 /* That argument is wrong (null: none is); a frame or an option needs what this build leaves out. */
 static bitsnap_status bsn_blame(bitsnap *b, bitsnap_status status, const char *what)
@@ -11812,31 +11803,6 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bs
     }
 }
 
-/* n elements that are all equal: those of whole leaves are hashed once. `chunk` has room for `some` elements, a power of two. */
-static void bsn_content_constant(const bitsnap_kernels *kernels, bsn_pieces *leaf, bsn_pieces *root, uint8_t *chunk, size_t some,
-                                 const uint8_t *element, uint64_t position, uint64_t n, uint64_t count, unsigned width)
-{
-    uint64_t hash = 0, m;
-    int known = 0;
-    size_t i;
-    for (i = 0; i < some; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
-    for (; n; position += m, n -= m) {
-        const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
-        m = whole ? BSN_LEAF : bsn_min(some - (size_t)(position % some), (size_t)(n < some ? n : some));
-        if (!whole) {
-            bsn_content_add(kernels, leaf, root, chunk, position, m, count, width);
-            continue;
-        }
-        if (!known) {
-            bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
-            for (i = 0; i < BSN_LEAF; i += some) bsn_leaf_feed(kernels, leaf, chunk, some, width);
-            hash = bsn_pieces_end(leaf);
-            known = 1;
-        }
-        bsn_content_leaf(kernels, root, hash);
-    }
-}
-
 /* The leaves of a cell of n elements. */
 static void bsn_content_cell(const bitsnap_kernels *kernels, bsn_pieces *root, const bsn_leaves *leaves, size_t n)
 {
@@ -11931,8 +11897,11 @@ static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned 
 /* The regions of a call's workspace. */
 typedef struct bsn_workspace {
     void *jobs, *ids, *log;
-    uint8_t *work, *staging, *bases, *more;
-    size_t work_size, staging_size; /* the former of one worker */
+    uint8_t *work;    /* of worker 0; the others' follow, and so for `bases` and `more` */
+    uint8_t *staging; /* encoding: blocks wait here for their place */
+    uint8_t *bases;   /* a cell of a base with a source */
+    uint8_t *more;    /* a block, of an input with a callback, or its elements */
+    size_t work_size, staging_size, more_size; /* `work` and `more`: of one worker */
 } bsn_workspace;
 
 /* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t. base, more:
@@ -11955,6 +11924,7 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
     x->staging = (uint8_t *)bsn_arena_take(&a, x->staging_size);
     x->bases = (uint8_t *)bsn_arena_take(&a, workers * base);
     x->more = (uint8_t *)bsn_arena_take(&a, workers * more);
+    x->more_size = more;
     x->log = bsn_arena_take(&a, c->shape.bins ? sizeof(bsn_log) : 0);
     return BSN_DRY - a.left + 63;
 }
@@ -12106,13 +12076,7 @@ typedef struct bsn_call {
     size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for itself */
     bsn_ids *ids;          /* of each job, with a base */
     bsn_leaves *leaves;    /* of each job, without one, where blocks have whole leaves of the content id */
-    uint8_t *work;         /* of worker 0; the others' follow */
-    size_t work_size;
-    uint8_t *staging;      /* encoding: blocks wait here for their place */
-    size_t staging_size;
-    uint8_t *bases;        /* of a base with a source: for each worker a cell */
-    uint8_t *more;         /* of an input with a callback: for each worker a block; or of elements: a block of them */
-    size_t more_size;
+    bsn_workspace room;
     const bsn_input *input; /* a frame, in memory or behind a callback, that the index gives offsets of; null: jobs have their source */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
@@ -12165,7 +12129,7 @@ static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned use)
 /* use: BSN_DECODES and others; more: bytes that each worker needs beside what is usual */
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, unsigned use, size_t more)
 {
-    bsn_workspace room;
+    bsn_workspace *room = &call->room;
     bsn_context c;
     size_t needed;
     unsigned i;
@@ -12175,25 +12139,18 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
     if (s->shape.count != (size_t)s->shape.count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     bsn_context_begin(&c, b, s);
-    needed = bsn_call_room(&room, NULL, b, &c, use, more);
+    needed = bsn_call_room(room, NULL, b, &c, use, more);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    (void)bsn_call_room(&room, (uint8_t *)bsn_align(b->workspace), b, &c, use, more);
     memset(call, 0, sizeof *call);
+    (void)bsn_call_room(room, (uint8_t *)bsn_align(b->workspace), b, &c, use, more);
     call->b = b;
     call->workers = use & BSN_ONE_WORKER ? 1 : bsn_workers(b);
-    call->jobs = (bsn_job *)room.jobs;
-    if (c.shape.role) call->ids = (bsn_ids *)room.ids;
-    else if (!c.ignore && (s->shape.flags & BSN_FLAG_CONTENT) && s->shape.block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room.ids;
-    call->work = room.work;
-    call->work_size = room.work_size;
-    for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room.work + i * room.work_size, &c, use);
-    call->staging = room.staging;
-    call->staging_size = room.staging_size;
-    call->bases = room.bases;
-    call->more = room.more;
-    call->more_size = more;
+    call->jobs = (bsn_job *)room->jobs;
+    if (c.shape.role) call->ids = (bsn_ids *)room->ids;
+    else if (!c.ignore && (s->shape.flags & BSN_FLAG_CONTENT) && s->shape.block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room->ids;
+    for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room->work + i * room->work_size, &c, use);
     if (c.shape.bins) {
-        call->log = (bsn_log *)room.log;
+        call->log = (bsn_log *)room->log;
         call->log->bins = c.shape.bins;
         c.log = call->log;
     }
@@ -12250,7 +12207,7 @@ static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint6
 {
     const bitsnap_base *base = &call->b->base;
     const unsigned width = bsn_dtypes[call->context.shape.base_dtype].width;
-    uint8_t *cell = call->bases + worker * ((size_t)width << call->context.shape.block_log2);
+    uint8_t *cell = call->room.bases + worker * ((size_t)width << call->context.shape.block_log2);
     if (base->source.read) {
         if (!base->source.read(base->source.context, first * width, cell, n * width)) return cell;
     } else if (!base->held) {
@@ -12297,7 +12254,7 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
 {
-    return (bsn_work *)(void *)(call->work + worker * call->work_size);
+    return (bsn_work *)(void *)(call->room.work + worker * call->room.work_size);
 }
 
 /* how many jobs are done side by side */
@@ -12352,11 +12309,19 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
 }
 
 /* The header has been written or read. */
-static void bsn_stream_begin(bsn_coder *s, size_t header_size)
+static void bsn_stream_begin(bsn_coder *s)
 {
-    s->stored = s->shape.header_size = header_size;
+    s->stored = s->shape.header_size;
     s->seal = s->shape.header_check;
     bsn_content_begin(&s->state.root, s->shape.count);
+}
+
+/* Makes the stream of a frame with this header, before its first block. */
+static void bsn_stream_of(bsn_coder *s, const bsn_shape *h)
+{
+    memset(s, 0, sizeof *s);
+    s->shape = *h;
+    bsn_stream_begin(s);
 }
 
 /* Bytes of the header of what the stream says. */
@@ -12405,12 +12370,11 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
         value[1] = (uint8_t)number;
         value[2] = (uint8_t)(number >> 8);
     }
-    if (s->shape.columns) {
-        bsn_store64(bsn_put_extension(&at, BSN_EXTENSION_COLUMNS, BSN_COLUMNS_SIZE), s->shape.columns);
-    }
+    if (s->shape.columns) bsn_store64(bsn_put_extension(&at, BSN_EXTENSION_COLUMNS, BSN_COLUMNS_SIZE), s->shape.columns);
     s->shape.header_check = bsn_hash_of(bsn_kernels_of(b), p, size - 8);
     bsn_store64(p + size - 8, s->shape.header_check);
-    bsn_stream_begin(s, size);
+    s->shape.header_size = size;
+    bsn_stream_begin(s);
 }
 
 #ifndef BITSNAP_NO_ENCODE
@@ -12545,7 +12509,7 @@ static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
     const size_t room = job->size, most = bsn_block_most(c, job->n);
-    uint8_t *aside = call->workers <= 1 && call->staging_size && room < most ? call->staging : NULL;
+    uint8_t *aside = call->workers <= 1 && call->room.staging_size && room < most ? call->room.staging : NULL;
     bsn_work *w = bsn_work_of(call, worker);
     memset(&job->error, 0, sizeof job->error);
     job->error.element = job->first;
@@ -12584,6 +12548,35 @@ static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
     bsn_certificate_store(s->state.certificate, &all);
 }
 
+/* Adds n elements that are all equal to `element` to the content id. Those of whole leaves are hashed once. */
+static void bsn_note_constant(const bsn_call *call, bsn_coder *s, const uint8_t *element, uint64_t n)
+{
+    const bitsnap_kernels *kernels = call->context.kernels;
+    const unsigned width = s->shape.width;
+    const size_t some = bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2);
+    bsn_pieces *leaf = &s->state.aside, *root = &s->state.root;
+    uint8_t *chunk = bsn_work_of(call, 0)->elements;
+    uint64_t position = s->position, hash = 0, m;
+    int known = 0;
+    size_t i;
+    for (i = 0; i < some; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
+    for (; n; position += m, n -= m) {
+        const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
+        m = whole ? BSN_LEAF : bsn_min(some - (size_t)(position % some), (size_t)(n < some ? n : some));
+        if (!whole) {
+            bsn_content_add(kernels, leaf, root, chunk, position, m, s->shape.count, width);
+            continue;
+        }
+        if (!known) {
+            bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
+            for (i = 0; i < BSN_LEAF; i += some) bsn_leaf_feed(kernels, leaf, chunk, some, width);
+            hash = bsn_pieces_end(leaf);
+            known = 1;
+        }
+        bsn_content_leaf(kernels, root, hash);
+    }
+}
+
 /* The elements of a block that is done go into the content id: by the hashes of their leaves, themselves, or one that all are
  * equal to; null: they are not there. */
 static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *job, const uint8_t *elements, const uint8_t *element)
@@ -12597,8 +12590,7 @@ static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *
     } else if (elements) {
         bsn_content_add(kernels, &s->state.aside, &s->state.root, elements, s->position, job->n, s->shape.count, s->shape.width);
     } else if (element) {
-        bsn_content_constant(kernels, &s->state.aside, &s->state.root, bsn_work_of(call, 0)->elements,
-                             bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2), element, s->position, job->n, s->shape.count, s->shape.width);
+        bsn_note_constant(call, s, element, job->n);
     }
 }
 
@@ -12610,7 +12602,7 @@ static bitsnap_status bsn_push_note(bitsnap *b, bsn_coder *s, const uint8_t *blo
     if (s->index) {
         uint8_t *to = (uint8_t *)s->index + s->index_size;
         if (s->index_capacity - s->index_size < entry) {
-            (void)bsn_lacking(b, entry * bsn_blocks(&s->shape), s->stored, s->position);
+            (void)bsn_need_at(b, BITSNAP_E_CAPACITY, entry * bsn_blocks(&s->shape), s->stored, s->position);
             b->error.argument = "index";
             return BITSNAP_E_CAPACITY;
         }
@@ -12631,9 +12623,8 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     const uint8_t *from = (const uint8_t *)elements;
     uint8_t *to = (uint8_t *)destination, *end = n ? to + capacity : to; /* which may be null */
     bsn_call call;
-    bsn_job *other;
-    uint8_t *staging[2];
-    size_t block, slot, slots, most, batch, i, left = n;
+    bsn_job *jobs;
+    size_t block, slot, slots, most, batch, i, left = n, half = 0;
     bitsnap_status status;
     block = (size_t)1 << s->shape.block_log2;
     if (n % block && n != s->shape.count - s->position) return bsn_wrong(b, "n");
@@ -12645,24 +12636,22 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     block = (size_t)1 << call.context.room_log2; /* or all there are */
     slot = block * s->shape.width + bsn_prefix(&s->shape);
-    slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.staging_size / slot) / 2 : 1;
-    other = call.jobs + slots;
-    staging[0] = call.staging;
-    staging[1] = call.staging + slots * slot;
-    while (left || call.coded_count) {
+    slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.room.staging_size / slot) / 2 : 1;
+    jobs = call.jobs;
+    while (left || call.coded_count) { /* with several workers, a batch is moved while the next one is coded in the other half of the memory */
         uint64_t first = s->position;
+        uint8_t *staging = call.room.staging + half * slot;
+        call.jobs = jobs + half;
         most = slots;
-        if (slots > 1 && first) { /* not many more than there is room for, if all are of one size */
-            const uint64_t room = (uint64_t)(end - to) / (s->stored / bsn_cells(first, s->shape.block_log2) + 1) + call.workers;
-            if (room < most) most = (size_t)room;
-        }
+        if (slots > 1 && first) /* not many more than there is room for, if all are of one size */
+            most = bsn_min(most, (size_t)((uint64_t)(end - to) / (s->stored / bsn_cells(first, s->shape.block_log2) + 1)) + call.workers);
         for (batch = 0; batch < most && left; batch++) {
             bsn_job *job = &call.jobs[batch];
             job->ids = call.ids ? call.ids + batch : NULL;
             job->sink.leaves = call.leaves ? call.leaves + batch : NULL;
             job->n = bsn_min(block, left);
             job->source = from;
-            job->target = call.workers > 1 ? staging[0] + batch * slot : to;
+            job->target = call.workers > 1 ? staging + batch * slot : to;
             job->size = call.workers > 1 ? slot : (size_t)(end - to);
             job->first = first;
             first += job->n;
@@ -12677,8 +12666,7 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             if (!job->error.status && job->size > (size_t)(end - to)) job->error.status = BITSNAP_E_CAPACITY;
             if (job->error.status == BITSNAP_E_CAPACITY)
                 job->error.needed = (uint64_t)n * s->shape.width + bsn_cells(n, s->shape.block_log2) * bsn_block_most(&call.context, 0);
-            if (job->error.status)
-                return bsn_pass(b, &job->error, s->stored);
+            if (job->error.status) return bsn_pass(b, &job->error, s->stored);
             bsn_note_content(&call, s, job, s->shape.flags & BSN_FLAG_CONTENT ? job->source : NULL, NULL);
             status = bsn_push_note(b, s, job->target, bsn_load32(job->target));
             if (status) return status;
@@ -12687,15 +12675,10 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
             to += job->size;
             s->position += job->n;
         }
-        if (call.workers > 1) { /* this batch is moved while the next is coded in the other memory */
-            bsn_job *jobs = call.jobs;
-            uint8_t *memory = staging[0];
-            call.coded = jobs;
+        if (call.workers > 1) {
+            call.coded = call.jobs;
             call.coded_count = batch;
-            call.jobs = other;
-            other = jobs;
-            staging[0] = staging[1];
-            staging[1] = memory;
+            half = slots - half;
         }
         if (batch && bsn_cancelled(&call, s->position, s->shape.count))
             return bsn_fail(b, BITSNAP_E_CANCELLED, s->stored, s->position);
@@ -12755,19 +12738,6 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
 
 /* ---- pull ---- */
 
-/* The frame of a header, before its first block. */
-static void bsn_stream_of(bsn_coder *s, const bsn_shape *h)
-{
-    memset(s, 0, sizeof *s);
-    s->shape = *h;
-}
-
-static void bsn_pull_begin(bsn_coder *s, const bsn_shape *h)
-{
-    bsn_stream_of(s, h);
-    bsn_stream_begin(s, h->header_size);
-}
-
 static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *source, size_t source_size, size_t *used)
 {
     bsn_shape h;
@@ -12780,7 +12750,7 @@ static bitsnap_status bsn_decoder_begin(bitsnap *b, bsn_coder *s, const void *so
     status = bsn_read_header(b, &h, (const uint8_t *)source, source_size);
     if (status == BITSNAP_E_TRUNCATED) b->error.needed = source_size < BSN_HEADER_SIZE ? BSN_HEADER_SIZE : h.header_size;
     if (status) return status;
-    bsn_pull_begin(s, &h);
+    bsn_stream_of(s, &h);
     *used = h.header_size;
     return BITSNAP_OK;
 }
@@ -12826,22 +12796,16 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
     const bsn_input *x = call->input;
+    /* a block of a known form is smaller than `more`. The index has a check of its own, so what it says is not damage */
+    const int large = x && !x->data && job->size > call->room.more_size;
     job->error.status = BITSNAP_OK;
-    if (!x) {
-        job->input_end = job->source + job->size;
-    } else if (!x->data && job->size > call->more_size) { /* so large is only what is not known. The index has told it, which has a check */
-        (void)bsn_refuse(&job->error, BITSNAP_R_NEW_FORM, 0);
+    if (x && !large) job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->room.more + worker * call->room.more_size);
+    if (x && (large || !job->source || bsn_once32(job->source) != job->head)) {
+        (void)bsn_refuse(&job->error, large ? BITSNAP_R_NEW_FORM : job->source ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
         job->error.element = job->first;
         return;
-    } else {
-        job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->more + worker * call->more_size);
-        if (!job->source || bsn_once32(job->source) != job->head) {
-            (void)bsn_refuse(&job->error, job->source ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_SOURCE, 0);
-            job->error.element = job->first;
-            return;
-        }
-        job->input_end = job->source + (x->data ? (size_t)(x->end - job->offset) : job->size);
     }
+    job->input_end = job->source + (x && x->data ? (size_t)(x->end - job->offset) : job->size);
     job->base = c->shape.role && !call->blind ? bsn_base_cell(call, worker, job->first, job->n, &job->error) : NULL;
     if (job->error.status) return;
     if (BSN_WITH_DELTA && call->applying) (void)bsn_apply_block(bsn_work_of(call, worker), c, &call->journal, worker, job);
@@ -12867,8 +12831,7 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
     bsn_run(call, bsn_decode_task, batch);
     for (i = 0; i < batch; i++) {
         const bsn_job *job = &call->jobs[i];
-        if (job->error.status)
-            return bsn_pass(call->b, &job->error, job->offset);
+        if (job->error.status) return bsn_pass(call->b, &job->error, job->offset);
     }
     return BITSNAP_OK;
 }
@@ -12925,7 +12888,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     job = bsn_job_of(&call, 0, &look, s.position, 0);
     job->source = p;
     if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
-    if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.more;
+    if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.room.more;
     if (bsn_decode_batch(&call, 1)) return b->error.status;
     bsn_note_content(&call, &s, job, job->sink.to, named ? p + look.prefix : NULL);
     s.position += job->n;
@@ -12949,88 +12912,90 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
 }
 #endif
 
-/* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. Of CONST runs any
- * number of elements are whole enough: s->state.run of the block's are done. */
-static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare, uint64_t capacity,
-                                      uint64_t *done, const uint8_t *source, size_t source_size, size_t *used)
+/* What a pull works on: bytes of the frame from where the stream stood, and where elements go or what they are compared with. */
+typedef struct bsn_pull {
+    uint8_t *to;            /* of element `first`; null: they are not stored */
+    const uint8_t *compare; /* null: nothing */
+    const uint8_t *source, *end;
+    uint64_t first, stored; /* elements and bytes of the frame before these */
+    uint64_t capacity;      /* elements at most */
+} bsn_pull;
+
+/* Makes jobs of the next blocks; returns how many. Sets s->need if there are no more, and the error if the next one is bad. Any number of
+ * elements of a CONST run are whole enough: s->state.run of the first block's are done. */
+static size_t bsn_pull_batch(const bsn_call *call, bsn_coder *s, const bsn_pull *x)
 {
-    const unsigned width = s->shape.width;
+    uint64_t first = s->position - s->state.run, skip = s->state.run, offset = s->stored;
+    size_t batch;
+    bsn_look look;
+    for (batch = 0; batch < bsn_jobs(call) && first < s->shape.count && !s->need; batch++) {
+        const uint8_t *p = x->source + (size_t)(offset - x->stored);
+        const uint64_t done = first + skip - x->first, room = x->capacity - done;
+        uint64_t wanted;
+        bsn_job *job;
+        if (bsn_look_at(call, s, p, (size_t)(x->end - p), first, offset, &look)) break;
+        if (look.whole && look.elements <= skip) { /* not the run that was begun */
+            (void)bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
+            break;
+        }
+        wanted = look.elements - skip;
+        if (!look.whole || room < wanted) s->need = look.need;
+        /* with a base, the hash of a CONST block is that of all its elements */
+        if (!look.whole || room == 0 || (room < wanted && (s->shape.role || look.form != BSN_FORM_CONST))) break;
+        if (room < wanted) wanted = room;
+        job = bsn_job_of(call, batch, &look, first, offset);
+        if (call->leaves && (x->to || x->compare || call->named) && look.form != BSN_FORM_CONST)
+            job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
+        job->source = p;
+        job->size = (size_t)(x->end - p);
+        job->n = job->sink.until = (size_t)wanted;
+        job->sink.to = x->to ? x->to + done * s->shape.width : NULL;
+        job->sink.compare = x->compare ? x->compare + done * s->shape.width : NULL;
+        offset += look.whole;
+        first += look.elements;
+        skip = 0;
+    }
+    return batch;
+}
+
+/* A block has been decoded, or a part of a run. */
+static void bsn_pull_note(const bsn_call *call, bsn_coder *s, const bsn_job *job)
+{
     const size_t prefix = bsn_prefix(&s->shape);
-    const uint8_t *end = source_size ? source + source_size : source;
-    const uint8_t *at = source;
-    bitsnap_status status = BITSNAP_OK;
-    int more = 1;
-    *done = 0;
-    *used = 0;
-    while (more && s->position < s->shape.count) {
-        const size_t jobs = bsn_jobs(call);
-        uint64_t first = s->position - s->state.run, skip = s->state.run, queued = 0;
-        const uint8_t *next = at;
-        size_t batch, i;
-        bsn_look look;
-        look.need = 0;
-        for (batch = 0; batch < jobs && first < s->shape.count; batch++) {
-            bsn_job *job;
-            const uint64_t offset = s->stored + (uint64_t)(next - at), room = capacity - *done - queued;
-            uint64_t wanted;
-            status = bsn_look_at(call, s, next, (size_t)(end - next), first, offset, &look);
-            if (!status && look.whole && look.elements <= skip) /* not the run that was begun */
-                status = bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
-            if (status) break; /* unless a block before it is bad, too */
-            wanted = look.elements - skip;
-            /* with a base, the hash of a CONST block is that of all its elements */
-            if (!look.whole || room == 0 || (room < wanted && (s->shape.role || look.form != BSN_FORM_CONST))) {
-                more = 0;
-                break;
-            }
-            if (room < wanted) wanted = room;
-            job = bsn_job_of(call, batch, &look, first, offset);
-            if (call->leaves && (to || compare || call->named) && look.form != BSN_FORM_CONST)
-                job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
-            job->source = next;
-            job->size = (size_t)(end - next);
-            job->n = job->sink.until = (size_t)wanted;
-            job->sink.to = to ? to + (*done + queued) * width : NULL;
-            job->sink.compare = compare ? compare + (*done + queued) * width : NULL;
-            queued += wanted;
-            skip += wanted;
-            if (skip < look.elements && look.form == BSN_FORM_CONST) { /* the rest of the run comes with the next call */
-                batch++;
-                more = 0;
-                break;
-            }
-            if (skip == look.elements) {
-                next += look.whole;
-                first += look.elements;
-                skip = 0;
-            }
-        }
+    const uint8_t *elements = !(s->shape.flags & BSN_FLAG_CONTENT) ? NULL : job->sink.to ? job->sink.to : job->sink.compare;
+    if (!call->blind && !call->context.ignore) /* else most elements are not known, or not needed */
+        bsn_note_content(call, s, job, elements, call->named && (job->head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
+    s->position += job->n;
+    s->state.run = s->position < job->first + job->total ? s->position - job->first : 0;
+    if (s->state.run) return;
+    s->state.heads_hash = bsn_chain(s->state.heads_hash, job->head);
+    if (bsn_has_checks(&s->shape)) {
+        s->seal = bsn_load64(job->source + BSN_HEAD_SIZE);
+        s->state.checks_hash = bsn_chain(s->state.checks_hash, s->seal & 0xFFFFFFFF);
+    }
+    s->index_size += bsn_entry_of(s->shape.flags);
+    s->stored += prefix + bsn_body_of(job->head, s->shape.width);
+}
+
+/* Decodes whole blocks to `to`, or compares with `compare`, or neither; `capacity` elements at most. */
+static bitsnap_status bsn_pull_blocks(bsn_call *call, bsn_coder *s, uint8_t *to, const uint8_t *compare, uint64_t capacity,
+                                      const uint8_t *source, size_t size)
+{
+    bsn_pull x;
+    x.to = to;
+    x.compare = compare;
+    x.source = source;
+    x.end = size ? source + size : source;
+    x.first = s->position;
+    x.stored = s->stored;
+    x.capacity = capacity;
+    s->need = 0;
+    while (!s->need && s->position < s->shape.count) {
+        const size_t batch = bsn_pull_batch(call, s, &x);
+        size_t i;
         if (batch && bsn_decode_batch(call, batch)) return call->b->error.status;
-        for (i = 0; i < batch; i++) {
-            const bsn_job *job = &call->jobs[i];
-            const uint32_t head = job->head;
-            const uint8_t *elements = s->shape.flags & BSN_FLAG_CONTENT ? to ? job->sink.to : job->sink.compare : NULL;
-            if (!call->blind && !call->context.ignore) /* else most elements are not known, or nobody asks */
-                bsn_note_content(call, s, job, elements, call->named && (head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
-            s->position += job->n;
-            *done += job->n;
-            if (s->position < job->first + job->total) {
-                s->state.run = s->position - job->first;
-                continue;
-            }
-            s->state.run = 0;
-            s->state.heads_hash = bsn_chain(s->state.heads_hash, head);
-            if (bsn_has_checks(&s->shape)) {
-                s->seal = bsn_load64(job->source + BSN_HEAD_SIZE);
-                s->state.checks_hash = bsn_chain(s->state.checks_hash, s->seal & 0xFFFFFFFF);
-            }
-            s->index_size += bsn_entry_of(s->shape.flags);
-            s->stored += prefix + bsn_body_of(head, width);
-            *used += prefix + bsn_body_of(head, width);
-        }
-        at = source + *used;
-        s->need = more ? 0 : look.need;
-        if (status) return status;
+        for (i = 0; i < batch; i++) bsn_pull_note(call, s, &call->jobs[i]);
+        if (call->b->error.status) return call->b->error.status; /* of the block after the batch */
         if (batch && bsn_cancelled(call, s->position, s->shape.count))
             return bsn_fail(call->b, BITSNAP_E_CANCELLED, s->stored, s->position);
     }
@@ -13045,7 +13010,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     const bitsnap_base *base = b ? &b->base : NULL;
     const size_t asked = capacity;
     bitsnap_status status;
-    uint64_t done, block;
+    uint64_t position, stored, block;
     if (n) *n = 0;
     if (used) *used = 0;
     status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
@@ -13059,18 +13024,18 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
         capacity > base->held - (s.position - base->first))
         capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
     call.named = !call.context.ignore && !call.context.shape.role && (s.shape.flags & BSN_FLAG_CONTENT) && s.shape.block_log2 >= BSN_LOG2_LEAF;
-    status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, &done, (const uint8_t *)source, source_size, used);
-    if (status) {
-        *used = 0;
-        return status;
-    }
-    *n = (size_t)done;
-    if (!done && s.position < s.shape.count) {
+    position = s.position;
+    stored = s.stored;
+    status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, (const uint8_t *)source, source_size);
+    if (status) return status;
+    if (s.position == position && position < s.shape.count) {
         if (source_size < s.need) return bsn_truncated(b, s.stored + source_size, s.position, s.need);
         block = s.shape.count - s.position < UINT64_C(1) << s.shape.block_log2 ? s.shape.count - s.position : UINT64_C(1) << s.shape.block_log2;
         if (asked >= block) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, s.stored, s.position);
-        return bsn_lacking(b, block, s.stored, s.position);
+        return bsn_need_at(b, BITSNAP_E_CAPACITY, block, s.stored, s.position);
     }
+    *n = (size_t)(s.position - position);
+    *used = (size_t)(s.stored - stored);
     memcpy(decoder, &s, sizeof s);
     return BITSNAP_OK;
 }
@@ -13172,19 +13137,12 @@ enum { BSN_DECODE, BSN_TEST, BSN_BLIND, BSN_APPLY_DRY, BSN_APPLY };
 
 /* A whole frame, whose header has been read: decoded, compared or only looked through. */
 static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elements, const uint8_t *compare, unsigned aim,
-                                       uint64_t count, unsigned dtype, const uint8_t *source, size_t source_size)
+                                       const uint8_t *source, size_t source_size)
 {
     bsn_call call;
     bitsnap_status status;
-    uint64_t done;
     size_t at = s->shape.header_size, used;
-    const int any = aim == BSN_TEST || aim == BSN_BLIND;
-    if (!any && (s->shape.count != count || (unsigned)s->shape.dtype != dtype)) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
-    status = bsn_wrong(b, !any && s->shape.count > SIZE_MAX / s->shape.width             ? "count"
-                          : !any && count && !elements && !compare           ? "elements"
-                          : aim >= BSN_BLIND && !s->shape.role                     ? "source" /* no delta */
-                                                                             : NULL);
-    if (status) return status;
+    if (aim >= BSN_BLIND && !s->shape.role) return bsn_wrong(b, "source"); /* no delta */
     if (aim >= BSN_APPLY_DRY && s->shape.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     status = bsn_call_begin(&call, b, s, BSN_DECODES, 0);
     if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
@@ -13193,19 +13151,18 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     call.blind = aim == BSN_BLIND;
     call.context.ignore = call.context.ignore && !call.applying;
     call.storing = aim == BSN_APPLY;
-    if (call.applying && b->journal && count) {
+    if (call.applying && b->journal && s->shape.count) {
         call.journal.cells = (uint8_t *)b->journal;
-        call.journal.size = bsn_journal_cell(s->shape.block_log2, count, s->shape.width);
+        call.journal.size = bsn_journal_cell(s->shape.block_log2, s->shape.count, s->shape.width);
         call.journal.count = b->journal_size / call.journal.size;
         if (call.journal.count < call.workers) return bsn_wrong(b, "journal_size");
     }
     bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->shape.flags, s->shape.count);
     if (call.applying) call.context.stream = 0; /* the cell has been hashed: its lines are in the cache */
-    status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->shape.count, &done, source + at,
-            source_size - at, &used);
+    status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->shape.count, source + at, source_size - at);
     if (status) return status;
-    at += used;
+    at = (size_t)s->stored;
     if (s->position < s->shape.count) return bsn_reject(b, BITSNAP_R_TRUNCATED, source_size, s->position);
     status = bsn_decoder_end(b, s, source + at, source_size - at, &used);
     if (status) return status;
@@ -13220,9 +13177,12 @@ static bitsnap_status bsn_decode_frame(bitsnap *b, uint8_t *elements, const uint
 {
     bsn_coder s;
     size_t at;
-    const bitsnap_status status = bsn_decoder_begin(b, &s, source, source_size, &at);
-    if (status) return status;
-    return bsn_decode_begun(b, &s, elements, compare, aim, count, (unsigned)dtype, (const uint8_t *)source, source_size);
+    bitsnap_status status = bsn_decoder_begin(b, &s, source, source_size, &at);
+    if (!status && aim != BSN_TEST) {
+        if (s.shape.count != count || s.shape.dtype != dtype) return bsn_fail(b, BITSNAP_E_MISMATCH, 0, 0);
+        status = bsn_wrong(b, count > SIZE_MAX / s.shape.width ? "count" : count && !elements && !compare ? "elements" : NULL);
+    }
+    return status ? status : bsn_decode_begun(b, &s, elements, compare, aim, (const uint8_t *)source, source_size);
 }
 
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
@@ -13347,6 +13307,17 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     return BITSNAP_OK;
 }
 
+/* Tells the extent of the block that `look` has seen, which begins with element `first` at `offset`. */
+static void bsn_tell_extent(bitsnap_extent *extent, const bsn_look *look, uint64_t first, uint64_t offset)
+{
+    extent->offset = offset;
+    extent->size = look->whole;
+    extent->first = first;
+    extent->count = look->elements;
+    extent->form = look->form;
+    extent->check = look->check;
+}
+
 BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent)
 {
     bsn_access *x = bsn_access_of(b, index);
@@ -13364,12 +13335,7 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
         const uint64_t first = at.cell << log2, offset = at.offset;
         status = bsn_cursor_next(b, &at, &x->frame, &look);
         if (status || element - first >= look.elements) continue;
-        extent->offset = offset;
-        extent->size = look.whole;
-        extent->first = first;
-        extent->count = look.elements;
-        extent->form = look.form;
-        extent->check = look.check;
+        bsn_tell_extent(extent, &look, first, offset);
         break;
     }
     return status;
@@ -13538,15 +13504,13 @@ typedef struct bsn_walk {
  * would have as scratch. */
 static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h, const uint8_t *frame, size_t size)
 {
-    bsn_call call;
     bitsnap_status status;
-    bsn_pull_begin(&x->s, h);
-    status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, 0, 0, frame, size);
+    bsn_stream_of(&x->s, h);
+    status = bsn_decode_begun(b, &x->s, NULL, NULL, BSN_BLIND, frame, size);
     x->content_id = x->s.state.result_id;
-    bsn_pull_begin(&x->s, h);
-    if (!status) status = bsn_call_begin(&call, b, &x->s, BSN_DECODES, 0);
+    bsn_stream_of(&x->s, h);
     if (status) return status;
-    x->context = call.context;
+    bsn_context_begin(&x->context, b, &x->s);
     x->frame = frame;
     x->at = frame + h->header_size;
     x->end = frame + size;
@@ -14028,8 +13992,6 @@ BSN_ASSERT(work_is_as_devices_have_it, sizeof(bitsnap_work) == 64 && sizeof(bits
 
 static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
 
-static uint32_t bsn_columns_of(const bitsnap_info *info) { return info->columns < UINT32_MAX ? (uint32_t)info->columns : UINT32_MAX; }
-
 static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
 {
     bsn_offload_room room = { 0, 0, 0, 0 };
@@ -14291,53 +14253,53 @@ static bitsnap_status bsn_offload_turn(bsn_device *d, unsigned *queue, const uin
     return status ? status : bsn_offload_finish(d, *queue);
 }
 
-/* Puts a block into a queue that has room for it. */
-static void bsn_offload_add(bsn_device *d, bsn_sending *f, unsigned queue, uint32_t head)
+/* Puts a block of `size` bytes into a queue that has room for it. Its work has `source` and `target` both in the staging memory; the caller
+ * sets the one that is not. */
+static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent *sent, size_t size)
 {
-    const bitsnap_info *info = &f->sent.info;
-    const bitsnap_extent *extent = &f->sent.extent;
-    const bitsnap_request *q = &d->requests[f->sent.request];
+    const bitsnap_info *info = &sent->info;
     bsn_batch *batch = &d->x->batch[queue];
     bitsnap_work *w = &batch->work[batch->count];
     memset(w, 0, sizeof *w);
-    w->source = d->o->device + queue * d->half + batch->used;
-    w->target = q->elements + extent->first * info->width;
-    if (info->has_base) w->base = (d->apply ? q->elements : q->base) + extent->first * bsn_dtypes[info->base_dtype].width;
-    w->first = extent->first;
+    w->source = w->target = d->o->device + queue * d->half + batch->used;
+    w->first = sent->extent.first;
     w->header_check = info->header_check;
-    w->size = (uint32_t)extent->size;
-    w->count = (uint32_t)extent->count;
-    w->head = head;
+    w->size = (uint32_t)size;
+    w->count = (uint32_t)sent->extent.count;
     w->dtype = (uint8_t)info->dtype;
     w->flags = (uint8_t)(d->flags | (info->checks ? BITSNAP_WORK_CHECKS : 0));
-    w->role = (uint8_t)d->x->index.frame.shape.role;
     w->bins = info->bins;
-    w->columns = bsn_columns_of(info);
-    batch->sent[batch->count++] = f->sent;
-    batch->used += (size_t)extent->size;
-    f->behind = f->at.offset;
+    w->columns = info->columns < UINT32_MAX ? (uint32_t)info->columns : UINT32_MAX;
+    batch->sent[batch->count++] = *sent;
+    batch->used += size;
+    return w;
 }
 
 /* Sends the next block. What does not fit a queue is the host's, and so is what the device must not call good: a block with another check than the
  * index says. */
 static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned *queue, const bsn_look *look)
 {
-    const uint8_t *frame = (const uint8_t *)d->requests[f->sent.request].frame;
+    const bitsnap_request *q = &d->requests[f->sent.request];
+    const bitsnap_info *info = &f->sent.info;
+    const uint8_t *frame = (const uint8_t *)q->frame;
     bitsnap_extent *extent = &f->sent.extent;
     const bsn_batch *batch = &d->x->batch[*queue];
+    bitsnap_work *w;
     bitsnap_status status = BITSNAP_OK;
-    extent->offset = f->at.offset - look->whole;
-    extent->size = look->whole;
-    extent->count = look->elements;
-    extent->form = look->form;
-    extent->check = look->check;
+    bsn_tell_extent(extent, look, extent->first, f->at.offset - look->whole);
     if (look->whole > d->half || look->elements > 0xFFFFFFFF ||
         (f->check && bsn_load32(frame + extent->offset + BSN_HEAD_SIZE) != look->check)) return bsn_offload_host(d, *queue, &f->sent);
     if (batch->count == BSN_BATCH || d->half - batch->used < look->whole)
         status = bsn_offload_turn(d, queue, frame + f->behind);
     if (!status && extent->offset != f->behind) status = bsn_offload_upload(d, *queue, frame + f->behind);
-    if (!status) bsn_offload_add(d, f, *queue, look->head);
-    return status;
+    if (status) return status;
+    w = bsn_batch_add(d, *queue, &f->sent, look->whole);
+    w->target = q->elements + extent->first * info->width;
+    if (info->has_base) w->base = (d->apply ? q->elements : q->base) + extent->first * bsn_dtypes[info->base_dtype].width;
+    w->head = look->head;
+    w->role = (uint8_t)d->x->index.frame.shape.role;
+    f->behind = f->at.offset;
+    return BITSNAP_OK;
 }
 
 /* The rule that a frame breaks behind its last block, or 0. */
@@ -14556,12 +14518,13 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
 {
     bsn_device *d = &x->d;
     bitsnap_request *q = &d->requests[request];
-    const size_t half = d->half;
     uint64_t at, cell;
     bitsnap_encoder encoder;
-    bitsnap_info info;
+    bsn_sent sent;
     bitsnap_status status = q->count > SIZE_MAX / 8 ? bsn_wrong(&d->host, "count") : bsn_sender_begin(x, q, &encoder);
-    if (!status) status = bitsnap_read_info(&info, q->destination, (size_t)encoder.stored);
+    memset(&sent, 0, sizeof sent);
+    sent.request = request;
+    if (!status) status = bitsnap_read_info(&sent.info, q->destination, (size_t)encoder.stored);
     if (!status && !q->count) status = bsn_sender_end(x, q, &encoder);
     if (status) {
         q->error = d->host.error;
@@ -14570,36 +14533,22 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
     }
     cell = UINT64_C(1) << encoder.block_log2;
     for (at = 0; at < q->count && !q->error.status; at += cell) {
-        bsn_batch *batch = &d->x->batch[*queue];
+        const bsn_batch *batch = &d->x->batch[*queue];
         const uint64_t n = q->count - at < cell ? q->count - at : cell;
         size_t room = ((size_t)n * encoder.width + 28 + 15) & ~(size_t)15;
         bitsnap_work *w;
-        if (room > half || info.clusters) room = 0; /* no device makes clusters */
-        if (batch->count == BSN_BATCH || half - batch->used < room) {
+        if (room > d->half || sent.info.clusters) room = 0; /* no device makes clusters */
+        if (batch->count == BSN_BATCH || d->half - batch->used < room) {
             status = bsn_device_launch(d, *queue, d->o->encode);
             *queue ^= 1;
             if (!status) status = bsn_sender_finish(x, *queue);
             if (status) return status;
-            batch = &d->x->batch[*queue];
         }
-        w = &batch->work[batch->count];
-        memset(w, 0, sizeof *w);
+        sent.extent.first = at;
+        sent.extent.count = n;
+        w = bsn_batch_add(d, *queue, &sent, room);
         w->source = q->elements + at * encoder.width;
-        w->target = d->o->device + *queue * half + batch->used;
-        w->first = at;
-        w->header_check = info.header_check;
-        w->size = (uint32_t)room;
-        w->count = (uint32_t)n;
-        w->dtype = (uint8_t)q->dtype;
         w->level = (uint8_t)(d->b->level ? d->b->level : BITSNAP_DEFAULT);
-        w->bins = info.bins;
-        w->columns = bsn_columns_of(&info);
-        w->flags = (uint8_t)(info.checks ? BITSNAP_WORK_CHECKS : 0);
-        batch->sent[batch->count].info = info;
-        batch->sent[batch->count].extent.first = at;
-        batch->sent[batch->count].extent.count = n;
-        batch->sent[batch->count++].request = request;
-        batch->used += room;
     }
     return BITSNAP_OK;
 }

@@ -6,11 +6,10 @@ import os
 import re
 import sys
 
-HEADERS = {"bitsnap.h": 12488, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
+HEADERS = {"bitsnap.h": 12431, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
 LIMITS = {"lines": 80, "parameters": 8, "levels": 4, "branches": 30}
 
 # Functions above a limit, and why. A needless entry fails.
-TO_BE_CUT = "no reason: still to be cut"
 FIXED_SHAPE = "one straight run for fixed shapes: cut in two it would pass a dozen registers"
 EXCEPTIONS = {
     "bitsnap_mask_encode": "public: two arrays, their base and three outputs, and no struct to hold them",
@@ -19,8 +18,6 @@ EXCEPTIONS = {
     "bsn_avx512_finish_node": FIXED_SHAPE,
     "bsn_avx512_census_groups": "constants that are made once for all groups",
     "BSN_T(some_words)": "the branches are known when a template is compiled",
-    **dict.fromkeys((
-        "bsn_find_place", "bsn_content_constant", "bsn_push", "bsn_pull_blocks", "bsn_decode_begun"), TO_BE_CUT),
 }
 
 KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "case", "defined"}

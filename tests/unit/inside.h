@@ -104,7 +104,6 @@ int inside_log_elements(void *elements, const uint32_t *codes, const void *exact
 
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8])
 {
-    static uint8_t elements[8 * BSN_CHUNK];
     bsn_coder s;
     bsn_call call;
     bsn_record record;
@@ -120,8 +119,8 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     bsn_store64(p + 4, bitsnap_hash(record.bytes, record.size));
     s.index = index, s.index_capacity = sizeof index;
     if (bsn_push_note(b, &s, p, bsn_load32(p))) return 0;
+    bsn_note_constant(&call, &s, p + 12, count);
     s.position = count;
-    bsn_content_constant(call.context.kernels, &s.state.aside, &s.state.root, elements, BSN_CHUNK, p + 12, 0, count, count, s.shape.width);
     if (bitsnap_encoder_end(b, (bitsnap_encoder *)(void *)&s, p + 12 + s.shape.width, 128, &end)) return 0;
     return at + 12 + s.shape.width + end;
 }
