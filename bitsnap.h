@@ -758,7 +758,8 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count);
 
 /* Restores elements first .. first + count - 1, all within the extent, from the bytes of its block, for callers that do their own
- * I/O. The block must be the one that the extent is of, by its check, too. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the header. Workspace: info->workspace_size.
+ * I/O. The check of the block must be the one in the extent. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the
+ * header. Workspace: info->workspace_size.
  * Error offsets count from the start of the frame. */
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block);
@@ -4892,7 +4893,7 @@ BSN_INLINE unsigned bsn_token(uint64_t x)
 /* bits of a token that are below its second one */
 BSN_INLINE unsigned bsn_token_rest(unsigned token) { return token < 16 ? 0 : 3 + (token - 16) / 2; }
 
-/* Counts from which borders of classes are chosen: words by the symbol of their prediction. */
+/* Counts to choose borders of classes by: of words, by the symbol of their prediction. */
 struct bsn_census {
     uint32_t token[256][BSN_TOKENS];
     uint32_t of_symbol[256];
@@ -4900,7 +4901,7 @@ struct bsn_census {
     uint16_t from[BSN_CLASSES + 1][257];
     uint8_t symbol[256];                 /* those used */
     bsn_classes classes;                 /* as they have been chosen */
-    unsigned tokens;                     /* tokens from this one on have not occurred */
+    unsigned tokens;                     /* this token and higher ones do not occur */
     uint8_t of_byte[256];                /* the token of each word that is a byte */
     unsigned width;
     bsn_exponent exponent;
@@ -4921,7 +4922,7 @@ BSN_INLINE void bsn_census_one(bsn_census *x, const uint8_t of_byte[256], unsign
     x->token[symbol][BSN_LIKELY(word < 256) ? of_byte[word] : bsn_token(word)]++;
 }
 
-/* Counts the words that are not 0 one by one. Which ones these are is found for 64 words at once. */
+/* Counts words other than 0 one by one. Finds them in 64 words at once. */
 BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8_t *symbols, size_t n, unsigned width)
 {
     uint8_t bytes[64], of_byte[256]; /* (not where the counts are, which loads would wait for) */
@@ -5918,7 +5919,7 @@ static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size
     return beyond ? (size_t)-1 : more;
 }
 
-/* Reads n words that are not coded. Those of an inner list are added to the words that they belong to. */
+/* Reads n raw words. Those of an inner list are added to the words that they belong to. */
 static void bsn_words_read_raw(bsn_words *x, size_t n, unsigned level, unsigned used)
 {
     bsn_reader *r = x->reader;
@@ -10860,7 +10861,7 @@ static bitsnap_status bsn_refuse(bitsnap_error *error, unsigned rule, uint64_t o
     return error->status = bsn_rule_status(rule);
 }
 
-/* h, and one more word behind it: how the entries of an index become one */
+/* Returns the hash of h and one more word: how the entries of an index become one. */
 static uint64_t bsn_chain(uint64_t h, uint64_t word)
 {
     uint8_t both[16];
@@ -10872,7 +10873,7 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
 /* ---- decoding: the steps ---- */
 
 /* Prepares to decode the job's block. The source has all of it, and at->head is its head, which has been checked. Of a block in a frame
- * with a base that is not there (at->base is null) only what needs no base is checked; elements are made if the form needs none. */
+ * with a base that is absent (at->base is null) only what needs no base is checked; elements are made if the form needs none. */
 static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w, const bsn_context *c, bsn_job *at)
 {
     bsn_sink *s = &at->sink;
@@ -10945,8 +10946,8 @@ static unsigned bsn_check_block(bsn_decoding *d)
     return d->at->indexed && (uint32_t)hash != d->at->check ? BITSNAP_R_INDEX_CHECK : 0;
 }
 
-/* What is unknown is new only if the block is not damaged. Returns the rule of a body that has been hashed, but for the planes of SPLIT, and
- * could not be opened. */
+/* Tells a block of a newer version from a damaged one: its check matches. `rule` is that of a body that could not be opened. All of it
+ * has been hashed, except the planes of SPLIT. Returns the rule of the damage, or else `rule`. */
 static unsigned bsn_check_unknown(bsn_decoding *d, unsigned rule)
 {
     const uint8_t *place = d->place;
@@ -11288,73 +11289,56 @@ static int bsn_has_footer(const bsn_shape *s)
 
 enum { BSN_FAMILY_BINS = 1, BSN_FAMILY_CLUSTERS = 2 };
 
-typedef struct bsn_extension {
-    unsigned type;
-    size_t size;
-    const uint8_t *value;
-} bsn_extension;
-
-/* Reads the extension at *at, and passes to the next. Returns 0 if it does not end before `end`. */
-static int bsn_next_extension(bsn_extension *x, const uint8_t **at, const uint8_t *end)
+/* Each of these takes in an extension's value of `size` bytes. They return the rule that is broken, or 0. */
+static unsigned bsn_take_base(bsn_shape *h, const uint8_t *value, size_t size)
 {
-    const size_t left = (size_t)(end - *at);
-    if (left < BSN_EXTENSION_SIZE) return 0;
-    x->type = bsn_once8(*at);
-    x->size = bsn_once8(*at + 1) + 256 * bsn_once8(*at + 2);
-    x->value = *at + BSN_EXTENSION_SIZE;
-    if (x->size > left - BSN_EXTENSION_SIZE) return 0;
-    *at = x->value + x->size;
-    return 1;
-}
-
-/* Each of these takes in an extension. They return the rule that is broken, or 0. */
-static unsigned bsn_take_base(bsn_shape *h, const bsn_extension *x)
-{
-    const unsigned both = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT, role = x->size == BSN_BASE_SIZE ? bsn_once8(x->value) : 0;
-    const unsigned dtype = role ? bsn_once8(x->value + 1) : 0;
+    const unsigned both = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT, role = size == BSN_BASE_SIZE ? bsn_once8(value) : 0;
+    const unsigned dtype = role ? bsn_once8(value + 1) : 0;
     if (h->role || !role || role != bsn_role_of(h->dtype, dtype) || h->block_log2 < BSN_LOG2_LEAF || (h->flags & both) != both)
         return BITSNAP_R_BASE_EXTENSION;
     h->role = role;
     h->base_dtype = dtype;
-    h->base_id = bsn_once64(x->value + 2);
+    h->base_id = bsn_once64(value + 2);
     return 0;
 }
 
-static unsigned bsn_take_quantizer(bsn_shape *h, const bsn_extension *x)
+static unsigned bsn_take_quantizer(bsn_shape *h, const uint8_t *value, size_t size)
 {
     unsigned family, number;
-    if (x->size != BSN_QUANTIZED_SIZE || h->bins || h->clusters || !(h->flags & BSN_FLAG_LOSSY)) return BITSNAP_R_QUANTIZER;
-    family = bsn_once8(x->value);
+    if (size != BSN_QUANTIZED_SIZE || h->bins || h->clusters || !(h->flags & BSN_FLAG_LOSSY)) return BITSNAP_R_QUANTIZER;
+    family = bsn_once8(value);
     if (family != BSN_FAMILY_BINS && family != BSN_FAMILY_CLUSTERS) return BITSNAP_R_FAMILY;
-    number = bsn_once8(x->value + 1) + 256 * bsn_once8(x->value + 2);
+    number = bsn_once8(value + 1) + 256 * bsn_once8(value + 2);
     if (family == BSN_FAMILY_BINS) h->bins = number;
     else h->clusters = number;
     return !number || h->bins > BSN_BINS_MOST || h->clusters > BSN_CLUSTERS_MOST ? BITSNAP_R_QUANTIZER : 0;
 }
 
-static unsigned bsn_take_columns(bsn_shape *h, const bsn_extension *x)
+static unsigned bsn_take_columns(bsn_shape *h, const uint8_t *value, size_t size)
 {
-    const uint64_t columns = x->size == BSN_COLUMNS_SIZE ? bsn_once64(x->value) : 0;
+    const uint64_t columns = size == BSN_COLUMNS_SIZE ? bsn_once64(value) : 0;
     if (h->columns || !columns) return BITSNAP_R_QUANTIZER;
     h->columns = columns;
     return 0;
 }
 
-/* Reads extensions twice. At first (h null) only whether they fill their bytes, and whether a critical one is unknown: what else is in the
- * header may mean something else then. Unknown others are passed over. */
+/* Reads extensions twice. The first pass (h null) checks that they fill their bytes, and that no critical one is unknown: with one, other
+ * bytes of the header may have another meaning. Passes over other unknown ones. */
 static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
-    const uint8_t *at = p, *end = p + size;
-    bsn_extension x;
-    while (at < end) {
-        const uint64_t offset = 18 + (uint64_t)(at - p);
+    size_t at, length;
+    for (at = 0; at < size; at += BSN_EXTENSION_SIZE + length) {
+        const uint8_t *value = p + at + BSN_EXTENSION_SIZE;
+        const int whole = size - at >= BSN_EXTENSION_SIZE;
+        const unsigned type = whole ? bsn_once8(p + at) : 0;
         unsigned rule = 0;
-        if (!bsn_next_extension(&x, &at, end)) return bsn_reject(b, BITSNAP_R_EXTENSIONS, offset, 0);
-        if (x.type == BSN_EXTENSION_BASE) rule = h ? bsn_take_base(h, &x) : 0;
-        else if (x.type == BSN_EXTENSION_QUANTIZED) rule = h ? bsn_take_quantizer(h, &x) : 0;
-        else if (x.type == BSN_EXTENSION_COLUMNS) rule = h ? bsn_take_columns(h, &x) : 0;
-        else if (x.type & BSN_EXTENSION_CRITICAL) rule = BITSNAP_R_EXTENSION;
-        if (rule) return bsn_reject(b, rule, offset, 0);
+        length = whole ? bsn_once8(p + at + 1) + 256 * bsn_once8(p + at + 2) : 0;
+        if (!whole || length > size - at - BSN_EXTENSION_SIZE) rule = BITSNAP_R_EXTENSIONS;
+        else if (type == BSN_EXTENSION_BASE) rule = h ? bsn_take_base(h, value, length) : 0;
+        else if (type == BSN_EXTENSION_QUANTIZED) rule = h ? bsn_take_quantizer(h, value, length) : 0;
+        else if (type == BSN_EXTENSION_COLUMNS) rule = h ? bsn_take_columns(h, value, length) : 0;
+        else if (type & BSN_EXTENSION_CRITICAL) rule = BITSNAP_R_EXTENSION;
+        if (rule) return bsn_reject(b, rule, 18 + (uint64_t)at, 0);
     }
     return BITSNAP_OK;
 }
@@ -11392,9 +11376,9 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
 }
 
 /* ---- index ----
- * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. Pages hold entries of 256
- * blocks each: the first bytes of a block, which are its head and, with checks, the lower half of its check. If there is more than one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until
- * there is one: the root. */
+ * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. A page holds the entries of
+ * 256 blocks. An entry is the first bytes of its block: its head and, with checks, the lower half of its check. If there is more than
+ * one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until there is one: the root. */
 
 #define BSN_FAN 256u
 #define BSN_ENTRY_SIZE 24u /* of the piece below: its first cell, where its first block begins in the frame, its hash */
@@ -11466,7 +11450,8 @@ typedef struct bsn_input {
     void *context;
 } bsn_input;
 
-/* Returns `size` bytes at `offset`, which the input has: where they are or, if `to` is not null, as a copy there. Null: the callback failed. */
+/* Returns `size` bytes at `offset`, which the input has: a pointer into it or, if `to` is given, the copy there. Null: the callback
+ * failed. */
 static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t size, uint8_t *to)
 {
     const uint8_t *p;
@@ -11520,7 +11505,7 @@ BSN_FUNCTION uint64_t bsn_bound_hash(const bitsnap_kernels *kernels, uint64_t he
     return bsn_pieces_end(&h);
 }
 
-/* Returns the bytes of a footer but for its index and extensions. */
+/* Returns the bytes of a footer without its index and its extensions. */
 static size_t bsn_fixed_size(unsigned flags)
 {
     return (flags & BSN_FLAG_CONTENT ? 8u : 0u) + (flags & BSN_FLAG_LOSSY ? BSN_CERTIFICATE_SIZE : 0u) +
@@ -11766,7 +11751,7 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_fram
     at->left--;
     at->cell += ((look->elements - 1) >> h->block_log2) + 1;
     at->offset += look->whole;
-    if (at->cell >= bsn_blocks(h) && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
+    if (position + look->elements == h->count && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
         return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
     return BITSNAP_OK;
 }
@@ -12077,7 +12062,7 @@ typedef struct bsn_call {
     bsn_ids *ids;          /* of each job, with a base */
     bsn_leaves *leaves;    /* of each job, without one, where blocks have whole leaves of the content id */
     bsn_workspace room;
-    const bsn_input *input; /* a frame, in memory or behind a callback, that the index gives offsets of; null: jobs have their source */
+    const bsn_input *input; /* a frame that the index gives offsets of; null: jobs have their source */
     unsigned workers;
     int storing;           /* it is too late for cancelling */
     int named;             /* the content id is formed, even if the elements go nowhere */
@@ -12701,8 +12686,7 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     bsn_index_shape(&f.index, s->index_size / bsn_entry_of(s->shape.flags), s->shape.flags);
     whole = f.index.size + bsn_fixed_size(s->shape.flags);
     if (capacity < whole) return bsn_need(b, BITSNAP_E_CAPACITY, whole);
-    if (s->state.check_base && bsn_content_end(bsn_kernels_of(b), &s->state.aside, s->shape.base_dtype,
-            s->shape.count) != s->shape.base_id)
+    if (s->state.check_base && bsn_content_end(kernels, &s->state.aside, s->shape.base_dtype, s->shape.count) != s->shape.base_id)
         return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
     if (blocks) {
         for (i = 0; i < s->index_size; i += f.index.entry) {
@@ -12715,11 +12699,9 @@ BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *
     (void)bsn_index_make(kernels, &f, p, p, 0);
     root = p + (size_t)f.index.place[f.index.top];
     p += (size_t)f.index.size;
-    if (s->state.has_result_id) {
-        bsn_store64(p, s->state.result_id);
-        p += 8;
-    } else if (s->shape.flags & BSN_FLAG_CONTENT) {
-        bsn_store64(p, bsn_content_end(kernels, &s->state.root, (unsigned)s->shape.dtype, s->shape.count));
+    if (s->shape.flags & BSN_FLAG_CONTENT) {
+        const int known = s->state.has_result_id;
+        bsn_store64(p, known ? s->state.result_id : bsn_content_end(kernels, &s->state.root, (unsigned)s->shape.dtype, s->shape.count));
         p += 8;
     }
     if (s->shape.flags & BSN_FLAG_LOSSY) {
@@ -13045,6 +13027,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
 {
     const uint8_t *p = (const uint8_t *)source;
     bsn_frame f;
+    bsn_pieces root;
     uint64_t whole, heads = 0, checks = 0;
     size_t i;
     unsigned rule;
@@ -13076,12 +13059,10 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     if (heads != s->state.heads_hash) return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, s->stored, s->shape.count);
     if (checks != s->state.checks_hash && !(b->flags & BITSNAP_IGNORE_CHECKS))
         return bsn_reject(b, BITSNAP_R_INDEX_CHECK, s->stored, s->shape.count);
-    if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && s->state.root.total != s->state.root.got) {
-        bsn_pieces root = s->state.root;
-        if (root.got + 16 == root.total &&
-            bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->shape.dtype, s->shape.count) != f.content_id)
-            return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->shape.count);
-    }
+    root = s->state.root;
+    if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && root.got + 16 == root.total &&
+        bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->shape.dtype, s->shape.count) != f.content_id)
+        return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->shape.count);
     s->stored += whole;
     s->seal = f.seal;
     s->state.result_id = f.content_id;
@@ -13634,7 +13615,7 @@ static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t p
     return bsn_make_block(m, position, n, ids);
 }
 
-/* Collects the words that are not 0. Returns 0 if there are too many. */
+/* Collects the words other than 0. Returns 0 if they are too many. */
 static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, unsigned width)
 {
     size_t i;
@@ -13835,11 +13816,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     status = bsn_walk_begin(b, &x->one, &h, first, first_size);
     if (!status && merging) status = bsn_walk_begin(b, &x->two, &next, second, second_size);
     if (status) return status;
-    if (!merging) {
-        if (h.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    } else {
-        if (x->two.s.shape.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
-    }
+    if (!merging && h.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
+    if (merging && x->two.s.shape.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
     if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
@@ -14184,7 +14162,7 @@ static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
     return BITSNAP_OK;
 }
 
-/* Uploads what the batch gained since the last upload: consecutive blocks of one frame, the last of which ends at `end`. */
+/* Uploads what the batch gained since the last upload: consecutive blocks of one frame. The last one ends at `end`. */
 static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const uint8_t *end)
 {
     const bitsnap_offload *o = d->o;
@@ -14210,8 +14188,8 @@ static bitsnap_status bsn_device_launch(bsn_device *d, unsigned queue,
 
 typedef struct bsn_sending { /* a frame whose blocks are being sent */
     bsn_sent sent;   /* the next block */
-    bsn_cursor at;   /* behind the block that was sent last */
-    uint64_t behind; /* where what was uploaded last ends in the frame */
+    bsn_cursor at;   /* after the block that was sent last */
+    uint64_t behind; /* offset of the end of the block that was queued last */
     int check;       /* 1 if the checks of blocks are looked at */
 } bsn_sending;
 
@@ -14253,8 +14231,8 @@ static bitsnap_status bsn_offload_turn(bsn_device *d, unsigned *queue, const uin
     return status ? status : bsn_offload_finish(d, *queue);
 }
 
-/* Puts a block of `size` bytes into a queue that has room for it. Its work has `source` and `target` both in the staging memory; the caller
- * sets the one that is not. */
+/* Puts a block of `size` bytes into a queue that has room for it. `source` and `target` of its work are both set to the staging memory; the
+ * caller changes the other one. */
 static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent *sent, size_t size)
 {
     const bitsnap_info *info = &sent->info;
@@ -14275,8 +14253,8 @@ static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent
     return w;
 }
 
-/* Sends the next block. What does not fit a queue is the host's, and so is what the device must not call good: a block with another check than the
- * index says. */
+/* Sends the next block. The host decodes a block that does not fit a queue, and one with another check than the index has: the device
+ * would call it good. */
 static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned *queue, const bsn_look *look)
 {
     const bitsnap_request *q = &d->requests[f->sent.request];
@@ -14302,7 +14280,7 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     return BITSNAP_OK;
 }
 
-/* The rule that a frame breaks behind its last block, or 0. */
+/* Returns the rule that a frame breaks after its last block, or 0. */
 static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
 {
     if (!bsn_has_footer(&d->x->index.frame.shape))
@@ -14394,8 +14372,8 @@ static bitsnap_status bsn_sender_begin(bsn_sender *x, const bitsnap_request *q, 
     return status;
 }
 
-/* Appends a block, which is in `block`, to its frame. The block has been checked, and has that head. In a frame with a content id it has not:
- * there it is decoded now. */
+/* Appends a block with that head to its frame. The block has been checked, except in a frame with a content id: there it is decoded
+ * now. */
 static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
                                         uint32_t head)
 {
@@ -14637,7 +14615,7 @@ static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MAS
 }
 
 /* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
- * so few that the processor reads the next ones ahead meanwhile (8 KiB cost up to a fifth of the speed at 1 % changed). A
+ * so few that the processor reads the next ones ahead at the same time (8 KiB cost up to a fifth of the speed at 1 % changed). A
  * multiple of 64 elements of every width. */
 #define BSN_MASK_CHUNK 2048
 
