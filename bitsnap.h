@@ -7568,20 +7568,21 @@ static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     x->planes = (uint8_t *)bsn_arena_take(a, c->shape.width * bsn_plane_room(n));
 }
 
-#define BSN_SIDE_STEP 1024u /* elements of a side that are made at a time */
-/* Elements of a side that wait at most, and as many as are read past them. */
-#define BSN_SIDE_ROOM(n) (bsn_min(2 * BSN_SIDE_STEP, n) + 64)
-
-/* Decoding PARTED: its state, which takes less than `state` says; the mask; elements of both sides that wait; and for each side what its
- * form takes, which is linear in its elements but for what two take twice. */
-#define BSN_PARTED_STATE (sizeof(bsn_lists) + 4096)
-static void bsn_lay_parted(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+/* PARTED, both ways: its state, of at most BSN_PARTED_STATE bytes, and the mask of elements. The sides use the scratch of other forms, one
+ * after the other. */
+#define BSN_PARTED_STATE 2048u
+static void bsn_lay_mask(bsn_arena *a, bsn_rooms *x, size_t n)
 {
     x->made = (uint8_t *)bsn_arena_take(a, BSN_PARTED_STATE);
     x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
-    x->words = (uint8_t *)bsn_arena_take(a, 2 * BSN_SIDE_ROOM(n) * c->shape.width + 64);
-    (void)bsn_arena_take(a, BSN_LISTS_SIZE(0) + BSN_KEPT_SIZE(0) + c->shape.width * bsn_plane_room(64) + 4 * 64);
+}
+
+/* Decoding forms without base, quantizer and columns. Both sides of PARTED have planes. */
+static void bsn_lay_parted(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
+{
     bsn_lay_planes(a, x, c, n);
+    (void)bsn_arena_take(a, c->shape.width * bsn_plane_room(64));
+    bsn_lay_mask(a, x, n);
 }
 
 /* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end;
@@ -7638,22 +7639,14 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
 }
 
-/* Is PARTED tried? Its scratch is that of the elements: those of 8 bytes would take more than all else. */
+/* Returns 1 if PARTED is tried. The elements of a side lie where the list of its symbols is made later, which has room for 7 bytes of
+ * each: too little for F64. */
 BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->shape.dtype) && c->shape.width <= 4; }
 
-/* Encoding PARTED: its state, which the deepest chain of calls has no stack for; the mask and the elements of a side; then what the form
- * of that takes. */
-#define BSN_PARTING_STATE 1216
-static void bsn_lay_side(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
-{
-    x->made = (uint8_t *)bsn_arena_take(a, BSN_PARTING_STATE);
-    x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
-    x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
-}
-
+/* Encoding SPLIT, BYTES, ZIGZAG and PARTED. */
 static void bsn_lay_parting(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    bsn_lay_side(a, x, c, n);
+    if (bsn_may_part(c)) bsn_lay_mask(a, x, n);
     bsn_lay_alone(a, x, c, n);
 }
 
@@ -7718,7 +7711,7 @@ static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
         if (numbers) most = bsn_larger(most, bsn_lay_size(bsn_lay_numbers, c, n));
     }
     if (use & BSN_ENCODES) {
-        most = bsn_larger(most, aside + bsn_lay_size(bsn_may_part(c) ? bsn_lay_parting : bsn_lay_alone, c, n));
+        most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_parting, c, n));
         if (c->shape.role) most = bsn_larger(most, bsn_lay_size(bsn_lay_delta, c, n));
         if (numbers) most = bsn_larger(most, aside + bsn_lay_size(bsn_lay_codes, c, n));
     }
@@ -7849,7 +7842,6 @@ typedef struct bsn_coding {
     uint64_t any;         /* CLASSED: the OR of all words */
     uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
     unsigned granule;     /* and, if this is 3, all others of a granule are, too; else 0 */
-    int spoils;           /* 1: a candidate that could not be made has overwritten the one before */
     bsn_piece piece;      /* SPARSE: how changes are coded */
 } bsn_coding;
 
@@ -8414,8 +8406,8 @@ BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint
     }
 }
 
-/* SCALED: differences to what the scales of rows and columns predict. Also returns 0 if the plan of their words takes more than
- * there is room for. */
+/* SCALED: differences to what the scales of rows and columns predict. Returns -1, and has written nothing, if the plan of their words
+ * takes more than there is room for. */
 static int bsn_produce_scaled(bsn_coding *e)
 {
     bsn_work *w = e->work;
@@ -8445,10 +8437,7 @@ static int bsn_produce_scaled(bsn_coding *e)
     }
     bsn_coding_writer(&wr, e, 5, room.symbols);
     plan = bsn_plan_words(&wr, room.words, n, width, width, 0, 1, room.symbols);
-    if (plan.bits == BSN_NEVER || (plan.bits + bsn_scales_bits(w, c, &s)) / 8 >= (size_t)(e->end - e->body)) {
-        e->spoils = 0;
-        return 0;
-    }
+    if (plan.bits == BSN_NEVER || (plan.bits + bsn_scales_bits(w, c, &s)) / 8 >= (size_t)(e->end - e->body)) return -1;
     e->body[0] = (uint8_t)signs;
     bsn_store32(e->body + 1, (uint32_t)base);
     wr.thorough = 1;
@@ -9130,12 +9119,10 @@ static unsigned bsn_plain_form(bsn_coding *e)
     return bsn_zigzags(e->work, c, e->elements, e->n) ? BSN_FORM_ZIGZAG : BSN_FORM_BYTES;
 }
 
-/* Looks at some runs of 8 elements: from all over the block, as many as cost little. Counts zeros of either sign, and runs by the low
- * bits that are 0 in all their elements. */
+/* A sample of runs of 8 elements from all over the block. */
 typedef struct bsn_sampled_runs {
-    unsigned runs, zeros;    /* runs; zeros in all of them */
-    unsigned zero_runs;      /* runs of zeros alone */
-    unsigned low[33];        /* other runs, by the number of their low bits that are 0 */
+    unsigned runs, zeros; /* runs; zeros of either sign in all of them */
+    unsigned low[34];     /* low[k]: runs whose elements share k low bits that are 0; low[33]: runs of zeros */
 } bsn_sampled_runs;
 
 BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, size_t n, unsigned width)
@@ -9152,8 +9139,7 @@ BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, si
             any |= v;
             x->zeros += !v;
         }
-        if (any) x->low[bsn_lowest_bit(any)]++;
-        else x->zero_runs++;
+        x->low[any ? bsn_lowest_bit(any) : 33]++;
     }
 }
 
@@ -9164,26 +9150,26 @@ static int bsn_looks_parted(bsn_coding *e)
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width, exponent = bsn_symbol_bits(c->shape.dtype), mantissa = 8 * width - 1 - exponent;
     unsigned least = 0, above = 0, others, mixed, z;
-    uint64_t gain = 0, best = 0;
+    uint64_t gain, best = 0;
     bsn_sampled_runs x;
     if (!bsn_may_part(c) || e->n < 512) return 0;
     BSN_WIDTHS(width, bsn_sample_runs, (&x, e->elements, e->n));
     if (x.zeros * 4 >= x.runs) {
         others = 8 * x.runs - x.zeros;
-        mixed = x.zeros - 8 * x.zero_runs;
+        mixed = x.zeros - 8 * x.low[33];
         best = (uint64_t)x.zeros * (8 * width - exponent);
         e->low = bsn_low_bits(8 * width - 1);
         e->granule = others && 10 * mixed <= x.zeros && others > mixed ? 3 : 0;
     }
     while (least < 32 && !x.low[least]) least++;
-    if (least >= 3) { /* SPLIT knows that, if it is so of all elements and not of the sample alone */
+    if (least >= 3) { /* SPLIT gains by bits that are 0 in all elements, not only in the sample */
         const uint64_t varying = bsn_varying_bits(e->elements, e->n, width, bsn_low_bits(least));
         if (varying) least = bsn_lowest_bit(varying);
     }
-    for (z = mantissa; z >= 3 && z > least; z--) {
-        for (above = 0, others = z; others < 33; others++) above += x.low[others];
+    for (z = 32; z >= 3 && z > least; z--) {
+        above += x.low[z];
         gain = 8 * (uint64_t)above * (z - least);
-        if (gain < x.runs || gain <= best) continue;
+        if (z > mantissa || gain < x.runs || gain <= best) continue;
         best = gain;
         e->low = bsn_low_bits(z);
         e->granule = 3;
@@ -9191,7 +9177,7 @@ static int bsn_looks_parted(bsn_coding *e)
     return best != 0;
 }
 
-/* Bit i of the mask: is element i one of side 1? */
+/* Makes the mask: bit i is 1 if element i is one of side 1. */
 static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
 {
     const bsn_context *c = e->context;
@@ -9215,79 +9201,63 @@ static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
     if (e->n & 7) mask[i - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
 }
 
-typedef struct bsn_parting {
+typedef struct bsn_parting { /* in scratch, as the deepest chain of calls has no stack for it */
     bsn_coding side;
-    bsn_context context; /* of the sides */
-    bsn_writer writer;   /* of the mask */
+    bsn_context context; /* of the sides: the block's check covers the whole body */
     bsn_rooms room;
+    bsn_writer writer;   /* of the mask */
 } bsn_parting;
-BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTING_STATE);
+BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTED_STATE);
 
-/* One side of a block, in its form, at `at`: n elements of e->elements, dealt out by the mask. Returns where its body ends, or null if there
- * is no room. */
+/* Writes a side of n elements, and its form before it, at `at`. Returns the end of its body; null if there is no room. SPLIT overwrites
+ * the elements, so STORED takes them from the block again. */
 static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at, unsigned which, size_t n)
 {
     const unsigned width = e->context->shape.width;
-    uint8_t *elements = p->room.words;
-    bsn_coding *side = &p->side;
-    int done;
+    uint8_t *elements = p->room.lists;
+    bsn_coding *s = &p->side;
+    int done = 0, stored;
     if ((size_t)(e->end - at) < 2) return NULL;
-    e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
-    side->elements = elements;
-    side->n = n;
-    side->body = at + 1;
-    side->end = side->body + bsn_min((size_t)(e->end - side->body), n * width - 1);
-    side->form = bsn_plain_form(side);
-    done = side->form == BSN_FORM_CONST    ? bsn_produce_const(side)
-         : side->form == BSN_FORM_SPLIT    ? bsn_produce_split(side)
-         : side->form == BSN_FORM_ZIGZAG   ? bsn_produce_zigzag(side)
-                                           : bsn_produce_bytes(side);
-    if (!done) {
-        side->form = BSN_FORM_STORED;
-        side->end = e->end;
-        if (!bsn_produce_stored(side)) return NULL;
+    s->elements = elements;
+    s->n = n;
+    s->body = at + 1;
+    for (stored = 0; stored < 2 && !done; stored++) {
+        e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
+        s->end = stored ? e->end : s->body + bsn_min((size_t)(e->end - s->body), n * width - 1);
+        *at = (uint8_t)(stored ? BSN_FORM_STORED : bsn_plain_form(s));
+        done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_produce_split(s);
     }
-    *at = (uint8_t)side->form;
-    return side->body + side->size;
+    return done ? s->body + s->size : NULL;
 }
 
-/* The mask of granules, as a list behind the byte that says how large they are. Returns where it ends, or null. */
-static uint8_t *bsn_write_granules(bsn_coding *e, bsn_parting *p)
-{
-    const size_t granules = e->granule ? bsn_mask_bytes(e->n) : e->n, size = bsn_mask_bytes(granules);
-    const uint8_t *mask = p->room.place;
-    uint8_t *symbols = p->room.planes;
-    size_t i;
-    if (e->granule) memset(symbols, 0, size);
-    else memcpy(symbols, mask, size);
-    for (i = 0; e->granule && i < granules; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
-    e->body[0] = (uint8_t)e->granule;
-    bsn_coding_writer(&p->writer, e, 1, p->room.lists);
-    bsn_list_write(&p->writer, symbols, size, 8);
-    return p->writer.full ? NULL : p->writer.at;
-}
-
-/* PARTED: a mask of granules, and two sides. */
+/* PARTED: the size of granules, their mask, and two sides. */
 static int bsn_produce_parted(bsn_coding *e)
 {
+    const size_t n = e->n, bytes = bsn_mask_bytes(n);
     bsn_arena arena = e->arena;
     bsn_parting *p = (bsn_parting *)(void *)arena.at;
-    uint8_t *at;
-    size_t ones;
-    bsn_lay_side(&arena, &p->room, e->context, e->n);
-    p->context = *e->context;
-    p->context.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS; /* the block's check is that of the whole body */
-    p->context.large = p->context.stream = 0;
+    uint8_t *at, *mask, *symbols;
+    size_t ones, i;
+    bsn_lay_mask(&arena, &p->room, n);
     p->side = *e;
     p->side.context = &p->context;
-    p->side.ids = NULL;
     p->side.arena = arena;
-    bsn_lay_alone(&arena, &p->room, &p->context, e->n);
-    bsn_parting_mask(e, p->room.place);
-    ones = e->context->kernels->count(p->room.place, e->n);
-    if (ones == 0 || ones == e->n || e->end == e->body) return 0;
-    at = bsn_write_granules(e, p);
-    if (at) at = bsn_write_side(e, p, at, 0, e->n - ones);
+    bsn_lay_alone(&arena, &p->room, e->context, n);
+    mask = p->room.place;
+    symbols = p->room.planes;
+    bsn_parting_mask(e, mask);
+    ones = e->context->kernels->count(mask, n);
+    if (ones == 0 || ones == n || e->end == e->body) return 0;
+    p->context = *e->context;
+    p->context.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS;
+    p->context.large = p->context.stream = 0;
+    memcpy(symbols, mask, bytes);
+    if (e->granule) memset(symbols, 0, bsn_mask_bytes(bytes));
+    for (i = 0; e->granule && i < bytes; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
+    e->body[0] = (uint8_t)e->granule;
+    bsn_coding_writer(&p->writer, e, 1, p->room.lists);
+    bsn_list_write(&p->writer, symbols, e->granule ? bsn_mask_bytes(bytes) : bytes, 8);
+    at = p->writer.full ? NULL : bsn_write_side(e, p, p->writer.at, 0, n - ones);
     if (at) at = bsn_write_side(e, p, at, 1, ones);
     return at ? bsn_produced(e, at) : 0;
 }
@@ -9296,7 +9266,7 @@ static int bsn_produce_parted(bsn_coding *e)
 
 /* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds
  * to e->record what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for
- * these elements; what it has written is then without meaning. Null: left out of this build. */
+ * these elements; what it has written is then without meaning. It returns -1 if it has written nothing. Null: left out of this build. */
 typedef struct bsn_producer {
     int (*produce)(bsn_coding *e);
 } bsn_producer;
@@ -9325,25 +9295,27 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
     return bsn_producers[form].produce(e);
 }
 
-/* Makes candidates in forms of which each must be smaller than those before, and keeps the last that could be made. One in PARTED
- * that takes less than the raw planes of others is the last. Returns 0 if none has at most `most` bytes. */
-static int bsn_choose_among(bsn_coding *e, const unsigned *forms, unsigned count, size_t most, size_t planes)
+/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. Of forms that could pay all are made, and
+ * each must be smaller than those before: no estimate is good enough to say that none is larger than at a lower level. But PARTED is the
+ * last if it takes less than the raw planes of SPLIT. */
+static int bsn_choose_alone(bsn_coding *e, size_t most)
 {
-    bsn_record record;
+    const bsn_context *c = e->context;
+    const unsigned plain = bsn_plain_form(e), forms[3] = { BSN_FORM_PARTED, plain, BSN_FORM_SCALED };
+    const unsigned more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype); /* bits that symbols may have of those of planes */
+    const int scales = plain != BSN_FORM_CONST && c->level == BITSNAP_BEST && bsn_may_scale(c, e->n);
+    bsn_record record = e->begun;
     size_t size = 0;
-    unsigned k, best = 0;
-    int intact = 0;
-    for (k = 0; k < count; k++) {
-        e->spoils = 1;
-        if (!bsn_try(e, forms[k], size ? size - 1 : most)) {
-            intact = intact && !e->spoils;
-            continue;
-        }
+    unsigned best = 0, k;
+    int intact = 0, made;
+    for (k = plain == BSN_FORM_CONST || !bsn_looks_parted(e); k < 2u + (unsigned)scales; k++) {
+        made = bsn_try(e, forms[k], size ? size - 1 : most);
+        if (made >= 0) intact = made;
+        if (made <= 0) continue;
         size = e->size;
         record = e->record;
         best = forms[k];
-        intact = 1;
-        if (best == BSN_FORM_PARTED && size <= planes) break;
+        if (k == 0 && !scales && 8 * size + more * e->n <= bsn_popcount(bsn_plane_bits(c) & ~e->constant) * e->n) break;
     }
     if (!size) return 0;
     if (!intact) return bsn_try(e, best, size);
@@ -9351,24 +9323,6 @@ static int bsn_choose_among(bsn_coding *e, const unsigned *forms, unsigned count
     e->size = size;
     e->form = best;
     return 1;
-}
-
-/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. Of forms that could pay all are made:
- * no estimate is good enough to say that none is larger than at a lower level. */
-static int bsn_choose_alone(bsn_coding *e, size_t most)
-{
-    const bsn_context *c = e->context;
-    unsigned forms[3], count = 0, more;
-    uint64_t raw;
-    const unsigned plain = bsn_plain_form(e);
-    if (plain == BSN_FORM_CONST) return bsn_try(e, plain, most);
-    if (bsn_looks_parted(e)) forms[count++] = BSN_FORM_PARTED;
-    forms[count++] = plain;
-    if (c->level == BITSNAP_BEST && bsn_may_scale(c, e->n)) forms[count++] = BSN_FORM_SCALED;
-    if (count == 1) return bsn_try(e, plain, most);
-    more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype);
-    raw = forms[count - 1] == BSN_FORM_SPLIT ? bsn_popcount(bsn_plane_bits(c) & ~e->constant) : 0;
-    return bsn_choose_among(e, forms, count, most, raw > more ? (size_t)(raw - more) * e->n / 8 : 0);
 }
 
 /* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one,
@@ -9616,16 +9570,9 @@ typedef struct bsn_numbers_body { /* SCALED and QUANTIZED: words, with scales or
     int looked_up;             /* 1: words.place has the number of every code */
 } bsn_numbers_body;
 
-typedef struct bsn_parted_body {
-    struct bsn_parted *parted; /* in scratch */
-    size_t next;               /* the first element that has not been made */
-} bsn_parted_body;
-
 /* A block that is being decoded. Each step returns the number of the rule that is broken, with `place` set, or 0. */
 typedef struct bsn_decoding {
     bsn_work *work;
-    bsn_arena arena;           /* scratch of the body */
-    bsn_lists *lists;
     const bsn_context *context;
     const struct bsn_form *form;
     const uint8_t *body, *end;
@@ -9642,7 +9589,7 @@ typedef struct bsn_decoding {
     int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
     int base_first;            /* 1: also of SPARSE blocks before any element is made */
     int same;                  /* 1: the elements are those of the base, and so are their hashes */
-    int inside;                /* 1: a side of PARTED, after whose body others may follow */
+    uint8_t *side;             /* a side of PARTED: its planes, or its elements. Bytes may follow its body. Else null */
     bitsnap_block *report;     /* receives what the body is made of; or null */
     const uint8_t *made;       /* where the current chunk is */
     const uint8_t *place;      /* where a rule is broken */
@@ -9652,7 +9599,7 @@ typedef struct bsn_decoding {
         bsn_classed_body classed;
         bsn_sparse_body sparse;
         bsn_numbers_body numbers;
-        bsn_parted_body parted;
+        struct bsn_parted *parted; /* in scratch */
     } of;
 } bsn_decoding;
 
@@ -9706,18 +9653,10 @@ static bitsnap_part *bsn_report_part(bitsnap_block *block, uint64_t elements, ui
     return part;
 }
 
-/* The worker that decodes, and its scratch. */
-static void bsn_decoding_by(bsn_decoding *d, bsn_work *w)
-{
-    d->work = w;
-    d->arena = w->arena;
-    d->lists = &w->lists;
-}
-
 static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t *at, const bsn_rooms *room)
 {
     r->kernels = d->context->kernels;
-    r->lists = d->lists;
+    r->lists = &d->work->lists;
     r->at = at;
     r->end = d->end;
     r->input_end = d->input_end;
@@ -9730,10 +9669,10 @@ static void bsn_reader_begin(bsn_reader *r, const bsn_decoding *d, const uint8_t
 /* Scratch for lists and planes. */
 static bsn_rooms bsn_planes_rooms(const bsn_decoding *d)
 {
-    bsn_arena a = d->arena;
+    bsn_arena a = d->work->arena;
     bsn_rooms x;
-    memset(&x, 0, sizeof x); /* all but the planes and lists, which compilers think are looked at */
     bsn_lay_planes(&a, &x, d->context, d->n);
+    if (d->side) x.planes = d->side;
     return x;
 }
 
@@ -9764,7 +9703,7 @@ static void bsn_open_words(bsn_decoding *d, bsn_words *x, size_t n)
 static unsigned bsn_opened_all(bsn_decoding *d, const bsn_reader *r)
 {
     d->place = r->at;
-    return r->rule ? r->rule : r->at != d->end && !d->inside ? BITSNAP_R_BODY_END : 0;
+    return r->rule ? r->rule : r->at != d->end && !d->side ? BITSNAP_R_BODY_END : 0;
 }
 
 /* ---- decoding: SPLIT ---- */
@@ -9949,31 +9888,12 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
     bsn_sink_done(w, d->sink, c->shape.width, i, m, out);
 }
 
-/* Makes elements i .. i + m - 1, at once by the kernel or step by step. out null: planes are hashed, no element is made. */
-static void bsn_split_elements(bsn_decoding *d, uint8_t *out, size_t i, size_t m, int at_once, bsn_asking *asking)
-{
-    bsn_split_body *x = &d->of.split;
-    const bsn_layout *y = &x->layout;
-    const unsigned top = d->context->shape.width - 1;
-    unsigned k;
-    for (k = 0; k < y->planes && k < top; k++) {
-        if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
-        else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
-    }
-    if (at_once) {
-        if (bsn_split_finish(d, out, i, m)) return;
-        x->finishes = 0;
-        if (x->within < top) bsn_split_plane(d, x->within, i, m);
-    }
-    bsn_split_join(d, out, i, m, asking);
-}
-
 /* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes multiples of 1,024 elements, and
  * not the last ones, with which the hashes end. Large calls have shorter chunks, so that less is prefetched between two kernels. */
 static unsigned bsn_make_split(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
-    const unsigned finishes = bsn_has(c->kernels, BSN_FINISHES);
+    const unsigned top = c->shape.width - 1, finishes = bsn_has(c->kernels, BSN_FINISHES);
     const size_t chunk = c->kernels->chunk, joined = c->large ? bsn_min(chunk, 2048 / c->shape.width) : chunk,
                  finished = c->large ? bsn_min(chunk, 8192 / c->shape.width) : chunk;
     bsn_split_body *x = &d->of.split;
@@ -9992,7 +9912,16 @@ static unsigned bsn_make_split(bsn_decoding *d)
         x->finish.ahead_lines = ((size_t)((uint64_t)x->ahead.lines * (i + m) / d->n) & ~(size_t)7) - x->ahead.line;
         asking = bsn_asking_for(d, &x->ahead, at_once ? 0 : x->finish.ahead_lines, finishes ? NULL : out, m,
                                 (d->checking ? y->planes : 0) + 2);
-        bsn_split_elements(d, out, i, m, at_once, &asking);
+        for (k = 0; k < y->planes && k < top; k++) {
+            if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
+            else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
+        }
+        if (at_once) {
+            if (bsn_split_finish(d, out, i, m)) continue;
+            x->finishes = 0;
+            if (x->within < top) bsn_split_plane(d, x->within, i, m);
+        }
+        bsn_split_join(d, out, i, m, &asking);
     }
     for (k = 0; k < y->planes && d->checking; k++)
         bsn_record_hash(d->record, bsn_hash_end(c->kernels, &d->work->hasher[k], d->body + y->at[k]));
@@ -10051,29 +9980,12 @@ static unsigned bsn_make_const(bsn_decoding *d, uint8_t *out, size_t i, size_t m
     const unsigned width = d->context->shape.width;
     size_t j;
     (void)i;
-    for (j = 0; j < m; j++) bsn_copy_little_endian(out + j * width, d->body, 1, width);
+    if (m) bsn_copy_little_endian(out, d->body, 1, width);
+    for (j = 1; j < m; j *= 2) memcpy(out + j * width, out, bsn_min(j, m - j) * width);
     return 0;
 }
 
 /* ---- decoding: PARTED ---- */
-
-/* One side, and elements of it that wait. */
-typedef struct bsn_side {
-    bsn_decoding d;
-    unsigned form;
-    uint8_t *at;       /* the elements that wait; all are the same if the side is CONST, */
-    size_t wait, made; /* and it is never used up */
-    uint8_t *room;
-} bsn_side;
-
-typedef struct bsn_parted {
-    bsn_side side[2];
-    bsn_context context; /* of the sides, */
-    bsn_sink sink;       /* from which nothing goes further, */
-    bsn_lists lists;     /* and of the second one */
-    const uint8_t *mask; /* of elements */
-} bsn_parted;
-BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
 
 /* Makes a mask of granules one of elements, in place, from the end on. Returns how many are of side 1. */
 static size_t bsn_mask_spread(const bitsnap_kernels *kernels, uint8_t *mask, size_t n, unsigned granule)
@@ -10091,156 +10003,122 @@ static size_t bsn_mask_spread(const bitsnap_kernels *kernels, uint8_t *mask, siz
     return kernels->count(mask, n);
 }
 
-/* Opens a side of n elements that begins with its form at `at`. */
-static unsigned bsn_open_side(bsn_decoding *d, bsn_side *s, const uint8_t *at, size_t n)
+typedef struct bsn_side {
+    bsn_decoding d;
+    unsigned form;
+    int zero; /* 1: all elements are 0 */
+} bsn_side;
+
+typedef struct bsn_parted {
+    bsn_side side[2];
+    bsn_context context; /* of the sides: no prefetches */
+    bsn_sink sink;       /* of a side in SPLIT */
+    const uint8_t *mask; /* bit i: the side of element i */
+    size_t next, ones;   /* elements before the next chunk, and those of side 1 among them */
+} bsn_parted;
+BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
+
+/* Reads a side, which begins with its form at d.place. Makes the elements of SPLIT, since they must come in order. They take the scratch of
+ * planes, which SPLIT does not need. */
+static unsigned bsn_open_side(bsn_side *s)
 {
+    bsn_decoding *d = &s->d;
     const unsigned width = d->context->shape.width;
-    unsigned form, rule;
-    s->d.place = at;
-    if (at == d->end) return BITSNAP_R_PARTED;
-    s->form = form = bsn_once8(at++);
-    if (form != BSN_FORM_STORED && form != BSN_FORM_CONST && form != BSN_FORM_SPLIT && form != BSN_FORM_BYTES &&
-        (form != BSN_FORM_ZIGZAG || width == 1 || bsn_symbol_bits(d->context->shape.dtype)))
-        return BITSNAP_R_PARTED;
-    s->d.body = s->d.place = at;
-    s->d.n = n;
-    s->made = s->wait = 0;
-    s->at = s->room;
-    if (form == BSN_FORM_STORED || form == BSN_FORM_CONST) {
-        const size_t size = form == BSN_FORM_CONST ? width : n * width;
-        if ((size_t)(d->end - at) < size) return BITSNAP_R_PARTED;
-        s->d.place = at + size;
-        if (form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, s->room, 0, BSN_SIDE_ROOM(d->n));
+    size_t size;
+    unsigned rule;
+    if (d->place == d->end) return BITSNAP_R_PARTED;
+    s->form = bsn_once8(d->place++);
+    d->body = d->place;
+    if (s->form == BSN_FORM_STORED || s->form == BSN_FORM_CONST) {
+        size = s->form == BSN_FORM_CONST ? width : d->n * width;
+        if ((size_t)(d->end - d->body) < size) return BITSNAP_R_PARTED;
+        d->place += size;
+        s->zero = s->form == BSN_FORM_CONST && !bsn_element_load(d->body, width);
         return 0;
     }
-    rule = form == BSN_FORM_SPLIT ? bsn_open_split(&s->d) : bsn_open_bytes(&s->d);
-    if (!rule && form == BSN_FORM_SPLIT) bsn_split_begin(&s->d, BSN_SIDE_STEP);
-    return rule;
+    if (s->form == BSN_FORM_BYTES || (s->form == BSN_FORM_ZIGZAG && width > 1 && !bsn_symbol_bits(d->context->shape.dtype)))
+        return bsn_open_bytes(d);
+    if (s->form != BSN_FORM_SPLIT) return BITSNAP_R_PARTED;
+    rule = bsn_open_split(d);
+    d->sink->to = d->side;
+    d->sink->until = d->n;
+    return rule ? rule : bsn_make_split(d);
 }
 
-/* A side for bsn_unpart: null if all of it is 0. */
-static const uint8_t *bsn_side_list(const bsn_side *s)
-{
-    return s->form == BSN_FORM_CONST && !bsn_element_load(s->at, s->d.context->shape.width) ? NULL : s->at;
-}
-
-static void bsn_report_side(const bsn_decoding *d, const bsn_side *s, const uint8_t *begin)
-{
-    bitsnap_part *part = bsn_report_part(d->report, s->d.n, (uint64_t)(d->place - begin));
-    part->kind = bsn_once8(begin);
-    part->changed = bsn_side_list(s) ? s->d.n : 0;
-}
-
+/* Parses the mask and both sides. */
 static unsigned bsn_open_parted(bsn_decoding *d)
 {
-    const unsigned width = d->context->shape.width;
-    bsn_arena arena = d->arena;
-    bsn_parted *p;
+    bsn_arena arena = d->work->arena;
     bsn_rooms room;
     bsn_reader r;
-    size_t ones, size;
+    bsn_parted *p;
+    size_t granules, ones;
     unsigned granule, rule, k;
-    uint8_t *mask;
     d->place = d->body;
     granule = bsn_once8(d->body);
     if (granule > 6) return BITSNAP_R_PARTED;
-    p = (bsn_parted *)(void *)bsn_arena_take(&arena, BSN_PARTED_STATE);
-    mask = (uint8_t *)bsn_arena_take(&arena, d->n / 8 + 64 + 64);
-    room.words = (uint8_t *)bsn_arena_take(&arena, 2 * BSN_SIDE_ROOM(d->n) * width + 64);
-    d->of.parted.parted = p;
-    d->of.parted.next = 0;
-    p->mask = mask;
-    p->context = *d->context;
-    p->context.large = p->context.stream = 0;
-    memset(&p->sink, 0, sizeof p->sink);
-    for (k = 0; k < 2; k++) {
-        p->side[k].d = *d;
-        p->side[k].d.arena = arena;
-        p->side[k].d.context = &p->context;
-        p->side[k].d.sink = &p->sink;
-        p->side[k].d.checking = 0;
-        p->side[k].d.inside = 1;
-        p->side[k].d.report = NULL;
-        p->side[k].room = room.words + k * BSN_SIDE_ROOM(d->n) * width;
-    }
-    p->side[1].d.lists = &p->lists;
-    room = bsn_planes_rooms(&p->side[0].d);
+    bsn_lay_parted(&arena, &room, d->context, d->n);
     bsn_reader_begin(&r, d, d->body + 1, &room);
-    size = (((d->n - 1) >> granule) + 8) / 8;
-    bsn_open_list(d, &r, size, 8);
+    granules = ((d->n - 1) >> granule) + 1;
+    bsn_open_list(d, &r, bsn_mask_bytes(granules), 8);
     d->place = r.at;
     if (r.rule) return r.rule;
-    bsn_list_take(&r, mask, size);
-    k = (unsigned)(((d->n - 1) >> granule) + 1) & 7;
-    if (k && mask[size - 1] >> k) return BITSNAP_R_MASK_TAIL;
-    ones = bsn_mask_spread(d->context->kernels, mask, d->n, granule);
+    bsn_list_take(&r, room.place, bsn_mask_bytes(granules));
+    if (!bsn_bits_tail_clear(room.place, 1, granules)) return BITSNAP_R_MASK_TAIL;
+    ones = bsn_mask_spread(d->context->kernels, room.place, d->n, granule);
     if (ones == 0 || ones == d->n) return BITSNAP_R_PARTED;
+    d->of.parted = p = (bsn_parted *)(void *)room.made;
+    memset(p, 0, sizeof *p);
+    p->mask = room.place;
+    p->context = *d->context;
+    p->context.large = p->context.stream = 0;
     for (k = 0; k < 2; k++) {
         bsn_side *s = &p->side[k];
         const uint8_t *begin = d->place;
-        rule = bsn_open_side(d, s, begin, k ? ones : d->n - ones);
+        s->d = *d;
+        s->d.n = k ? ones : d->n - ones;
+        s->d.side = room.planes;
+        s->d.context = &p->context;
+        s->d.sink = &p->sink;
+        s->d.checking = 0;
+        s->d.report = NULL;
+        room.planes += d->context->shape.width * bsn_plane_room(s->d.n);
+        rule = bsn_open_side(s);
         d->place = s->d.place;
         if (rule) return rule;
-        if (BSN_WITH_REPORT && d->report) bsn_report_side(d, s, begin);
-        if (!k) bsn_lay_planes(&p->side[1].d.arena, &room, d->context, d->n - ones);
+        if (BSN_WITH_REPORT && d->report) {
+            bitsnap_part *part = bsn_report_part(d->report, s->d.n, (uint64_t)(d->place - begin));
+            part->kind = s->form;
+            part->changed = s->zero ? 0 : s->d.n;
+        }
     }
     return d->place != d->end ? BITSNAP_R_BODY_END : 0;
 }
 
-static void bsn_side_split(bsn_side *s, uint8_t *to, size_t m)
+/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. */
+static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, size_t m)
 {
-    const bsn_split_body *x = &s->d.of.split;
-    const int at_once = x->finishes && m == BSN_SIDE_STEP && s->made + m < s->d.n;
-    bsn_asking asking = bsn_asking_for(&s->d, NULL, 0, NULL, m, 2);
-    unsigned k;
-    for (k = 0; k + 1 < s->d.context->shape.width; k++) /* both sides use these planes */
-        if (!x->layout.varying[k]) memset(s->d.work->plane[k], x->layout.value[k], m);
-    bsn_split_elements(&s->d, to, s->made, m, at_once, &asking);
+    if (s->zero) return NULL;
+    if (s->form == BSN_FORM_SPLIT) return s->d.side + i * s->d.context->shape.width;
+    if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, room, i, m);
+    else if (s->form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, room, i, m);
+    else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, room, i, m);
+    else (void)bsn_make_zigzag(&s->d, room, i, m);
+    return room;
 }
 
-/* Makes at least `count` elements of a side wait, no more than BSN_SIDE_STEP. */
-static void bsn_side_make(bsn_side *s, size_t count)
-{
-    const unsigned width = s->d.context->shape.width;
-    while (s->wait < count && s->form != BSN_FORM_CONST) {
-        const size_t m = bsn_min(BSN_SIDE_STEP, s->d.n - s->made);
-        uint8_t *to = s->room + s->wait * width;
-        memmove(s->room, s->at, s->wait * width);
-        s->at = s->room;
-        if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, to, s->made, m);
-        else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, to, s->made, m);
-        else if (s->form == BSN_FORM_ZIGZAG) (void)bsn_make_zigzag(&s->d, to, s->made, m);
-        else bsn_side_split(s, to, m);
-        s->made += m;
-        s->wait += m;
-    }
-}
-
-static void bsn_side_used(bsn_side *s, size_t count)
-{
-    if (s->form == BSN_FORM_CONST) return;
-    s->at += count * s->d.context->shape.width;
-    s->wait -= count;
-}
-
-/* Elements before i that have not been made are passed over. */
+/* Chunks come in order. If a caller needs only some, earlier ones are missing, and their elements of side 1 are counted here. */
 static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
-    bsn_parted *p = d->of.parted.parted;
+    bsn_parted *x = d->of.parted;
     const unsigned width = d->context->shape.width;
     const bitsnap_kernels *kernels = d->context->kernels;
-    size_t at = d->of.parted.next, some, ones;
-    for (; at < i + m; at += some) {
-        some = bsn_min(BSN_SIDE_STEP, (at < i ? i : i + m) - at);
-        ones = kernels->count(p->mask + at / 8, some);
-        bsn_side_make(&p->side[0], some - ones);
-        bsn_side_make(&p->side[1], ones);
-        if (at >= i)
-            bsn_unpart(kernels, width, out + (at - i) * width, bsn_side_list(&p->side[0]), bsn_side_list(&p->side[1]), p->mask + at / 8, some);
-        bsn_side_used(&p->side[0], some - ones);
-        bsn_side_used(&p->side[1], ones);
-    }
-    d->of.parted.next = at;
+    uint8_t *room = d->work->plane[0]; /* all planes, which are as large as a chunk and what kernels read past it */
+    const size_t before = x->ones + kernels->count(x->mask + x->next / 8, i - x->next), ones = kernels->count(x->mask + i / 8, m);
+    const uint8_t *zeros = bsn_side_elements(&x->side[0], room, i - before, m - ones);
+    bsn_unpart(kernels, width, out, zeros, bsn_side_elements(&x->side[1], room + (m - ones) * width, before, ones), x->mask + i / 8, m);
+    x->next = i + m;
+    x->ones = before + ones;
     return 0;
 }
 
@@ -10878,7 +10756,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
 {
     bsn_sink *s = &at->sink;
     d->form = bsn_form_of(at->head & 255);
-    bsn_decoding_by(d, w);
+    d->work = w;
     d->context = c;
     d->body = d->place = at->source + bsn_prefix(&c->shape);
     d->end = d->body + bsn_body_of(at->head, c->shape.width);
@@ -10893,7 +10771,8 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->at = at;
     d->checking = bsn_has_checks(&c->shape) && !c->ignore;
     d->hash_base = at->base && !c->ignore;
-    d->base_first = d->same = d->inside = 0;
+    d->base_first = d->same = 0;
+    d->side = NULL;
     d->report = NULL;
     at->error.element = at->first;
     s->differs = s->until;
@@ -13565,7 +13444,7 @@ static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words,
         return rule;
     }
     memset(&d, 0, sizeof d);
-    bsn_decoding_by(&d, w);
+    d.work = w;
     d.context = &x->context;
     d.end = x->at + x->look.whole;
     d.input_end = x->end;
@@ -14727,7 +14606,7 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
     if (!status) status = bsn_list_begin(&call, b, n, BSN_DECODES);
     if (status) return status;
     memset(&d, 0, sizeof d);
-    bsn_decoding_by(&d, bsn_work_of(&call, 0));
+    d.work = bsn_work_of(&call, 0);
     d.context = &call.context;
     d.end = d.input_end = source_size ? (const uint8_t *)source + source_size : (const uint8_t *)source;
     d.n = n;
