@@ -31,6 +31,8 @@
  *
  *     tensor -> planes -> lists -> block -> frame          docs/FORMAT.md specifies every byte
  *
+ * To change the codec: see "Where a change begins", below the declarations.
+ *
  * The contract of every function below:
  *   - Sizes are in bytes, counts (`count`, `n`) in elements. Pointers to bytes (void, uint8_t) need no
  *     alignment. A pointer may be null if its size is 0. Buffers must not overlap unless a comment allows it.
@@ -840,7 +842,8 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
  * Where a change begins:
  *   a dtype                PLANES, bsn_dtypes
  *   a kernel               PLATFORM, BSN_KERNELS; an instruction set: bitsnap_simd.h, "targets"
- *   code lengths           HUFFMAN, "encoding a list", bsn_plan_list
+ *   code lengths           HUFFMAN, "code lengths", bsn_package_merge; which symbols get one: bsn_choose_sampled, bsn_choose_exact;
+ *                          the kind of a list: bsn_plan_list
  *   a form of a block      BLOCK, "the table of forms"
  *   the check of a block   BLOCK, bsn_record
  * docs/examples/offload repeats dtypes, forms, code lengths and checks for devices: change both.
@@ -1579,8 +1582,9 @@ struct bitsnap_kernels {
 static const bitsnap_kernels *bsn_kernels_best(void);
 
 /* ================================================================================= HASH
- * XXH3-64 with seed 0 (Collet), written from its specification. Long inputs are 64-byte stripes into 8
- * accumulators; `bsn_hash_feed` takes them in pieces, while they are in the cache anyway. */
+ * XXH3-64 with seed 0 (Collet), written from its specification. Long inputs are 64-byte stripes into 8 accumulators. There are three
+ * ways to hash: bsn_hash_of, all at once; bsn_hasher, bytes that lie in one place, as they become ready and while they are in the
+ * cache; bsn_pieces, bytes from several places. */
 
 static const uint8_t bsn_secret[192] = {
     0xb8, 0xfe, 0x6c, 0x39, 0x23, 0xa4, 0x4b, 0xbe, 0x7c, 0x01, 0x81, 0x2c, 0xf7, 0x21, 0xad, 0x1c,
@@ -2220,8 +2224,11 @@ static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t 
  * Byte k of x goes to plane k, in pair order. */
 
 static const struct {
-    /* A type with symbol bits has a sign, and room for both. 0 means an integer. F64 has 8, though its exponent has 11. A type without
-     * a sign is an integer here. A new pair of width and bits needs a case in BSN_FIELD_SWITCH of bitsnap_simd.h. */
+    /* width: 1, 2, 4 or 8 bytes. symbol_bits: bits of the exponent, 1 to 8 and fewer than the element has below its sign. 0 means an
+     * integer; so does a type without a sign or an exponent. F64 has 8, though its exponent has 11. A pair of width and bsn_field_kind
+     * that BSN_FIELD_SWITCH of bitsnap_simd.h lacks needs a case there. A new dtype also needs, outside this table: bsn_role_of,
+     * bsn_has_octaves, functions that name BITSNAP_F64; names in bsf_element_types (bitsnap_file.h) and FORMAT.md 3; and in
+     * docs/examples/offload width_of, exponent_bits, exponent_of and comparisons of dtypes by number. */
     uint8_t width, symbol_bits;
     char name[8];
 } bsn_dtypes[] = {
@@ -2704,7 +2711,8 @@ BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].s
 
 /* ---- code lengths ---- */
 
-#define BSN_LIMIT 8 /* the longest code: a path fits a byte */
+/* The longest code, by the format (FORMAT.md 4.1): a path fits a byte, and a nibble of a table from 9 on means absent symbols. */
+#define BSN_LIMIT 8
 
 typedef struct bsn_package {
     uint64_t key[257];          /* weight << 9 | 256 - symbol, ascending */
@@ -7350,7 +7358,7 @@ static int bsn_log_look_up(const uint32_t *table, uint8_t *elements, const uint8
 /* ================================================================================= BLOCK
  * Up to 2^20 elements, coded for themselves: a head (form, stored size), a check, raw planes, lists. */
 
-/* forms */
+/* Forms. What a new one takes is listed at bsn_forms. */
 enum {
     BSN_FORM_STORED = 0, /* the elements, little-endian */
     BSN_FORM_CONST = 1,  /* one element, for a run of cells */
@@ -7431,10 +7439,12 @@ typedef struct bsn_work {
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
  * the rest in one piece, each while it passes through the cache. The record holds these hashes, 8 bytes each, so a longer check would
- * be no stronger unless they were longer, too. Checks are stored and compared where BSN_HEAD_SIZE stands beside bsn_load64 or
- * bsn_store64. Kernels do not know of them. */
+ * be no stronger unless they were longer, too. bsn_encode_block and bsn_make_block write the check, bsn_check_block compares it;
+ * elsewhere it is read as the seal of a frame. The index has its lower half (bsn_job.check). Other calls of HASH are for content ids,
+ * hashes of cells, headers and footers. Another record needs no kernel. Another hash needs `hash`, `start` and `finish` in
+ * bitsnap_simd.h, docs/examples/offload/hash.h, and a new version of the format (FORMAT.md 6.1). */
 typedef struct bsn_record {
-    uint8_t bytes[28 + 16 + 20 + 8 * 9];
+    uint8_t bytes[28 + 16 + 20 + 8 * 9]; /* bsn_record_begin, hashes of cells, the descriptor of SPLIT, 8 planes and a list */
     size_t size;
 } bsn_record;
 
@@ -10610,8 +10620,11 @@ enum {
 
 /* All that is particular to a form when blocks are read. A new form is a row here, and its functions. It also needs:
  *     BSN_FORM_LAST, a row of bsn_producers, a place in bsn_choose_..., its scratch in bsn_rooms_size, room in bsn_record;
- *     with a base: bsn_is_single, bsn_cell_state, bsn_apply_block, bsn_make_cell, the counts in bitsnap_info;
- *     its parts in bitsnap_part (at most 8 are reported), bitsnap_file.h, and forms.c of the tool.
+ *     BITSNAP_RULES, if it has conditions of its own; bsn_open_side and bsn_side_elements, if sides of PARTED may have it;
+ *     with a base: bsn_is_single, bsn_walk_single, bsn_cell_state, bsn_apply_half, bsn_apply_block, bsn_make_cell, the counts in bitsnap_info;
+ *     its parts in bitsnap_part (at most 8 are reported) and bitsnap_read_block;
+ *     outside: bitsnap_file.h (BSF_..., bsf_form_fits), forms.c of the tool, offload/decode.h, FORMAT.md 5 and 9, tour.c, decoder.py,
+ *     generate.py.
  * A block is decoded in these steps.
  * Each returns the rule that is broken, or 0:
  *     base  reads the base's cell, in frames with a base. Null: hashes it, and that is all

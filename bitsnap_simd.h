@@ -359,10 +359,13 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *                                             as places in each 16 of x; the same 16 bytes in all lanes of 16
  *
  * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
- * what they do in their own way, then a table; machines are little-endian. tests/unit/target.h is one with nothing of its own.
+ * the kernels that are not shared (start, finish and places; #define one as bsn_scalar_..., as NEON does, to do without), then a table.
+ * Machines are little-endian. bsn_simd_kernels has each table, and asks the machine (bsn_x86_has) where not every one has the
+ * instructions. tests/unit/target.h is a section with no kernel of its own.
  * Registers are members of structs and arrays, so SVE2 and RVV need types of fixed length. A new machine is also named at the top of this
- * file, where BITSNAP_SIMD is defined; test_kernels.c and check_stack.py name tables. BSN_MORE_TARGETS is for tests on x86-64 and AArch64
- * alone: it names a file with such a section. */
+ * file, where BITSNAP_SIMD is defined, in test_kernels.c, check_stack.py, bench/options.c, bench/python.py and docs/examples/demo.sh,
+ * and in the tables of platforms in EMBEDDING.md and README.md; its macros are undefined at the end of its section. check_neon.sh tests
+ * a machine by emulation. BSN_MORE_TARGETS names a file with such a section, for tests on x86-64 and AArch64 alone. */
 
 #ifndef BITSNAP_SIMD_FILE
 #define BITSNAP_SIMD_FILE "bitsnap_simd.h"

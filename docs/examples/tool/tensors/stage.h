@@ -16,7 +16,7 @@ typedef struct stage {
 
 /* Finds the bins of a policy "stage" for the moments in the file at `path`, which is a .safetensors file with this header.
  * The other moment and the weights are looked for in the same file, then in files beside it whose names differ by the word;
- * `weights`: where the weights are, or null; `u`: what is read is noted there. docs/DESIGN.md has the formula. */
+ * `weights`: where the weights are, or null; `u`: what is read is noted there. docs/LOG.md has the formula. */
 int stage_find(stage *s, adam_policy *p, const safetensors *model, const char *path, const char *weights, used_files *u, fault *f);
 void stage_free(stage *s);
 
