@@ -4623,11 +4623,16 @@ BSN_INLINE uint32_t bsn_upcast_f16(uint32_t x)
 static void bsn_predict_upcast(unsigned base_dtype, const uint8_t *base, size_t m, uint8_t *out)
 {
     size_t j;
-    for (j = 0; j < m; j++) {
-        uint16_t x;
-        uint32_t y;
+    uint16_t x;
+    uint32_t y;
+    for (j = 0; j < m && base_dtype == BITSNAP_F16; j++) {
         memcpy(&x, base + 2 * j, 2);
-        y = base_dtype == BITSNAP_F16 ? bsn_upcast_f16(x) : (uint32_t)x << 16;
+        y = bsn_upcast_f16(x);
+        memcpy(out + 4 * j, &y, 4);
+    }
+    for (; j < m; j++) { /* BF16: a loop that compilers make vectors of */
+        memcpy(&x, base + 2 * j, 2);
+        y = (uint32_t)x << 16;
         memcpy(out + 4 * j, &y, 4);
     }
 }
@@ -8676,10 +8681,10 @@ static int bsn_produce_quantized(bsn_coding *e)
 
 BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
 
-/* So many classes n elements may have. */
+/* The number of classes that n elements may have. What rounding took off a master copy is spread evenly, whatever the exponent. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
 {
-    return bsn_exponent_of(c->shape.dtype).mask && n >= 256 ? c->classes : 1;
+    return bsn_exponent_of(c->shape.dtype).mask && n >= 256 && c->shape.role != BSN_ROLE_UPCAST ? c->classes : 1;
 }
 
 /* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if there are many. */
@@ -9041,6 +9046,18 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
     }
 }
 
+/* Plans how to store the words of a master copy (role 3) without counting them: the bits that rounding took off are raw. Returns 0 if
+ * half of a sample of 64 words are a quarter of that or less, as of a copy that was rounded before. */
+static int bsn_plan_upcast(const bsn_coding *e, const uint8_t *words, bsn_words_plan *plan)
+{
+    unsigned i, less = 0;
+    plan->shift = e->context->shape.base_dtype == BITSNAP_F16 ? 13 : 16;
+    plan->limit = 0;
+    plan->bits = 0;
+    for (i = 0; i < 64 && e->n >= 64; i++) less += !(bsn_element_load(words + e->n / 64 * i * 4, 4) >> (plan->shift - 2));
+    return e->n >= 64 && less < 32;
+}
+
 /* CLASSED: words by class, from what bsn_take_words has left. */
 static int bsn_produce_classed(bsn_coding *e)
 {
@@ -9051,6 +9068,7 @@ static int bsn_produce_classed(bsn_coding *e)
     bsn_classes *t = &census->classes;
     const int sampled = t->count > 0, counted = !sampled && bsn_most_classes(c, n) > 1;
     bsn_dealt x;
+    bsn_words_plan plan;
     unsigned k;
     bsn_writer wr;
     if (!e->any) return 0; /* the elements have become equal to their predictions: another thread changes them */
@@ -9064,6 +9082,7 @@ static int bsn_produce_classed(bsn_coding *e)
     wr.wide = sampled && e->any > 255;
     wr.sampled = wr.wide;
     if (x.list[0] == e->delta.dealt) bsn_classes_fill(e, t, &x);
+    else if (c->shape.role == BSN_ROLE_UPCAST && bsn_plan_upcast(e, x.list[0], &plan)) wr.plan = &plan;
     for (k = 0; k < t->count; k++) {
         if (counted && x.counts[k] && (t->narrow >> k & 1)) {
             bsn_count_others(&wr, x.list[k], x.counts[k],
@@ -12168,12 +12187,14 @@ static int bsn_small_rest(uint64_t count, unsigned log2)
 
 /* The block size where the caller names none. With a base larger ones, but none larger than the elements need. A block with
  * columns carries scales for all of them: so it has 128 rows (level best: 512), and the last one of a few no small rest. */
-static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, unsigned width)
+static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
+    const unsigned width = bsn_dtypes[dtype].width;
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
     if (bsn_has_base(b)) {
-        log2 = width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
+        log2 = b->base.dtype != dtype && width > 2 ? BSN_LOG2_DEFAULT /* a master copy: half of its bits are raw in any block */
+             : width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
@@ -12266,7 +12287,7 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     if (count > BSN_COUNT_MAX) return "count";
     s->shape.dtype = dtype;
     s->shape.width = bsn_dtypes[dtype].width;
-    s->shape.block_log2 = bsn_block_log2(b, count, s->shape.width);
+    s->shape.block_log2 = bsn_block_log2(b, count, dtype);
     s->shape.count = count;
     if (s->shape.block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->shape.block_log2 > BSN_LOG2_MAX) return "block_log2";
     if ((q->bins || q->clusters) && (q->bins > BSN_BINS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
