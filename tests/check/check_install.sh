@@ -1,6 +1,6 @@
 #!/bin/sh
 # What make install and make lib make is found and of use: by pkg-config, CMake, man and bash, linked statically and shared; and
-# make uninstall leaves nothing. The tool is the one in build/, the library is compiled without optimization.
+# make uninstall leaves nothing. CMake also takes the headers from a checkout, and by FetchContent from a repository of git. The tool is the one in build/, the library is compiled without optimization.
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR PREFIX BINDIR INCLUDEDIR LIBDIR MANDIR COMPLETIONDIR PKG_CONFIG_PATH BASH_ENV
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
@@ -128,6 +128,39 @@ endif()
 END
     check "CMake: headers, static and shared library, no other version" "CMAKE_PREFIX_PATH=$t/p CC=$cc cmake -S $t -B $t/cmake &&
         cmake --build $t/cmake && $t/cmake/whole && $t/cmake/with_static && $t/cmake/with_shared && readelf -d $t/cmake/with_shared | grep -q libbitsnap.so.1"
+    # the headers without an installation: from a copy, and by FetchContent as docs/EMBEDDING.md shows it
+    head=$t/repository
+    mkdir -p "$head/docs/examples/file" "$t/copy" "$t/git" "$t/folder" && cp bitsnap.h bitsnap_simd.h "$head" && cp -R docs/cmake "$head/docs" &&
+        cp docs/examples/file/bitsnap_file.h "$head/docs/examples/file"
+    sed 's/= {0}/= {}/; s/#include "bitsnap.h"/&\n#include "bitsnap_file.h"/' "$t/whole.c" >"$t/copy/whole.cpp"
+    cp "$t/whole.c" "$t/copy/whole.c"
+    cat >"$t/copy/CMakeLists.txt" <<END
+cmake_minimum_required(VERSION 3.5...3.28)
+project(use C CXX)
+add_subdirectory($head/docs/cmake bitsnap)
+add_subdirectory($head/docs/cmake again)
+foreach(language c cpp)
+  add_executable(whole_\${language} whole.\${language})
+  target_link_libraries(whole_\${language} PRIVATE bitsnap::bitsnap)
+endforeach()
+END
+    check "CMake: add_subdirectory, for C and C++, twice in one project, installs nothing" "CC=$cc cmake -S $t/copy -B $t/copy/build &&
+        cmake --build $t/copy/build && $t/copy/build/whole_c && $t/copy/build/whole_cpp && cmake --install $t/copy/build --prefix $t/none &&
+        test ! -e $t/none"
+    for from in git folder; do
+        cp "$t/whole.c" "$t/$from/main.c"
+        sed -n '/^```cmake$/,/^```$/{/^```/!p;}' docs/EMBEDDING.md >"$t/$from/CMakeLists.txt"
+    done
+    check "CMake: FetchContent of a folder" "CC=$cc cmake -S $t/folder -B $t/folder/build -DFETCHCONTENT_SOURCE_DIR_BITSNAP=$head &&
+        cmake --build $t/folder/build && $t/folder/build/app"
+    if command -v git >/dev/null; then
+        sed -i "s|https://example.org/bitsnap.git|file://$head|" "$t/git/CMakeLists.txt"
+        check "CMake: FetchContent of a repository of git" "cd $head && git init -q -b main && git add . &&
+            git -c user.name=a -c user.email=a@example.org commit -q -m a && CC=$cc cmake -S $t/git -B $t/git/build &&
+            test -f $t/git/build/_deps/bitsnap-src/bitsnap_simd.h && cmake --build $t/git/build --target help | grep -q app"
+    else
+        echo "skip - install: FetchContent of a repository needs git"
+    fi
 else
     echo "skip - install: needs cmake"
 fi
