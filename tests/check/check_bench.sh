@@ -36,6 +36,13 @@ mode deltas --deltas deltas change where isa bits memcpy_gbps encode_gbps decode
 mode threads --threads threads isa threads memcpy_gbps compress_gbps decompress_gbps
 mode dtypes '--dtypes --isa scalar' dtypes dtype content isa level bytes compress_gbps compress_of_float decompress_gbps decompress_of_float
 mode quantize --quantize quantize isa file cells columns bits memcpy_gbps compress_gbps decompress_gbps
+head -c 200000 bitsnap.h >"$t/pages"
+if make -s kv-build B="$t" CFLAGS='-O1 -DBITSNAP_NO_SIMD' WARN='-Wall -Wextra -Werror' >"$t/out" 2>&1 && [ ! -s "$t/out" ] &&
+    "$t/kv_bench" f8_e4m3 4096 "$t/pages" >"$t/out" 2>&1 && grep -q '^| bitsnap' "$t/out"; then
+    echo 'ok - bench: pages of a KV cache'
+else
+    echo 'not ok - bench: pages of a KV cache'; head -n 5 "$t/out"; failed=1
+fi
 if ! command -v gnuplot >/dev/null; then echo "skip - bench: pictures need gnuplot (Debian: gnuplot-nox)"; exit $failed; fi
 if python3 bench/plots.py "$t" "$t/plots" >"$t/out" 2>&1 && ! grep -q warning "$t/out"; then
     echo "ok - bench: $(grep -c 'svg$' "$t/out") pictures"

@@ -59,12 +59,14 @@ for name, expected in FROZEN.items():
     report(digest(name) == expected, name + " is as it was frozen", "a change of what must not change? if not: tests/check/check_docs.py freeze")
 
 documents = ["README.md"] + sorted("docs/" + f for f in os.listdir(os.path.join(root, "docs")) if f.endswith(".md"))
-documents = [d for d in documents if os.path.exists(os.path.join(root, d))]
+documents = [d for d in documents if os.path.exists(os.path.join(root, d))] + ["docs/examples/kv/README.md"]
+rooms = sorted(set(glob.glob("*/README.md", root_dir=root) + glob.glob("docs/examples/**/README.md", root_dir=root, recursive=True)) - set(documents))
 compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
-for document in documents:
+for document in documents + rooms:
     text = read(document)
-    for number, block in enumerate(re.findall(r"^```c\n(.*?)^```", text, re.M | re.S), 1):
+    blocks = [] if document in rooms else re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)  # those of rooms need libraries
+    for number, block in enumerate(blocks, 1):
         with tempfile.TemporaryDirectory() as t:
             source, program = os.path.join(t, "a.c"), os.path.join(t, "a")
             with open(source, "w", encoding="utf-8") as f:
