@@ -2,8 +2,9 @@
  *
  *     kv_bench DTYPE PAGE_BYTES FILE...     FILE: raw pages, as kv_extract.py makes them; DTYPE: bf16, f16, f8_e4m3, f8_e5m2
  *
- * Each codec packs all pages of a file to slots of their own and unpacks them, ROUNDS times, on one thread. Of each page the
- * fastest time counts; the table has the mean over pages. What is unpacked is compared. BENCH_ZSTD and BENCH_LZ4 compile these in (link -lzstd, -llz4). `make bench-kv` does all of it. */
+ * Each codec packs all pages of a file to slots of their own and unpacks them, ROUNDS times, on one thread. Of each page the fastest time
+ * counts; the table has the mean over pages. What is unpacked is compared. BENCH_ZSTD and BENCH_LZ4 compile these in (link -lzstd, -llz4).
+ * `make bench-kv` does all of it. */
 #define _POSIX_C_SOURCE 200809L
 #include "bitsnap_kv.h"
 
