@@ -51,22 +51,25 @@ $(B)/libbitsnap.so.1: docs/examples/tool/bitsnap.c $(HEADERS)
 	@mkdir -p $(B)
 	$(CC) -std=c99 $(CFLAGS) $(WARN) -fPIC -I. -DBITSNAP_EXPORT -shared -Wl,-soname,$(@F) $< -o $@
 
-$(B)/bitsnap.man $(B)/bitsnap.bash: $(B)/bitsnap.%: $(B)/bitsnap docs/examples/tool/console/manual.sh
+COMPLETIONS = $(addprefix $(B)/bitsnap.,bash zsh fish)
+$(B)/bitsnap.man $(COMPLETIONS): $(B)/bitsnap.%: $(B)/bitsnap docs/examples/tool/console/manual.sh
 	docs/examples/tool/console/manual.sh $< $* >$@.new && mv $@.new $@
 
-#: make install     the tool, its manual page and completion for bash, the headers, packages for pkg-config and CMake, and what
-#:                  make lib has built; PREFIX (/usr/local), BINDIR, INCLUDEDIR, LIBDIR, MANDIR, COMPLETIONDIR and DESTDIR say
-#:                  where to. make uninstall, with the same, takes all of it away
+#: make install     the tool, its manual page, completion for bash, zsh and fish, the headers, packages for pkg-config and CMake, and what
+#:                  make lib has built; PREFIX (/usr/local), BINDIR, INCLUDEDIR, LIBDIR, MANDIR, COMPLETIONDIR, ZSHDIR, FISHDIR and
+#:                  DESTDIR say where to. make uninstall, with the same, takes all of it away
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
 INCLUDEDIR ?= $(PREFIX)/include
 LIBDIR ?= $(PREFIX)/lib
 MANDIR ?= $(PREFIX)/share/man
 COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 install uninstall:
 	@DESTDIR='$(DESTDIR)' BINDIR='$(BINDIR)' INCLUDEDIR='$(INCLUDEDIR)' LIBDIR='$(LIBDIR)' MANDIR='$(MANDIR)' \
-	    COMPLETIONDIR='$(COMPLETIONDIR)' docs/cmake/install.sh $@ $(B)
-install: $(B)/bitsnap $(B)/bitsnap.man $(B)/bitsnap.bash $(if $(filter lib,$(MAKECMDGOALS)),lib,$(wildcard $(B)/libbitsnap.a $(B)/libbitsnap.so.1))
+	    COMPLETIONDIR='$(COMPLETIONDIR)' ZSHDIR='$(ZSHDIR)' FISHDIR='$(FISHDIR)' docs/cmake/install.sh $@ $(B)
+install: $(B)/bitsnap $(B)/bitsnap.man $(COMPLETIONS) $(if $(filter lib,$(MAKECMDGOALS)),lib,$(wildcard $(B)/libbitsnap.a $(B)/libbitsnap.so.1))
 
 #: make demo        in a minute, what this is for: trains a small GPT; how small, how fast and how safe its checkpoints are
 demo: $(B)/bitsnap $(B)/train_demo

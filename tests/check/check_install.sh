@@ -1,8 +1,8 @@
 #!/bin/sh
-# What make install and make lib make is found and of use: by pkg-config, CMake, man and bash, linked statically and shared; and
+# What make install and make lib make is found and of use: by pkg-config, CMake, man, bash, zsh and fish, linked statically and shared; and
 # make uninstall leaves nothing. CMake also takes the headers from a checkout, and by FetchContent from a repository of git. The tool is the one in build/, the library is compiled without optimization.
 cd "$(dirname "$0")/../.." || exit 1
-unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR PREFIX BINDIR INCLUDEDIR LIBDIR MANDIR COMPLETIONDIR PKG_CONFIG_PATH BASH_ENV
+unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR PREFIX BINDIR INCLUDEDIR LIBDIR MANDIR COMPLETIONDIR ZSHDIR FISHDIR PKG_CONFIG_PATH BASH_ENV
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 cc=${CC:-cc}
 failed=0
@@ -13,7 +13,8 @@ if [ "$(uname -s)" != Linux ]; then echo "skip - install: tested on Linux"; exit
 mkdir "$t/build" && cp "${BITSNAP:-build/bitsnap}" "$t/build/bitsnap" || exit 1
 make="make -s B=$t/build -o $t/build/bitsnap CC=$cc CFLAGS=-O0 WARN=-DBITSNAP_NO_AVX512"
 files='bin/bitsnap include/bitsnap.h include/bitsnap_file.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
-    lib/cmake/bitsnap/bitsnapConfigVersion.cmake lib/pkgconfig/bitsnap.pc share/bash-completion/completions/bitsnap share/man/man1/bitsnap.1'
+    lib/cmake/bitsnap/bitsnapConfigVersion.cmake lib/pkgconfig/bitsnap.pc share/bash-completion/completions/bitsnap
+    share/fish/vendor_completions.d/bitsnap.fish share/man/man1/bitsnap.1 share/zsh/site-functions/_bitsnap'
 libraries='lib/libbitsnap.a lib/libbitsnap.so lib/libbitsnap.so.1 lib/pkgconfig/libbitsnap.pc'
 installed() { # directory, files: the files there, and no others
     (cd "$1" && find . ! -type d | sed 's|^\./||' | LC_ALL=C sort) >"$t/found"
@@ -48,27 +49,68 @@ if command -v groff >/dev/null; then
 else
     echo "skip - install: the manual page needs groff (Debian: groff-base)"
 fi
-if command -v bash >/dev/null; then
-    cat >"$t/complete" <<'END'
-complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bitsnap; echo "${COMPREPLY[*]}"; }
-is() { if [ "$1" != "$2" ]; then echo "'$1', not '$2'"; bad=1; fi; }
-is "$(complete_words bitsnap comp)" "compress compare"
-is "$(complete_words bitsnap help inv)" invert
-is "$(complete_words bitsnap compress --self)" --self-contained
-is "$(complete_words bitsnap -q c --dry)" --dry-run
-is "$(complete_words bitsnap info --dry)" ""
-is "$(complete_words bitsnap compress -l '')" "fast default best"
-is "$(complete_words bitsnap merge a b --level = f)" fast
-is "$(complete_words bitsnap compare --adam = '')" "exact resume standard small stage clusters"
-is "$(complete_words bitsnap compress mod)" ""
-is "$(complete_words bitsnap compress --out)" --output
-complete -p bitsnap | grep -q -- '-o default.*-F _bitsnap' || { echo "files are not completed"; bad=1; }
-exit ${bad:-0}
+for section in 'EXIT STATUS' ENVIRONMENT 'SEE ALSO'; do
+    grep -qx ".SH $section" "$t/p/share/man/man1/bitsnap.1" || missing="$missing $section"
+done
+used=$(grep -rho 'getenv("[A-Z_]*")' docs/examples/tool | sed 's/.*"\(.*\)".*/\1/' | sort -u)
+listed=$(sed -n '/^\.SH ENVIRONMENT/,/^\.SH SEE/s/^\.B \([A-Z_]*\)$/\1/p' "$t/p/share/man/man1/bitsnap.1" | sort -u)
+check "bitsnap.1 has the exit status, the environment that the tool reads, and other pages" "echo missing: $missing; test -z '$missing' && test '$used' = '$listed'"
+# what is typed, and what each shell makes of it
+cat >"$t/completions" <<'END'
+bitsnap comp|compare compress
+bitsnap help inv|invert
+bitsnap compress --self|--self-contained
+bitsnap -q c --dry|--dry-run
+bitsnap info --dry|
+bitsnap compress -l |best default fast
+bitsnap merge a b --level=f|fast
+bitsnap compare --adam=|clusters exact resume small stage standard
+bitsnap compress --dtype f8|f8_e4m3 f8_e5m2
+bitsnap extract a b --as |f32
+bitsnap compress --out|--output
 END
-    check "completion in bash" "bash --norc -uc '. $t/p/share/bash-completion/completions/bitsnap; . $t/complete'"
-else
-    echo "skip - install: completion needs bash"
-fi
+cat >"$t/complete.bash" <<'END'
+. "$1"
+complete_words() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _bitsnap; echo "${COMPREPLY[*]}"; }
+[ "$(complete_words bitsnap compress mod)" = "" ] && complete -p bitsnap | grep -q -- '-o default.*-F _bitsnap' || echo "files are not completed"
+while IFS='|' read -r line expected; do
+    words=${line//=/ = } last= # bash makes = a word of its own
+    case $line in *[\ =]) last=1 ;; esac
+    eval "got=\$(complete_words $words ${last:+\'\'})"
+    got=$(printf '%s\n' $got | LC_ALL=C sort | paste -sd ' ')
+    [ "$got" = "$expected" ] || echo "$line: '$got'"
+done <"$2"
+END
+cat >"$t/complete.zsh" <<'END'
+compset() { : } # stand for what the shell gives a completion function
+_files() { found=(files) }
+compadd() { local w; shift; for w; do [[ $w == ${typed}* ]] && found+=($w); done }
+complete_words() { local -a words found; words=("$@"); integer CURRENT=$#; typed=${words[CURRENT]#--*=}; source $completion; print -r -- ${(o)found} }
+completion=$1
+[[ $(complete_words bitsnap compress mod) == files ]] || print files are not completed
+while IFS='|' read -r line expected; do
+    got=$(complete_words "${(@s: :)line}")
+    [[ $got == $expected ]] || print -r -- "$line: '$got'"
+done <$2
+END
+cat >"$t/complete.fish" <<'END'
+source $argv[1]
+cd (dirname $argv[2])
+test (complete -C"bitsnap compress complet" | count) -gt 3; or echo files are not completed
+while read -d '|' line expected
+    set got (complete -C"$line" | string split -f1 \t | string replace -r '^--.*=' '' | string join ' ')
+    test "$got" = "$expected"; or echo "$line: '$got'"
+end <$argv[2]
+END
+for shell in 'bash bash-completion/completions/bitsnap --norc' 'zsh zsh/site-functions/_bitsnap -f' 'fish fish/vendor_completions.d/bitsnap.fish --no-config'; do
+    # shellcheck disable=SC2086
+    set -- $shell
+    if command -v "$1" >/dev/null; then
+        check "completion in $1" "HOME=$t $1 $3 $t/complete.$1 $t/p/share/$2 $t/completions >$t/wrong 2>&1; cat $t/wrong; test ! -s $t/wrong"
+    else
+        echo "skip - install: completion needs $1"
+    fi
+done
 
 # ---------------------------------------------------------------------------------- programs
 cat >"$t/use.c" <<'END'

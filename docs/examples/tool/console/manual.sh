@@ -1,6 +1,6 @@
 #!/bin/sh
-# The manual page and the completion of bash, both made from the help texts, on standard output.
-#   manual.sh TOOL man|bash
+# The manual page and the completions of shells, all made from the help texts, on standard output.
+#   manual.sh TOOL man|bash|zsh|fish
 LC_ALL=C; export LC_ALL
 tool=$1
 version=$("$tool" --version | cut -d ' ' -f 2)
@@ -83,21 +83,33 @@ END {
             print_entry(i)
             uses[heads[i] "\n" texts[i]] = 0
         }
+    print ".SH EXIT STATUS"
+    print ".TP\n.B 0\nDone.\n.B compare\nreturns it if the files are equal, or quantized elements lie within their bounds."
+    print ".TP\n.B 1\nOf at least one file something failed; one line on standard error says what. The others were still tried."
+    print ".B compare\nreturns it if the files differ."
+    print ".TP\n.B 2\nThe command line was wrong, and nothing was done.\n.B compare\nreturns it after an error, too."
+    print ".SH ENVIRONMENT\n.TP\n.B TMPDIR\nThe directory of temporary files, unless\n.B \\-\\-temp\nnames one. Without both it is\n.IR /tmp ."
+    print ".SH SEE ALSO\n.BR zstd (1),\n.BR sha256sum (1)\n.PP\nIn the repository: TOOL.md (recipes, JSON), FORMAT.md (the files), TRUST.md (what is promised, and tested)."
 }'
 
-# An option has values to choose from where its text is nothing but "a, b or c", or where a sentence of the help that ends with the
-# name of its argument and "is" explains them.
-completion='
-function finish()
+# An option has values to choose from if its text is "a, b or c", ends with words as in ": bf16 f16 bool", or its argument is in small letters,
+# or if a sentence of the help that ends with the name of its argument and "is" explains them.
+options='
+function finish(    list)
 {
-    sub(/^with -b: /, "", text)
-    if (text ~ /^([a-z]+, )*[a-z]+ or [a-z]+$/) { gsub(/,| or/, "", text); values[option] = text }
-    else if (argument in listed) values[option] = substr(listed[argument], 2)
+    sub(/^ *(with -b: )?/, "", text)
+    list = text
+    if (list ~ /^([a-z]+, )*[a-z]+ or [a-z]+$/) { gsub(/,| or/, "", list); text = "" }
+    else if (list ~ /: [a-z]+[0-9]+ [a-z]+[0-9]+ [a-z0-9_ ]+( \(.*)?$/) { sub(/ \(.*/, "", list); sub(/.*: /, "", list) }
+    else if (argument ~ /^[a-z][a-z0-9]+$/) list = argument
+    else list = argument in listed ? substr(listed[argument], 2) : ""
+    if (list != "") values[option] = list
+    if (!(option in about)) { sub(/[.,;:(] .*/, "", text); about[option] = text; takes[option] = argument }
     open = 0
 }
 open && is_body($0) { text = text " " body($0); next }
 open { finish() }
-/^=/ { short[$2] = short[$2] "|" substr($1, 2); next }
+/^=/ { short[$2] = short[$2] " " substr($1, 2); next }
 /^@/ { command = substr($0, 2); if (command != "") commands[++count] = command; examples = 0; next }
 /^Examples$/ { examples = 1 }
 examples || command == "" { next }
@@ -111,28 +123,67 @@ examples || command == "" { next }
             if (!index(of[command] " ", " " words[i] " ")) of[command] = of[command] " " words[i]
             option = option (option == "" ? "" : "|") words[i]
         }
-    if (!(option in values)) { options[++option_count] = option; values[option] = "" }
+    if (!(option in values)) { names[++option_count] = option; values[option] = "" }
+    in_command[command, option] = 1
     text = body($0)
     open = 1
     next
 }
 is_entry($0) { word = head($0); sub(/[, ].*/, "", word); if (word ~ /^[a-z]+$/) listed[argument] = listed[argument] " " word }
-END {
+function patterns(i,    text) { text = commands[i] short[commands[i]]; gsub(/ /, "|", text); return text }
+'
+bash='END {
     print "# Completion for bash, made from the help texts by manual.sh\n_bitsnap()\n{"
     print "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= words= i"
     print "    if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi"
     print "    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in"
     for (i = 1; i <= count; i++) {
-        print "        " commands[i] short[commands[i]] ") command=1 words=\"" substr(of[commands[i]], 2) "\"; break ;;"
+        print "        " patterns(i) ") command=1 words=\"" substr(of[commands[i]], 2) "\"; break ;;"
         all = all commands[i] " "
     }
     print "        esac\n    done\n    [[ $command ]] || words=\"" all "help --help --version\""
     print "    [[ $command && $word != -* ]] && words= # files, which bash completes by itself\n    case $before in"
-    for (i = 1; i <= option_count; i++) if (values[options[i]] != "") print "    " options[i] ") words=\"" values[options[i]] "\" ;;"
+    for (i = 1; i <= option_count; i++) if (values[names[i]] != "") print "    " names[i] ") words=\"" values[names[i]] "\" ;;"
     print "    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -o bashdefault -o default -F _bitsnap bitsnap"
+}'
+zsh='END {
+    print "#compdef bitsnap\n# Completion for zsh, made from the help texts by manual.sh\n_bitsnap()\n{"
+    print "    local word=$words[CURRENT] before=$words[CURRENT-1] command i\n    local -a options"
+    print "    if [[ $word == --*=* ]]; then before=${word%%=*} word=${word#*=}; compset -P \"*=\"; fi"
+    print "    for i in $words[2,CURRENT-1]; do\n        case $i in"
+    for (i = 1; i <= count; i++) {
+        print "        " patterns(i) ") command=1 options=(" substr(of[commands[i]], 2) "); break ;;"
+        all = all commands[i] " "
+    }
+    print "        esac\n    done\n    case $before in"
+    for (i = 1; i <= option_count; i++) if (values[names[i]] != "") print "    " names[i] ") compadd -- " values[names[i]] "; return ;;"
+    print "    esac\n    if [[ -z $command ]]; then compadd -- " all "help --help --version"
+    print "    elif [[ $word == -* ]]; then compadd -- $options\n    else _files; fi\n}\n_bitsnap \"$@\""
+}'
+fish='END {
+    print "# Completion for fish, made from the help texts by manual.sh"
+    for (i = 1; i <= count; i++) { all = all " " commands[i]; known = known " " commands[i] short[commands[i]] }
+    print "complete -c bitsnap -n \"not __fish_seen_subcommand_from" known "\" -f -a \"" substr(all, 2) " help\""
+    print "complete -c bitsnap -n \"not __fish_seen_subcommand_from" known "\" -s h -l help\ncomplete -c bitsnap -s V -l version"
+    for (k = 1; k <= option_count; k++) {
+        option = names[k]
+        if (option !~ /--/) continue # an entry about options that have one of their own
+        line = seen = ""
+        n = split(option, words, "|")
+        for (i = 1; i <= n; i++) line = line (words[i] ~ /^--/ ? " -l " substr(words[i], 3) : " -s " substr(words[i], 2))
+        for (i = 1; i <= count; i++) if ((commands[i], option) in in_command) seen = seen " " commands[i] short[commands[i]]
+        if (values[option] != "") line = line " -x -a \"" values[option] "\""
+        else if (takes[option] ~ /^(FILE|BASE|FOLDER|OUTPUT|DIR|LIST)/) line = line " -r"
+        else if (takes[option] != "") line = line " -x"
+        text = about[option]
+        gsub(/[\\\047]/, "\\\\&", text)
+        print "complete -c bitsnap -n \"__fish_seen_subcommand_from" seen "\"" line (text == "" ? "" : " -d \047" text "\047")
+    }
 }'
 case $2 in
 man) texts | awk -v version="$version" "$columns$page" ;;
-bash) (shortened; texts) | awk "$columns$completion" ;;
-*) echo 'manual.sh TOOL man|bash' >&2; exit 2 ;;
+bash) (shortened; texts) | awk "$columns$options$bash" ;;
+zsh) (shortened; texts) | awk "$columns$options$zsh" ;;
+fish) (shortened; texts) | awk "$columns$options$fish" ;;
+*) echo 'manual.sh TOOL man|bash|zsh|fish' >&2; exit 2 ;;
 esac
