@@ -313,7 +313,7 @@ static void report_certificates(side *s)
     (void)putchar(':');
     if (to) {
         (void)fputs(" certified: ", to);
-        lossy_print_line(to, &s->lossy);
+        lossy_print_line(to, &s->lossy, " ");
         if (!fclose(to)) print_wrapped(stdout, columns, text);
     }
     (void)putchar('\n');

@@ -345,7 +345,6 @@ static int prepare(job *j, const char *path, const char *target)
     if (input_note(&j->in, path, &j->codec->used, j->f)) return 1;
     if (!j->o->dtype) {
         if (header_read(&j->header, &j->in, j->f) || choose(j, path)) return 1;
-        if (j->o->dry_run) return 0;
     } else if (j->in.size != SIZE_UNKNOWN && j->in.size % bitsnap_width(j->o->dtype->codec)) {
         return not_whole(j, j->in.size);
     } else if (j->o->verbose && (foreign = foreign_name(&j->in, j->f)) != NULL) {
@@ -353,6 +352,7 @@ static int prepare(job *j, const char *path, const char *target)
         print_file(stderr, path, ": ");
         (void)fprintf(stderr, "looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
     }
+    if (j->o->dry_run) return output_open(&j->out, "/dev/null", 1, NULL, &j->codec->used, j->f); /* counts bytes */
     if (refuse_terminal(j->o, target, "compressed bytes", j->f) || output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
     output_keep_time(&j->out);
     return j->o->remove_input && check_removable(j, path);
@@ -384,7 +384,7 @@ static void report_adam(const job *j, const char *path)
     (void)fprintf(stderr, "--adam %s", j->adam.name);
     print_stage(stderr, j);
     (void)fputs(": ", stderr);
-    if (s.tensors) lossy_print_line(stderr, &j->lossy);
+    if (s.tensors) lossy_print_line(stderr, &j->lossy, " ");
     else (void)fputs("nothing quantized, every element is exact", stderr);
     if (s.tensors && !s.pairs && !j->adam.clusters) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
     (void)putc('\n', stderr);
@@ -392,56 +392,163 @@ static void report_adam(const job *j, const char *path)
 
 static const char *role_name(const adam_choice *c) { return c->role == ADAM_M ? "m" : c->role == ADAM_V ? "v" : "-"; }
 
-/* --dry-run: each tensor, and why it will be what. */
-static void report_plan(const job *j, const char *path)
+/* Why tensors become what they do. Many have the same reason: it is printed once, with a number that the rows refer to. */
+typedef struct reasons {
+    char (*text)[96];
+    size_t *count; /* tensors that have it */
+    size_t size;
+} reasons;
+
+static size_t reason_of(const adam_choice *c, int which, char text[96])
+{
+    const char *what = which ? c->why : c->pattern;
+    if (!what) return 0;
+    return (size_t)snprintf(text, 96, which ? "%s" : "%s in its %sname", what, c->by_file ? "file's " : "");
+}
+
+/* The number of a reason, from 1 on; 0: there is none, or all tensors have it. */
+static size_t reason_number(const reasons *r, const adam_choice *c, int which, size_t tensors)
+{
+    char text[96];
+    size_t i, number = 1;
+    if (!reason_of(c, which, text)) return 0;
+    for (i = 0; i < r->size && strcmp(r->text[i], text); i++) number += r->count[i] < tensors;
+    return i < r->size && r->count[i] < tensors ? number : 0;
+}
+
+static int reasons_find(reasons *r, const job *j)
+{
+    const size_t tensors = j->header.model.count;
+    char text[96];
+    size_t i, k, capacity = 0, capacity_of_counts = 0;
+    memset(r, 0, sizeof *r);
+    for (i = 0; i < 2 * tensors; i++) {
+        if (!reason_of(&j->choices[i / 2], (int)(i % 2), text)) continue;
+        for (k = 0; k < r->size && strcmp(r->text[k], text); k++) continue;
+        if (k == r->size) {
+            char (*texts)[96] = (char (*)[96])grown(r->text, r->size, &capacity, sizeof *texts, j->f);
+            size_t *counts;
+            if (!texts) return 1;
+            r->text = texts;
+            counts = (size_t *)grown(r->count, r->size, &capacity_of_counts, sizeof *counts, j->f);
+            if (!counts) return 1;
+            r->count = counts;
+            (void)memcpy(r->text[k], text, sizeof text);
+            r->count[k] = 0;
+            r->size++;
+        }
+        r->count[k]++;
+    }
+    return 0;
+}
+
+static void print_reasons(const reasons *r, size_t tensors)
+{
+    size_t i, number = 0;
+    for (i = 0; i < r->size; i++) {
+        if (r->count[i] == tensors) (void)printf("all: %s\n", r->text[i]);
+        else (void)printf("(%zu) %s: %zu of %zu tensors\n", ++number, r->text[i], r->count[i], tensors);
+    }
+}
+
+/* What a tensor becomes, where moments are quantized. */
+static void print_choice(const adam_choice *c)
+{
+    char family[16] = "exact", bound[24] = "-";
+    if (c->cells) {
+        (void)snprintf(family, sizeof family, "LOG-%u", c->cells);
+        (void)snprintf(bound, sizeof bound, "%.4f %%", 100 * bitsnap_log_bound(c->cells));
+    }
+    if (c->clusters) {
+        (void)snprintf(family, sizeof family, "C-%u", c->clusters);
+        (void)snprintf(bound, sizeof bound, "none");
+    }
+    (void)printf("%-2s  %-7s  %9s  ", role_name(c), family, bound);
+}
+
+static void print_dtype(const tensor *t)
+{
+    size_t columns = print_text(stdout, t->dtype.at, t->dtype.size);
+    for (; columns < 10; columns++) (void)putchar(' ');
+}
+
+/* Rows of the tensors: what each becomes, and what that takes. */
+static void print_plan(const job *j, const reasons *r)
 {
     const safetensors *m = &j->header.model;
     size_t i;
-    if (j->o->file_count > 1) {
-        print_file(stdout, path, ":\n");
-    }
-    if (j->stage.elements) {
-        (void)printf("stage");
-        print_stage(stdout, j);
-        (void)putchar('\n');
-    }
-    (void)printf("%-2s  %-8s  %10s  %12s  name\n", "", "becomes", "bound", "elements");
+    if (j->adam.name) (void)printf("%-2s  %-7s  %9s  ", "", "becomes", "bound");
+    else (void)printf("%-8s  ", "dtype");
+    (void)printf("%12s  %8s  name\n", "elements", "ratio");
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
         const adam_choice *c = &j->choices[i];
-        char family[16] = "exact", bound[24] = "-";
-        if (c->cells) {
-            (void)snprintf(family, sizeof family, "LOG-%u", c->cells);
-            (void)snprintf(bound, sizeof bound, "%.4f %%", 100 * bitsnap_log_bound(c->cells));
-        }
-        if (c->clusters) {
-            (void)snprintf(family, sizeof family, "C-%u", c->clusters);
-            (void)snprintf(bound, sizeof bound, "none");
-        }
-        (void)printf("%-2s  %-8s  %10s  %12llu  ", role_name(c), family, bound, (unsigned long long)t->elements);
+        const size_t pattern = reason_number(r, c, 0, m->count), why = reason_number(r, c, 1, m->count);
+        if (j->adam.name) print_choice(c);
+        else print_dtype(t);
+        (void)printf("%12llu  ", (unsigned long long)t->elements);
+        if (j->tally.stored[i] > 0) (void)printf("%8.4f  ", 8 * (double)(t->end - t->begin) / j->tally.stored[i]);
+        else (void)printf("%8s  ", "-");
         (void)print_text(stdout, t->name.at, t->name.size);
-        if (c->pattern) (void)printf("  (%s in its %sname)", c->pattern, c->by_file ? "file's " : "");
-        if (c->why) (void)printf("  (%s)", c->why);
+        if (pattern && why) (void)printf("  (%zu) (%zu)", pattern, why);
+        else if (pattern || why) (void)printf("  (%zu)", pattern | why);
         (void)putchar('\n');
     }
+}
+
+/* --dry-run, and info of a file that is not compressed: what would become of it. */
+static int report_plan(const job *j, const char *path)
+{
+    const int with_rows = j->o->command != INFO || !j->o->quiet;
+    char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
+    reasons r = { NULL, NULL, 0 };
+    int failed = j->o->command != INFO && !j->o->dtype && reasons_find(&r, j);
+    if (!failed) {
+        if (j->o->file_count > 1 || j->o->recursive) {
+            print_file(stdout, path, ":\n");
+        }
+        if (j->stage.elements) {
+            (void)printf("stage");
+            print_stage(stdout, j);
+            (void)putchar('\n');
+        }
+        if (with_rows && !j->o->dtype) print_plan(j, &r);
+        print_reasons(&r, j->header.model.count);
+        (void)printf("file     %s -> %s, ratio %.4f\n", amount(j->o, in, j->writer.to.source_size), amount(j->o, out, j->out.size),
+                     (double)j->writer.to.source_size / (double)j->out.size);
+        if (j->o->command == INFO) (void)printf("note     not compressed: these are the sizes that bitsnap compress would give\n");
+    }
+    free(r.text);
+    free(r.count);
+    return failed;
+}
+
+static void choice_json(const adam_choice *c, json *out)
+{
+    json_member_string(out, "role", c->role ? role_name(c) : "");
+    json_member_whole(out, "cells", c->cells);
+    if (c->clusters) json_member_whole(out, "clusters", c->clusters);
+    json_member_real(out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
+    if (c->pattern) json_member_string(out, "pattern", c->pattern);
+    if (c->why) json_member_string(out, "why_exact", c->why);
 }
 
 static void report_plan_json(const job *j, const char *path)
 {
     const safetensors *m = &j->header.model;
-    json out = json_report("dry-run", path);
+    json out = json_report(j->o->command == INFO ? "info" : "dry-run", path);
     size_t i;
+    json_member_truth(&out, "dry_run", 1);
+    json_member_whole(&out, "bytes_in", j->writer.to.source_size);
+    json_member_whole(&out, "bytes_out", j->out.size);
+    json_member_real(&out, "ratio", (double)j->writer.to.source_size / (double)j->out.size);
     json_member_list(&out, "tensors");
     for (i = 0; i < m->count; i++) {
         const adam_choice *c = &j->choices[i];
         json_begin(&out, '{');
-        json_member_text(&out, "name", m->tensors[i].name.at, m->tensors[i].name.size);
-        json_member_string(&out, "role", c->role ? role_name(c) : "");
-        json_member_whole(&out, "cells", c->cells);
-        if (c->clusters) json_member_whole(&out, "clusters", c->clusters);
-        json_member_real(&out, "bound", c->cells ? bitsnap_log_bound(c->cells) : 0);
-        if (c->pattern) json_member_string(&out, "pattern", c->pattern);
-        if (c->why) json_member_string(&out, "why_exact", c->why);
+        tensor_json(&m->tensors[i], &out);
+        json_member_real(&out, "stored_bytes", j->tally.stored[i] / 8);
+        if (j->o->command == COMPRESS) choice_json(c, &out);
         json_end(&out, '}');
     }
     json_end(&out, ']');
@@ -521,13 +628,16 @@ static void report_exact(const job *j, const char *path)
     }
 }
 
-static void report(const job *j, const char *path, const char *target, double begun)
+static int report(const job *j, const char *path, const char *target, double begun)
 {
     const summary s = { path, j->o->shown ? j->o->shown : target, j->writer.to.source_size, j->out.size, seconds_now() - begun };
     if (j->o->dry_run) {
+        const summary read = { path, NULL, s.bytes_out, s.bytes_in, s.seconds }; /* as info counts: from packed to whole */
+        summary_add(j->o->command == INFO ? &read : &s);
         if (j->o->json) report_plan_json(j, path);
-        else report_plan(j, path);
-        return;
+        else if (report_plan(j, path)) return 1;
+        if (j->given) report_base(j, path);
+        return 0;
     }
     print_summary(j->o, &s);
     if (j->o->json) {
@@ -554,6 +664,7 @@ static void report(const job *j, const char *path, const char *target, double be
     warn_of_growth(j, &s);
     if (j->given) report_base(j, path);
     if (j->refused) warn_of_moments(j, path);
+    return 0;
 }
 
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
@@ -564,11 +675,11 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     memset(in, 0, sizeof *in);
     in->fd = -1;
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));
-    failed = prepare(&j, path, target) || (!o->dry_run && put_file(&j));
+    failed = prepare(&j, path, target) || put_file(&j);
     progress_end(&j.progress);
     if (!failed && o->remove_input && !o->dry_run) failed = output_remove_source(&j.out, &j.in, path, f);
-    if (!failed) report(&j, path, target, begun);
-    else output_discard(&j.out);
+    if (failed) output_discard(&j.out);
+    else failed = report(&j, path, target, begun);
     free(j.window);
     stage_free(&j.stage);
     file_write_close(&j.writer);

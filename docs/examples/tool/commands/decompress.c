@@ -131,7 +131,7 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
             json_report_end(&out);
         } else if (j.reader.s.start.quantized && !o->quiet) {
             print_file(stderr, path, ": not exact: ");
-            lossy_print_line(stderr, &j.lossy);
+            lossy_print_line(stderr, &j.lossy, " ");
             (void)putc('\n', stderr);
         }
     } else {
@@ -159,7 +159,7 @@ static void report_test(const job *j, const summary *s)
         else (void)printf(": ok");
         if (j->reader.s.start.quantized) {
             (void)printf("; not exact: ");
-            lossy_print_line(stdout, &j->lossy);
+            lossy_print_line(stdout, &j->lossy, " ");
         }
         (void)putchar('\n');
     }

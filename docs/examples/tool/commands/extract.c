@@ -714,7 +714,7 @@ static void say(const job *j, const summary *s)
     print_summary(j->o, s);
     if (!j->lossy.count || j->o->quiet) return;
     print_file(stderr, s->input, ": not exact: ");
-    lossy_print_line(stderr, &j->lossy);
+    lossy_print_line(stderr, &j->lossy, " ");
     (void)putc('\n', stderr);
 }
 

@@ -5,6 +5,7 @@
 #include "../tensors/bound.h"
 #include "commands.h"
 #include "../files/delta.h"
+#include "../files/foreign.h"
 #include "../tensors/forms.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
@@ -73,11 +74,10 @@ static int read_blocks(job *j)
 static chain_link before;
 
 /* A delta is decoded where -b gives its base. Else it takes no more of that than the text: also from the file before. */
-static int begin(job *j, const char *path)
+static int begin(job *j)
 {
     file_base text;
     const file_base *known = j->base ? &j->base->file : NULL;
-    if (input_open(&j->in, path, j->f) || input_fill(&j->in, 32, j->f)) return 1;
     if (!file_is_delta(input_bytes(&j->in), input_available(&j->in))) {
         if (j->with_bound) return file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, NULL, j->f);
         return file_look_begin(&j->reader, j->codec, &j->in, NULL, j->f);
@@ -128,11 +128,11 @@ static int name_lossy(job *j)
     return j->roles ? 0 : fault_memory(j->f);
 }
 
-static int look(job *j, const char *path)
+static int look(job *j)
 {
     uint64_t header;
     int raw;
-    if (begin(j, path)) return 1;
+    if (begin(j)) return 1;
     j->with_text = j->reader.text != NULL; /* that of a delta may be unknown */
     raw = !j->with_text;
     progress_set_total(&j->progress, j->reader.s.start.source_size);
@@ -541,7 +541,7 @@ static void print_bound(const options *o, const sums *s)
                  quotient((double)s->element_bytes, s->bound_bytes));
     if (s->bound_bytes > 0) {
         const double more = 100 * ((double)s->frame_bytes / s->bound_bytes - 1);
-        (void)printf("; the tensors take %.2f %% %s than that", more < 0 ? -more : more, more < 0 ? "less" : "more");
+        (void)printf("; the tensors take %.2f %% %s", more < 0 ? -more : more, more < 0 ? "less" : "more");
     }
     (void)putchar('\n');
 }
@@ -564,7 +564,7 @@ static void print_totals(const job *j, const sums *s)
     print_sizes(j->o, s);
     if (j->reader.s.start.quantized) {
         (void)printf("lossy    ");
-        lossy_print_line(stdout, &j->lossy);
+        lossy_print_line(stdout, &j->lossy, "\n         ");
         (void)putchar('\n');
     }
     (void)printf("check    %016llx\n", (unsigned long long)j->reader.s.check);
@@ -666,7 +666,7 @@ void info_sum(const options *o)
             if (!folder.files[i].reader.s.start.quantized) continue;
             (void)printf("lossy    ");
             print_file(stdout, folder.files[i].path, ": ");
-            lossy_print_line(stdout, &folder.files[i].lossy);
+            lossy_print_line(stdout, &folder.files[i].lossy, "\n         ");
             (void)putchar('\n');
         }
         if (!o->quiet) forms_print(&folder.forms, folder.with_changes);
@@ -690,8 +690,14 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     const double begun = seconds_now();
     job j = { .o = o, .codec = c, .path = path, .f = f, .in.fd = -1, .with_bound = !o->no_bound, .base = b, .follows = -1 };
     int failed;
+    failed = input_open(&j.in, path, f) || input_fill(&j.in, 32, f);
+    if (!failed && foreign_is_plain(&j.in) && !b && !o->chain && !o->no_bound) {
+        options dry = *o;
+        dry.dry_run = 1;
+        return compress_to(&dry, c, NULL, &j.in, path, path, f);
+    }
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));
-    failed = look(&j, path) || check_chain(&j, path);
+    failed = failed || look(&j) || check_chain(&j, path);
     progress_end(&j.progress);
     if (!failed) {
         summary whole;
@@ -716,7 +722,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
             if (!o->quiet) {
                 print_title(&w);
                 print_rows(&w, &j);
-                if (j.reader.s.start.quantized) lossy_print_table(&j.lossy);
+                if (j.reader.s.start.quantized) lossy_print_table(&j.lossy, o->verbose);
             }
             print_totals(&j, &s);
         }

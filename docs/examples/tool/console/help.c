@@ -197,7 +197,8 @@ static const char adam_text[] =
     "      --weights FILE   for stage: the file with the weights; by default one beside\n"
     "                       FILE, called master, model, weights or bf16 where FILE has\n"
     "                       the word for the moment, else FILE itself\n"
-    "      --dry-run        says what would become of each tensor, and why; writes nothing\n"
+    "      --dry-run        says what would become of each tensor, and why, and what that\n"
+    "                       would save: compresses in memory, writes nothing\n"
     "\n";
 
 static const char compress_examples[] =
@@ -267,6 +268,9 @@ static const char test_examples[] =
 static const char info_text[] =
     "bitsnap info FILE... - the tensors of a .bsnap file and what they take\n"
     "\n"
+    "Of a .safetensors file it is what compressing it would save, found by doing that in\n"
+    "memory; not with --no-bound.\n"
+    "\n"
     "Of each tensor bits/element and ratio: its share of the blocks that hold it.\n"
     "\"order-0\" is the order-0 bound, in bits per element: the entropy of the\n"
     "exponents, for every 65,536 elements, and all other bits as they are, but for\n"
@@ -290,9 +294,9 @@ static const char info_text[] =
     "file in the command line is told to follow it or not.\n"
     "\n"
     "Of quantized tensors (compress --adam): the bins of an octave, columns, the bound\n"
-    "of relative errors, what was measured when they were encoded (the largest relative\n"
-    "error, the mean, the mean square error, the largest absolute error), how many\n"
-    "elements stand exactly, and of m beside its v the bound of an update's error.\n"
+    "of relative errors, the largest that was measured when they were encoded, and of m\n"
+    "beside its v the bound of an update's error. With -v also the mean relative error,\n"
+    "the mean square error, the largest absolute error, and how many elements are exact.\n"
     "\n"
     "      --no-bound       without the bound, and how blocks are coded\n"
     "      --chain          every file must follow the one before, else status 1\n";

@@ -368,7 +368,6 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give bins (LOG-70)");
     if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give bins (LOG-70)");
     if (o->weights && !o->adam.stage) return fault_set(f, "--weights is of use only with --adam stage");
-    if (o->dry_run && (o->dtype || o->base_count)) return fault_set(f, "--dry-run goes with .safetensors files, without -b");
     for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
     if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
     if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");

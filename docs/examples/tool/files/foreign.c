@@ -127,6 +127,8 @@ static int is_safetensors(const uint8_t *p, const uint8_t *end)
     return end - p > 9 && load64(p) <= BITSNAP_TEXT_MAX && p[8] == '{' && (p[9] == '"' || p[9] == '}' || p[9] <= ' ');
 }
 
+int foreign_is_plain(const input *in) { return is_safetensors(input_bytes(in), input_bytes(in) + input_available(in)); }
+
 int foreign_refuse(input *in, int wanted, fault *f)
 {
     static const char *const names[] = { "not a .safetensors file", "not a .bsnap file" };

@@ -11,6 +11,9 @@ enum { WANT_SAFETENSORS, WANT_BSNAP };
  * is (or where it cannot be read), else 0. */
 int foreign_refuse(input *in, int wanted, fault *f);
 
+/* Whether the bytes in the window, at least 32 if the input has them, begin a .safetensors file. */
+int foreign_is_plain(const input *in);
+
 /* What an input is that is taken as raw elements, such as "a gzip file"; null where its first bytes tell nothing. */
 const char *foreign_name(input *in, fault *f);
 

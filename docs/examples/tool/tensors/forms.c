@@ -136,16 +136,16 @@ void forms_print(const forms *x, int with_changes)
 {
     size_t i;
     if (!x->count) return;
-    (void)printf("%-33s  %8s  %14s", "form", "blocks", "elements");
+    (void)printf("%-33s %7s %12s", "form", "blocks", "elements");
     if (with_changes) (void)printf("  %9s", "changed");
-    (void)printf("  %12s  %14s\n", "bits/element", "bytes");
+    (void)printf(" %12s %11s\n", "bits/element", "bytes");
     for (i = 0; i < x->count; i++) {
         const form_row *r = &x->rows[i];
         print_name(r);
-        (void)printf("  %8llu  %14llu", (unsigned long long)r->count, (unsigned long long)r->elements);
+        (void)printf(" %7llu %12llu", (unsigned long long)r->count, (unsigned long long)r->elements);
         if (with_changes && r->known == r->elements) (void)printf("  %7.3f %%", 100 * (double)r->changed / (double)r->known);
         else if (with_changes) (void)printf("  %9s", "-");
-        (void)printf("  %12.4f  %14llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
+        (void)printf(" %12.4f %11llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
     }
 }
 

@@ -115,31 +115,33 @@ lossy_sums lossy_add_up(const lossy *l)
 
 static const char *const role_names[3] = { "", "m", "v" };
 
-void lossy_print_line(FILE *to, const lossy *l)
+void lossy_print_line(FILE *to, const lossy *l, const char *between)
 {
     const lossy_sums s = lossy_add_up(l);
+    const char *gap = " ";
     size_t role;
     (void)fprintf(to, "%zu", s.tensors);
     if (l->roles) (void)fprintf(to, " of %zu", l->model->count);
-    (void)fprintf(to, " tensors quantized, %.3f bits/element; relative errors",
-                  s.elements ? 8 * (double)s.bytes / (double)s.elements : 0);
-    for (role = 0; role < 3; role++) {
+    (void)fprintf(to, " tensors quantized, %.3f bits/element;%srelative errors",
+                  s.elements ? 8 * (double)s.bytes / (double)s.elements : 0, between);
+    for (role = 0; role < 3; gap = s.of_role[role++] ? between : gap) {
         if (s.of_role[role] && s.bound[role] <= 0)
-            (void)fprintf(to, " %s%swithout a bound (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s.largest[role]);
+            (void)fprintf(to, "%s%s%swithout a bound (measured %.3f %%),", gap, role_names[role], role ? " " : "", 100 * s.largest[role]);
         else if (s.of_role[role])
-            (void)fprintf(to, " %s%sat most %.3f %% (measured %.3f %%),", role_names[role], role ? " " : "", 100 * s.bound[role],
+            (void)fprintf(to, "%s%s%sat most %.3f %% (measured %.3f %%),", gap, role_names[role], role ? " " : "", 100 * s.bound[role],
                           100 * s.largest[role]);
     }
-    if (s.pairs) (void)fprintf(to, " update at most %.3f %%,", 100 * s.update);
+    if (s.pairs) (void)fprintf(to, "%supdate at most %.3f %%,", between, 100 * s.update);
     (void)fprintf(to, s.unbounded == s.tensors ? " none has a bound" : s.within ? " all within bounds" : " NOT within bounds");
     if (s.unbounded && s.unbounded < s.tensors) (void)fprintf(to, ", but %zu have none", s.unbounded);
 }
 
-void lossy_print_table(const lossy *l)
+void lossy_print_table(const lossy *l, int all)
 {
     size_t i;
-    (void)printf("%-2s  %-7s  %7s  %10s  %10s  %10s  %10s  %10s  %8s  %10s  %s\n", "", "bins", "columns", "bound", "max rel", "MRE",
-                 "MSE", "max abs", "exact", "update", "quantized");
+    (void)printf("%-2s  %-7s  %7s  %10s  %10s  ", "", "bins", "columns", "bound", "max rel");
+    if (all) (void)printf("%10s  %10s  %10s  %8s  ", "MRE", "MSE", "max abs", "exact");
+    (void)printf("%10s  quantized\n", "update");
     for (i = 0; i < l->count; i++) {
         const file_frame *x = &l->frames[i];
         const bitsnap_certificate *c = &x->info.certificate;
@@ -147,9 +149,10 @@ void lossy_print_table(const lossy *l)
         char family[16] = "other";
         if (x->info.bins) (void)snprintf(family, sizeof family, "LOG-%u", x->info.bins);
         else if (x->info.clusters) (void)snprintf(family, sizeof family, "C-%u", x->info.clusters);
-        (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  %8.4f %%  %10.3e  %10.3e  %8llu  ", role_names[a.role], family,
-                     (unsigned long long)x->info.columns, 100 * c->bound, 100 * c->max_relative, 100 * c->mean_relative, c->mean_square,
-                     c->max_absolute, (unsigned long long)c->exact);
+        (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  ", role_names[a.role], family, (unsigned long long)x->info.columns,
+                     100 * c->bound, 100 * c->max_relative);
+        if (all)
+            (void)printf("%8.4f %%  %10.3e  %10.3e  %8llu  ", 100 * c->mean_relative, c->mean_square, c->max_absolute, (unsigned long long)c->exact);
         if (a.paired) (void)printf("%8.4f %%  ", 100 * a.update);
         else (void)printf("%10s  ", "-");
         if (a.tensor) (void)print_text(stdout, a.tensor->name.at, a.tensor->name.size);

@@ -36,9 +36,9 @@ typedef struct lossy_sums {
 lossy_sums lossy_add_up(const lossy *l);
 
 /* "n tensors ...", without an end of line. */
-void lossy_print_line(FILE *to, const lossy *l);
+void lossy_print_line(FILE *to, const lossy *l, const char *between);
 
-void lossy_print_table(const lossy *l);
+void lossy_print_table(const lossy *l, int all);
 
 /* "lossy": whether something is quantized, and if so "quantized": {...} */
 void lossy_json(const lossy *l, json *j);
