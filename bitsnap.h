@@ -1752,13 +1752,13 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
 #endif
 }
 
-/* A hash of `total` bytes, known in advance, that lie or will lie in one piece. */
+/* A hash of `total` bytes, known in advance. Stripes are hashed as they arrive. Who feeds it keeps the bytes that do not fill a stripe. */
 typedef struct bsn_hasher {
     uint64_t state[8];
-    size_t total, stripes; /* stripes done */
+    uint64_t total, stripes; /* stripes done */
 } bsn_hasher;
 
-static void bsn_hash_begin(bsn_hasher *h, size_t total)
+static void bsn_hash_begin(bsn_hasher *h, uint64_t total)
 {
     static const uint64_t start[8] = { BSN_P32_3, BSN_P64_1, BSN_P64_2, BSN_P64_3,
                                        BSN_P64_4, BSN_P32_2, BSN_P64_5, BSN_P32_1 };
@@ -1767,31 +1767,27 @@ static void bsn_hash_begin(bsn_hasher *h, size_t total)
     h->stripes = 0;
 }
 
-/* The first `ready` bytes at p are there. */
+/* Hashes the next `stripes` stripes, which are at p. Leaves the last one of a hash to its end: it is hashed in another way. */
+BSN_INLINE void bsn_hash_next(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t stripes)
+{
+    const uint64_t left = (h->total - 1) / 64 - h->stripes;
+    if (h->total <= 240) return;
+    if (stripes > left) stripes = (size_t)left;
+    if (stripes) kernels->hash(h->state, p, stripes, (size_t)h->stripes);
+    h->stripes += stripes;
+}
+
+/* The whole lies at p, and its first `ready` bytes are there. */
 BSN_INLINE void bsn_hash_feed(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t ready)
 {
-    if (h->total > 240) {
-        size_t stripes = bsn_min(ready / 64, (h->total - 1) / 64);
-        if (stripes > h->stripes) {
-            kernels->hash(h->state, p + 64 * h->stripes, stripes - h->stripes, h->stripes);
-            h->stripes = stripes;
-        }
-    }
+    const size_t done = (size_t)h->stripes;
+    if (ready / 64 > done) bsn_hash_next(kernels, h, p + 64 * done, ready / 64 - done);
 }
 
-/* The next `size` bytes, a multiple of 64 and not the last ones, are at p. */
-BSN_INLINE void bsn_hash_next(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t size)
+/* `last` are the last 64 bytes of the whole. */
+static uint64_t bsn_hash_long_end(bsn_hasher *h, const uint8_t *last)
 {
-    if (h->total > 240) {
-        kernels->hash(h->state, p, size / 64, h->stripes);
-        h->stripes += size / 64;
-    }
-}
-
-/* `last` are the last 64 bytes of the whole */
-static uint64_t bsn_hash_long_end(bsn_hasher *h, uint64_t total, const uint8_t *last)
-{
-    uint64_t x = total * BSN_P64_1;
+    uint64_t x = h->total * BSN_P64_1;
     unsigned i;
     bsn_hash_stripe(h->state, last, bsn_secret + 121);
     for (i = 0; i < 8; i += 2)
@@ -1802,9 +1798,10 @@ static uint64_t bsn_hash_long_end(bsn_hasher *h, uint64_t total, const uint8_t *
 
 static uint64_t bsn_hash_end(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p)
 {
-    if (h->total <= 240) return bsn_hash_short(p, h->total);
-    bsn_hash_feed(kernels, h, p, h->total);
-    return bsn_hash_long_end(h, h->total, p + h->total - 64);
+    const size_t total = (size_t)h->total;
+    if (total <= 240) return bsn_hash_short(p, total);
+    bsn_hash_feed(kernels, h, p, total);
+    return bsn_hash_long_end(h, p + total - 64);
 }
 
 static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_t n)
@@ -1819,59 +1816,46 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
  * are slower. */
 #define BSN_PAGE 4096u
 
-/* A hash of pieces. */
+/* A hash of bytes that arrive in pieces of any size. Pieces need not stay in memory. */
 typedef struct bsn_pieces {
-    uint64_t state[8], total, got;
-    uint8_t recent[240];
+    bsn_hasher hash;
+    uint64_t got;        /* bytes that have arrived */
+    uint8_t recent[240]; /* the last whole stripe and, from 64 on, the one that fills up; or all bytes, if the hash has at most 240 */
 } bsn_pieces;
 
-/* Hashes `total` bytes that arrive in pieces of any size. Pieces need not stay in memory. */
 static void bsn_pieces_begin(bsn_pieces *h, uint64_t total)
 {
-    bsn_hasher start;
-    bsn_hash_begin(&start, 0);
-    memcpy(h->state, start.state, sizeof h->state);
-    h->total = total;
+    bsn_hash_begin(&h->hash, total);
     h->got = 0;
 }
 
-/* `recent` holds the stripe before and, from 64 on, the one that fills up; up to 240 bytes it holds all. */
 static void bsn_pieces_add(const bitsnap_kernels *kernels, bsn_pieces *h, const void *data, size_t n)
 {
     const uint8_t *p = (const uint8_t *)data;
-    const uint64_t stripes = (h->total - 1) / 64; /* as every byte but the last 1 .. 64 is in one */
-    while (n) {
-        const size_t fill = h->total <= 240 ? (size_t)h->got : (size_t)h->got % 64;
-        const uint64_t stripe = h->got / 64;
-        size_t taken;
-        if (h->total <= 240) {
-            memcpy(h->recent + fill, p, n);
+    size_t taken;
+    for (; n; p += taken, n -= taken, h->got += taken) {
+        const size_t fill = (size_t)h->got % 64;
+        if (h->hash.total <= 240) {
+            memcpy(h->recent + h->got, p, n);
             taken = n;
         } else if (fill == 0 && n >= 64) {
-            const size_t whole = n / 64, wanted = stripes - stripe < whole ? (size_t)(stripes - stripe) : whole;
-            if (wanted) kernels->hash(h->state, p, wanted, (size_t)(stripe & 15));
-            taken = 64 * whole;
+            bsn_hash_next(kernels, &h->hash, p, n / 64);
+            taken = n & ~(size_t)63;
             memcpy(h->recent, p + taken - 64, 64);
         } else {
             taken = bsn_min(64 - fill, n);
             memcpy(h->recent + 64 + fill, p, taken);
-            if (fill + taken == 64) {
-                if (stripe < stripes) kernels->hash(h->state, h->recent + 64, 1, (size_t)(stripe & 15));
-                memcpy(h->recent, h->recent + 64, 64);
-            }
+            if (fill + taken < 64) continue;
+            bsn_hash_next(kernels, &h->hash, h->recent + 64, 1);
+            memcpy(h->recent, h->recent + 64, 64);
         }
-        p += taken;
-        n -= taken;
-        h->got += taken;
     }
 }
 
 static uint64_t bsn_pieces_end(const bsn_pieces *h)
 {
-    bsn_hasher end;
-    if (h->total <= 240) return bsn_hash_short(h->recent, (size_t)h->total);
-    memcpy(end.state, h->state, sizeof end.state);
-    return bsn_hash_long_end(&end, h->total, h->recent + h->total % 64);
+    bsn_hasher end = h->hash;
+    return end.total <= 240 ? bsn_hash_short(h->recent, (size_t)end.total) : bsn_hash_long_end(&end, h->recent + end.total % 64);
 }
 
 /* ================================================================================= BITMASK
@@ -8099,7 +8083,7 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
         bsn_ahead_ask(s->ahead, part);
         if (fixed && !bsn_bits_hold(s->plane[k], m, fixed, y->value[k])) return 0;
         if (bsn_splits_whole(s, k)) {
-            if (bsn_has_checks(&c->shape) && s->lines) bsn_hash_next(c->kernels, &s->work->hasher[k], s->plane[k], m);
+            if (bsn_has_checks(&c->shape) && s->lines) bsn_hash_next(c->kernels, &s->work->hasher[k], s->plane[k], m / 64);
             else if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, i + m);
             if (s->lines) bsn_lines_next(s->tail[k], to + i, s->plane[k], m, i == 0, c->stream);
         } else if (y->varying[k]) {
@@ -11676,7 +11660,7 @@ static void bsn_content_begin(bsn_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bsn_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
-    if (root->total < 24 || root->got > root->total - 24) return; /* more than announced: the caller's struct was not begun by us */
+    if (root->hash.total < 24 || root->got > root->hash.total - 24) return; /* more than announced: the caller's struct was not begun by us */
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -11689,7 +11673,7 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bs
         const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
         const size_t m = (size_t)(n < end - position ? n : end - position);
         if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
-        if (leaf->total == (end - begin) * width && leaf->got == (position - begin) * width) { /* not begun with checks ignored */
+        if (leaf->hash.total == (end - begin) * width && leaf->got == (position - begin) * width) { /* not begun with checks ignored */
             bsn_leaf_feed(kernels, leaf, elements, m, width);
             if (position + m == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
         }
@@ -11711,7 +11695,7 @@ static uint64_t bsn_content_end(const bitsnap_kernels *kernels, bsn_pieces *root
     uint8_t last[16];
     bsn_store64(last, dtype);
     bsn_store64(last + 8, count);
-    if (root->total >= 16 && root->got == root->total - 16) bsn_pieces_add(kernels, root, last, 16);
+    if (root->hash.total >= 16 && root->got == root->hash.total - 16) bsn_pieces_add(kernels, root, last, 16);
     return bsn_pieces_end(root);
 }
 
@@ -12973,7 +12957,7 @@ static bitsnap_status bsn_decoder_end(bitsnap *b, bsn_coder *s, const void *sour
     if (checks != s->state.checks_hash && !(b->flags & BITSNAP_IGNORE_CHECKS))
         return bsn_reject(b, BITSNAP_R_INDEX_CHECK, s->stored, s->shape.count);
     root = s->state.root;
-    if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && root.got + 16 == root.total &&
+    if ((s->shape.flags & BSN_FLAG_CONTENT) && !(b->flags & BITSNAP_IGNORE_CHECKS) && root.got + 16 == root.hash.total &&
         bsn_content_end(bsn_kernels_of(b), &root, (unsigned)s->shape.dtype, s->shape.count) != f.content_id)
         return bsn_reject(b, BITSNAP_R_CONTENT_ID, s->stored, s->shape.count);
     s->stored += whole;
