@@ -6361,6 +6361,7 @@ static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned bins)
 {
     bsn_thresholds t;
     uint32_t j, k, i;
+    memset(x, 0, sizeof *x);
     bsn_log_shape(x, dtype, bins);
     x->bound = bsn_log_bound(bins);
     bsn_thresholds_begin(&t, bins);
@@ -6371,8 +6372,6 @@ static void bsn_log_set(bsn_log *x, unsigned dtype, unsigned bins)
         const uint32_t center = bsn_log_center(x, k, j);
         x->normal[j] = center ? center - (UINT32_C(1) << k) : BSN_NO_BIN;
     }
-    memset(x->bytes, 0, sizeof x->bytes);
-    memset(x->find, 0, sizeof x->find);
     for (j = 0; j < bins && bins <= 128; j++)
         for (i = 0; i < 3; i++) x->bytes[i][j] = (uint8_t)(x->normal[j] >> (8 * i));
     x->finds = dtype == BITSNAP_F32 && bins <= 128;
@@ -7383,7 +7382,7 @@ enum {
 enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_FOOTER = 8, BSN_FLAG_EXTENSIONS = 128, BSN_FLAGS_NEW = 0x70 };
 
 /* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an encoder's arguments,
- * bsn_stream_of_info of a bitsnap_info, bsn_list_begin for a list without a frame; everything else copies it whole. The first members
+ * bsn_shape_of_info of a bitsnap_info, bsn_list_begin for a list without a frame; everything else copies it whole. The first members
  * of a bitsnap_encoder are these. */
 typedef struct bsn_shape {
     bitsnap_dtype dtype;
@@ -7517,6 +7516,8 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 #define BSN_ENCODES 2u
 #define BSN_STAGES 4u /* coded blocks may wait until they are moved to their places */
 #define BSN_ONE_WORKER 8u
+#define BSN_NO_BASE 16u  /* there is none, or it is another frame's: it is not checked */
+#define BSN_NO_TABLE 32u /* the quantizer's table is not made */
 #define BSN_PUSHES (BSN_DECODES | BSN_ENCODES | BSN_STAGES)
 
 /* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
@@ -11978,16 +11979,16 @@ static size_t bsn_base_size(const bitsnap *b, unsigned block_log2, unsigned role
 static unsigned bsn_workers(const bitsnap *b) { return b->run && b->workers > 1 ? b->workers : 1; }
 
 /* What is the same for all blocks of a frame. */
-static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_coder *s)
+static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_shape *s)
 {
     memset(c, 0, sizeof *c);
-    c->shape = s->shape;
-    c->shape.width = bsn_dtypes[s->shape.dtype].width;
+    c->shape = *s;
+    c->shape.width = bsn_dtypes[s->dtype].width;
     c->kernels = bsn_kernels_of(b);
     c->level = b->level ? b->level : BITSNAP_DEFAULT;
     c->ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
     c->classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
-    c->room_log2 = bsn_room_log2(s->shape.block_log2, s->shape.count, bsn_is_large(c));
+    c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
 }
 
 /* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a
@@ -11998,7 +11999,7 @@ static size_t bsn_call_room(bsn_workspace *x, uint8_t *memory, const bitsnap *b,
                              bsn_base_size(b, c->shape.block_log2, c->shape.role, c->shape.base_dtype), more);
 }
 
-static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned use)
+static size_t bsn_needed(const bitsnap *b, const bsn_shape *s, unsigned use)
 {
     bsn_workspace room;
     bsn_context c;
@@ -12006,18 +12007,29 @@ static size_t bsn_needed(const bitsnap *b, const bsn_coder *s, unsigned use)
     return bsn_call_room(&room, NULL, b, &c, use, 0);
 }
 
-/* use: BSN_DECODES and others; more: bytes that each worker needs beside what is usual */
-static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder *s, unsigned use, size_t more)
+/* Checks that b->base is of the right kind. Whether it is the right one is checked cell by cell. */
+static bitsnap_status bsn_check_base(bitsnap *b, const bsn_shape *s)
+{
+    const bitsnap_base *base = &b->base;
+    if (s->role && s->count && (!bsn_has_base(b) || base->count != s->count || (unsigned)base->dtype != s->base_dtype ||
+                                (base->id && base->id != s->base_id)))
+        return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
+    return BITSNAP_OK;
+}
+
+/* Begins a call on a frame of this shape: lays out the workspace, and checks the base. use: BSN_DECODES and others. more: bytes that each
+ * worker needs beside what is usual. */
+static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_shape *s, unsigned use, size_t more)
 {
     bsn_workspace *room = &call->room;
     bsn_context c;
     size_t needed;
     unsigned i;
     memset(&b->error, 0, sizeof b->error);
-    if (!BSN_WITH_DELTA && s->shape.role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
-    if (!BSN_WITH_QUANTIZE && (s->shape.bins || s->shape.clusters))
+    if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
+    if (!BSN_WITH_QUANTIZE && (s->bins || s->clusters))
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
-    if (s->shape.count != (size_t)s->shape.count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
     bsn_context_begin(&c, b, s);
     needed = bsn_call_room(room, NULL, b, &c, use, more);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
@@ -12027,40 +12039,44 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_coder
     call->workers = use & BSN_ONE_WORKER ? 1 : bsn_workers(b);
     call->jobs = (bsn_job *)room->jobs;
     if (c.shape.role) call->ids = (bsn_ids *)room->ids;
-    else if (!c.ignore && (s->shape.flags & BSN_FLAG_CONTENT) && s->shape.block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room->ids;
+    else if (!c.ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room->ids;
     for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room->work + i * room->work_size, &c, use);
-    if (c.shape.bins) {
-        call->log = (bsn_log *)room->log;
+    if (BSN_WITH_QUANTIZE && c.shape.bins) {
+        c.log = call->log = (bsn_log *)room->log;
         call->log->bins = c.shape.bins;
-        c.log = call->log;
+        if (!(use & BSN_NO_TABLE)) bsn_log_set(call->log, (unsigned)s->dtype, s->bins);
     }
     call->context = c;
-    return BITSNAP_OK;
+    return use & BSN_NO_BASE ? BITSNAP_OK : bsn_check_base(b, s);
 }
 
-/* The table of a quantizer by bins, for what codes elements. Pulls of few blocks each would spend all their time on it: the stream
- * knows the hash of the one that it made last, which may still be in the workspace. What indices are made of is set anew. */
-static void bsn_call_log(bsn_call *call, bsn_coder *s, int keep)
+/* Makes the table of a quantizer by bins after a bsn_call_begin with BSN_NO_TABLE. Calls on few blocks each would spend all their time on
+ * it. So the stream knows the hash of the last one, which may still be in the workspace. What indices are made of is set anew. */
+static void bsn_keep_table(bsn_call *call, bsn_coder *s)
 {
+    const unsigned dtype = (unsigned)s->shape.dtype, bins = s->shape.bins;
     bsn_log *log = call->log;
     if (!BSN_WITH_QUANTIZE || !log) return;
-    bsn_log_shape(log, (unsigned)s->shape.dtype, s->shape.bins);
-    if (keep && s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
-    memset(log, 0, sizeof *log);
-    bsn_log_set(log, (unsigned)s->shape.dtype, s->shape.bins);
-    if (!keep) return;
+    bsn_log_shape(log, dtype, bins);
+    if (s->state.log == log && bsn_hash_of(call->context.kernels, log, sizeof *log) == s->state.log_hash) return;
+    bsn_log_set(log, dtype, bins);
     s->state.log = log;
     s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
 }
 
-/* Is it one that was begun? Whatever is in the caller's struct, nothing that a size or a place follows from is taken as it is. */
+/* Checks every member that a size or an address follows from. The struct is the caller's, who may not have begun it. */
+static int bsn_shape_fits(const bsn_shape *s)
+{
+    const unsigned dtype = (unsigned)s->dtype, octaves = s->bins || s->clusters || s->columns;
+    return bsn_is_dtype(dtype) && s->width == bsn_dtypes[dtype].width && s->block_log2 >= BSN_LOG2_MIN &&
+           s->block_log2 <= BSN_LOG2_MAX && s->count <= BSN_COUNT_MAX &&
+           (!s->role || (s->block_log2 >= BSN_LOG2_LEAF && s->role == bsn_role_of(dtype, s->base_dtype))) &&
+           s->bins <= BSN_BINS_MOST && s->clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->role && bsn_has_octaves(dtype)));
+}
+
 static int bsn_stream_fits(const bsn_coder *s)
 {
-    const unsigned dtype = (unsigned)s->shape.dtype, octaves = s->shape.bins || s->shape.clusters || s->shape.columns;
-    return bsn_is_dtype(dtype) && s->shape.width == bsn_dtypes[dtype].width && s->shape.block_log2 >= BSN_LOG2_MIN &&
-           s->shape.block_log2 <= BSN_LOG2_MAX && s->shape.count <= BSN_COUNT_MAX && s->position <= s->shape.count && s->state.run <= s->position &&
-           (!s->shape.role || (s->shape.block_log2 >= BSN_LOG2_LEAF && s->shape.role == bsn_role_of(dtype, s->shape.base_dtype))) &&
-           s->shape.bins <= BSN_BINS_MOST && s->shape.clusters <= BSN_CLUSTERS_MOST && (!octaves || (!s->shape.role && bsn_has_octaves(dtype))) &&
+    return bsn_shape_fits(&s->shape) && s->position <= s->shape.count && s->state.run <= s->position &&
            (!s->index || s->index_size <= s->index_capacity) &&
            s->index_size / bsn_entry_of(s->shape.flags) <= bsn_blocks(&s->shape);
 }
@@ -12070,16 +12086,6 @@ static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
 {
     if (object) memcpy(s, object, sizeof *s);
     return object && bsn_stream_fits(s);
-}
-
-/* A base of the right kind? Whether it is the right one is checked cell by cell. */
-static bitsnap_status bsn_check_base(bitsnap *b, const bsn_coder *s)
-{
-    const bitsnap_base *base = &b->base;
-    if (s->shape.role && s->shape.count && (!bsn_has_base(b) || base->count != s->shape.count || (unsigned)base->dtype != s->shape.base_dtype ||
-                                (base->id && base->id != s->shape.base_id)))
-        return bsn_reject(b, BITSNAP_R_BASE, 0, 0);
-    return BITSNAP_OK;
 }
 
 /* Returns the base of elements first .. first + n - 1: in the caller's memory, or read to the worker's. Null: error says why. */
@@ -12107,7 +12113,7 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     bsn_pieces leaf, root;
     uint64_t i;
     bsn_call call;
-    bitsnap_status status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
+    bitsnap_status status = bsn_call_begin(&call, b, &s->shape, BSN_PUSHES, 0);
     if (status) return status;
     bsn_content_begin(&root, s->shape.count);
     for (i = 0; i < s->shape.count; i += BSN_LEAF) {
@@ -12207,11 +12213,11 @@ static void bsn_stream_of(bsn_coder *s, const bsn_shape *h)
 }
 
 /* Bytes of the header of what the stream says. */
-static size_t bsn_header_size(const bsn_coder *s)
+static size_t bsn_header_size(const bsn_shape *s)
 {
-    return BSN_HEADER_SIZE + (s->shape.flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->shape.role ? BSN_EXTENSION_SIZE + BSN_BASE_SIZE : 0u) +
-           (s->shape.flags & BSN_FLAG_LOSSY ? BSN_EXTENSION_SIZE + BSN_QUANTIZED_SIZE : 0u) +
-           (s->shape.columns ? BSN_EXTENSION_SIZE + BSN_COLUMNS_SIZE : 0u);
+    return BSN_HEADER_SIZE + (s->flags & BSN_FLAG_EXTENSIONS ? 2u : 0u) + (s->role ? BSN_EXTENSION_SIZE + BSN_BASE_SIZE : 0u) +
+           (s->flags & BSN_FLAG_LOSSY ? BSN_EXTENSION_SIZE + BSN_QUANTIZED_SIZE : 0u) +
+           (s->columns ? BSN_EXTENSION_SIZE + BSN_COLUMNS_SIZE : 0u);
 }
 
 /* Begins an extension; returns where its value goes. */
@@ -12227,7 +12233,7 @@ static uint8_t *bsn_put_extension(uint8_t **at, unsigned type, unsigned size)
 
 static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 {
-    const size_t size = bsn_header_size(s);
+    const size_t size = bsn_header_size(&s->shape);
     uint8_t *at = p + 18, *value;
     memcpy(p, bsn_magic, 4);
     p[4] = BSN_VERSION;
@@ -12261,7 +12267,7 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 
 #ifndef BITSNAP_NO_ENCODE
 /* Makes the shape of a frame from an encoder's options, without the base's id. Returns the name of the option that is wrong, or null. */
-static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
+static const char *bsn_plan(bsn_shape *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
     memset(s, 0, sizeof *s);
@@ -12269,26 +12275,26 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
     if (bsn_odd_option(b)) return bsn_odd_option(b);
     if (!bsn_is_dtype((unsigned)dtype)) return "dtype";
     if (count > BSN_COUNT_MAX) return "count";
-    s->shape.dtype = dtype;
-    s->shape.width = bsn_dtypes[dtype].width;
-    s->shape.block_log2 = bsn_block_log2(b, count, dtype);
-    s->shape.count = count;
-    if (s->shape.block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->shape.block_log2 > BSN_LOG2_MAX) return "block_log2";
+    s->dtype = dtype;
+    s->width = bsn_dtypes[dtype].width;
+    s->block_log2 = bsn_block_log2(b, count, dtype);
+    s->count = count;
+    if (s->block_log2 < (bsn_has_base(b) ? BSN_LOG2_LEAF : BSN_LOG2_MIN) || s->block_log2 > BSN_LOG2_MAX) return "block_log2";
     if ((q->bins || q->clusters) && (q->bins > BSN_BINS_MOST || q->clusters > BSN_CLUSTERS_MOST || (q->bins && q->clusters) ||
                                       bsn_has_base(b) || (b->flags & BITSNAP_CONTENT_ID) || !bsn_has_octaves((unsigned)dtype)))
         return "quantizer";
-    s->shape.flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
+    s->flags = (b->flags & BITSNAP_NO_CHECKS ? 0u : (unsigned)BSN_FLAG_CHECKS) |
                (b->flags & BITSNAP_CONTENT_ID ? (unsigned)BSN_FLAG_CONTENT : 0u);
     if (bsn_has_base(b)) {
-        s->shape.role = bsn_role_of(dtype, (unsigned)b->base.dtype);
-        s->shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
-        s->shape.base_dtype = (unsigned)b->base.dtype;
+        s->role = bsn_role_of(dtype, (unsigned)b->base.dtype);
+        s->flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
+        s->base_dtype = (unsigned)b->base.dtype;
     } else if (bsn_has_octaves((unsigned)dtype)) {
-        s->shape.bins = q->bins;
-        s->shape.clusters = q->clusters;
-        if (s->shape.bins || s->shape.clusters) s->shape.flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
-        if (s->shape.bins || b->level == BITSNAP_BEST) s->shape.columns = b->columns;
-        if (s->shape.columns) s->shape.flags |= BSN_FLAG_EXTENSIONS;
+        s->bins = q->bins;
+        s->clusters = q->clusters;
+        if (s->bins || s->clusters) s->flags |= BSN_FLAG_LOSSY | BSN_FLAG_EXTENSIONS;
+        if (s->bins || b->level == BITSNAP_BEST) s->columns = b->columns;
+        if (s->columns) s->flags |= BSN_FLAG_EXTENSIONS;
     }
     return NULL;
 }
@@ -12296,20 +12302,20 @@ static const char *bsn_plan(bsn_coder *s, const bitsnap *b, uint64_t count, bits
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bsn_coder s;
+    bsn_shape s;
     memset(&none, 0, sizeof none);
     if (!b) b = &none;
-    if (bsn_plan(&s, b, count, dtype) || (bsn_has_base(b) && !s.shape.role)) return 0;
+    if (bsn_plan(&s, b, count, dtype) || (bsn_has_base(b) && !s.role)) return 0;
     return bsn_needed(b, &s, BSN_PUSHES);
 }
 
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap none;
-    bsn_coder s;
+    bsn_shape s;
     memset(&none, 0, sizeof none);
     if (bsn_plan(&s, b ? b : &none, count, dtype)) return 0;
-    return bsn_bound(&s.shape, bsn_header_size(&s));
+    return bsn_bound(&s, bsn_header_size(&s));
 }
 
 static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destination, size_t capacity,
@@ -12319,7 +12325,9 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
     bitsnap_status status;
     if (size) *size = 0;
     status = bsn_begin(b, !s ? "encoder" : !size ? "size" : !destination ? "destination" : NULL);
-    if (!status) status = bsn_wrong(b, bsn_plan(s, b, count, dtype));
+    if (status) return status;
+    memset(s, 0, sizeof *s);
+    status = bsn_wrong(b, bsn_plan(&s->shape, b, count, dtype));
     if (status) return status;
     if (bsn_has_base(b)) {
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
@@ -12331,7 +12339,7 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
         else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
         bsn_content_begin(&s->state.aside, count);
     }
-    header = bsn_header_size(s);
+    header = bsn_header_size(&s->shape);
     if (capacity < header) return bsn_need(b, BITSNAP_E_CAPACITY, header);
     bsn_write_header(b, s, (uint8_t *)destination);
     *size = header;
@@ -12510,10 +12518,8 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     bitsnap_status status;
     block = (size_t)1 << s->shape.block_log2;
     if (n % block && n != s->shape.count - s->position) return bsn_wrong(b, "n");
-    status = bsn_call_begin(&call, b, s, BSN_PUSHES, 0);
-    if (!status) status = bsn_check_base(b, s);
+    status = bsn_call_begin(&call, b, &s->shape, BSN_PUSHES, 0);
     if (status) return status;
-    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, 0, n);
     if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
     block = (size_t)1 << call.context.room_log2; /* or all there are */
@@ -12716,14 +12722,14 @@ static bitsnap_status bsn_decode_batch(bsn_call *call, size_t batch)
 }
 
 /* Looks at a block's head at p, `size` bytes being there. Elements first .. count - 1 are still to come. */
-static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_coder *s, const uint8_t *p, size_t size,
+static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_shape *s, const uint8_t *p, size_t size,
                                   uint64_t first, uint64_t offset, bsn_look *look)
 {
     unsigned rule;
     memset(look, 0, sizeof *look);
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
-    rule = bsn_read_head(&s->shape, look, bsn_once32(p), s->shape.count - first);
+    rule = bsn_read_head(s, look, bsn_once32(p), s->count - first);
     if (rule) return bsn_reject(call->b, rule, offset, first);
     if (size < look->need) look->whole = 0;
     return BITSNAP_OK;
@@ -12757,13 +12763,12 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     if (status) return status;
     named = !s.shape.role && (s.shape.flags & BSN_FLAG_CONTENT);
     buffered = named && s.shape.block_log2 < BSN_LOG2_LEAF;
-    status = bsn_call_begin(&call, b, &s, BSN_DECODES, buffered ? (size_t)s.shape.width << s.shape.block_log2 : 0);
-    if (!status) status = bsn_check_base(b, &s);
-    if (!status) status = bsn_look_at(&call, &s, p, size, s.position, 0, &look);
+    status = bsn_call_begin(&call, b, &s.shape, BSN_DECODES | BSN_NO_TABLE, buffered ? (size_t)s.shape.width << s.shape.block_log2 : 0);
+    if (!status) status = bsn_look_at(&call, &s.shape, p, size, s.position, 0, &look);
     if (status) return status;
     if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s.position);
     if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s.position);
-    bsn_call_log(&call, &s, 1);
+    bsn_keep_table(&call, &s);
     job = bsn_job_of(&call, 0, &look, s.position, 0);
     job->source = p;
     if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
@@ -12812,7 +12817,7 @@ static size_t bsn_pull_batch(const bsn_call *call, bsn_coder *s, const bsn_pull 
         const uint64_t done = first + skip - x->first, room = x->capacity - done;
         uint64_t wanted;
         bsn_job *job;
-        if (bsn_look_at(call, s, p, (size_t)(x->end - p), first, offset, &look)) break;
+        if (bsn_look_at(call, &s->shape, p, (size_t)(x->end - p), first, offset, &look)) break;
         if (look.whole && look.elements <= skip) { /* not the run that was begun */
             (void)bsn_reject(call->b, BITSNAP_R_RUN, offset, first);
             break;
@@ -12894,10 +12899,9 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     if (used) *used = 0;
     status = bsn_begin(b, !bsn_stream_load(&s, decoder) ? "decoder" : !n ? "n" : !used ? "used"
                           : !source && source_size ? "source" : NULL);
-    if (!status) status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
-    if (!status) status = bsn_check_base(b, &s);
+    if (!status) status = bsn_call_begin(&call, b, &s.shape, BSN_DECODES | BSN_NO_TABLE, 0);
     if (status) return status;
-    bsn_call_log(&call, &s, 1);
+    bsn_keep_table(&call, &s);
     bsn_call_expect(&call, s.shape.flags, capacity);
     if (s.shape.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
         capacity > base->held - (s.position - base->first))
@@ -13022,8 +13026,7 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     size_t at = s->shape.header_size, used;
     if (aim >= BSN_BLIND && !s->shape.role) return bsn_wrong(b, "source"); /* no delta */
     if (aim >= BSN_APPLY_DRY && s->shape.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
-    status = bsn_call_begin(&call, b, s, BSN_DECODES, 0);
-    if (!status && aim != BSN_BLIND) status = bsn_check_base(b, s);
+    status = bsn_call_begin(&call, b, &s->shape, BSN_DECODES | (aim == BSN_BLIND ? BSN_NO_BASE : 0), 0);
     if (status) return status;
     call.applying = aim >= BSN_APPLY_DRY;
     call.blind = aim == BSN_BLIND;
@@ -13035,7 +13038,6 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
         call.journal.count = b->journal_size / call.journal.size;
         if (call.journal.count < call.workers) return bsn_wrong(b, "journal_size");
     }
-    bsn_call_log(&call, s, 0);
     bsn_call_expect(&call, s->shape.flags, s->shape.count);
     if (call.applying) call.context.stream = 0; /* the cell has been hashed: its lines are in the cache */
     status = bsn_pull_blocks(&call, s, aim == BSN_APPLY_DRY ? NULL : elements, compare, s->shape.count, source + at, source_size - at);
@@ -13087,7 +13089,6 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uin
 {
     const bsn_shape *h = &f->shape;
     const uint64_t end = first + count;
-    bsn_coder s;
     bsn_call call;
     bsn_cursor at;
     bsn_look look;
@@ -13096,11 +13097,8 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uin
     bitsnap_status status = bsn_wrong(b, first > h->count ? "first" : count > h->count - first || count > SIZE_MAX / h->width ? "count"
                                          : count && !to ? "elements" : NULL);
     if (status) return status;
-    bsn_stream_of(&s, h);
-    status = bsn_call_begin(&call, b, &s, BSN_DECODES, f->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
-    if (!status) status = bsn_check_base(b, &s);
+    status = bsn_call_begin(&call, b, h, BSN_DECODES, f->input.data ? 0 : bsn_block_size(h->dtype, h->block_log2));
     if (status || !count) return status;
-    bsn_call_log(&call, &s, 0);
     bsn_call_expect(&call, h->flags, count);
     call.input = &f->input;
     status = bsn_cursor_seek(b, &at, f, first >> h->block_log2);
@@ -13226,67 +13224,65 @@ BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index
 }
 
 /* Makes the shape of a frame from an info. Returns 0 if no frame has such an info. */
-static int bsn_stream_of_info(bsn_coder *s, const bitsnap_info *info)
+static int bsn_shape_of_info(bsn_shape *s, const bitsnap_info *info)
 {
     memset(s, 0, sizeof *s);
     if (!info || !bsn_is_dtype((unsigned)info->dtype)) return 0;
-    s->shape.dtype = info->dtype;
-    s->shape.width = bsn_dtypes[info->dtype].width;
-    s->shape.block_log2 = info->block_log2;
-    s->shape.count = info->count;
-    s->shape.flags = info->checks ? BSN_FLAG_CHECKS : 0;
-    if (info->has_base) s->shape.role = bsn_role_of((unsigned)info->dtype, (unsigned)info->base_dtype);
-    if (info->has_base && !s->shape.role) return 0;
-    s->shape.base_dtype = (unsigned)info->base_dtype;
-    s->shape.base_id = info->base_id;
-    s->shape.header_check = info->header_check;
-    s->shape.bins = info->bins;
-    s->shape.clusters = info->clusters;
-    s->shape.columns = info->columns;
-    return bsn_stream_fits(s);
+    s->dtype = info->dtype;
+    s->width = bsn_dtypes[info->dtype].width;
+    s->block_log2 = info->block_log2;
+    s->count = info->count;
+    s->flags = info->checks ? BSN_FLAG_CHECKS : 0;
+    if (info->has_base) s->role = bsn_role_of((unsigned)info->dtype, (unsigned)info->base_dtype);
+    if (info->has_base && !s->role) return 0;
+    s->base_dtype = (unsigned)info->base_dtype;
+    s->base_id = info->base_id;
+    s->header_check = info->header_check;
+    s->bins = info->bins;
+    s->clusters = info->clusters;
+    s->columns = info->columns;
+    return bsn_shape_fits(s);
 }
 
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block)
 {
-    bsn_coder s;
+    bsn_shape s;
     bsn_call call;
     bsn_job *job;
     bsn_look look;
     bitsnap_status status;
-    status = bsn_begin(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_stream_of_info(&s, info) ? "info"
-                          : extent->first >= s.shape.count || (extent->first & ((UINT64_C(1) << s.shape.block_log2) - 1)) ? "extent"
+    status = bsn_begin(b, !block ? "block" : !extent || extent->size > SIZE_MAX ? "extent" : !bsn_shape_of_info(&s, info) ? "info"
+                          : extent->first >= s.count || (extent->first & ((UINT64_C(1) << s.block_log2) - 1)) ? "extent"
                           : first < extent->first || first - extent->first > extent->count ? "first"
-                          : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.shape.width ? "count"
+                          : count > extent->count - (first - extent->first) || count > SIZE_MAX / s.width ? "count"
                           : count && !elements ? "elements" : NULL);
     if (!status) status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
-    if (!status) status = bsn_check_base(b, &s);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)block, (size_t)extent->size, extent->first, extent->offset, &look);
     if (status) return status;
     if (!look.whole || look.whole != extent->size || look.elements != extent->count || look.form != extent->form)
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
-    bsn_call_log(&call, &s, 0);
-    look.indexed = bsn_has_checks(&s.shape);
+    look.indexed = bsn_has_checks(&s);
     look.check = extent->check;
     job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
     job->source = (const uint8_t *)block;
-    bsn_job_part(job, &look, s.shape.role, first, first + count, (uint8_t *)elements);
+    bsn_job_part(job, &look, s.role, first, first + count, (uint8_t *)elements);
     return bsn_decode_batch(&call, 1);
 }
 
 #ifndef BITSNAP_NO_ENCODE
 /* Names the first option of b that bitsnap_encoder_begin would not have written this header with, or returns null. `s` is the frame of `info`.
  * The default block size depends on the level, so it is not compared. Not inlined: the plan would stay on the stack of encoding. */
-BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *info, const bsn_coder *s)
+BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *info, const bsn_shape *s)
 {
-    bsn_coder plan;
-    const char *odd = bsn_plan(&plan, b, s->shape.count, s->shape.dtype);
+    bsn_shape plan;
+    const char *odd = bsn_plan(&plan, b, s->count, s->dtype);
     if (odd) return odd;
-    if (b->block_log2 && b->block_log2 != s->shape.block_log2) return "block_log2";
-    if (plan.shape.bins != s->shape.bins || plan.shape.clusters != s->shape.clusters) return "quantizer";
-    if (plan.shape.columns != s->shape.columns) return b->columns == s->shape.columns ? "level" : "columns";
-    if (!s->shape.role && plan.shape.role) return "base"; /* the other way round it is missing, which is another error */
-    if (!s->shape.role && (!info->checks != !(plan.shape.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.shape.flags & BSN_FLAG_CONTENT)))
+    if (b->block_log2 && b->block_log2 != s->block_log2) return "block_log2";
+    if (plan.bins != s->bins || plan.clusters != s->clusters) return "quantizer";
+    if (plan.columns != s->columns) return b->columns == s->columns ? "level" : "columns";
+    if (!s->role && plan.role) return "base"; /* the other way round it is missing, which is another error */
+    if (!s->role && (!info->checks != !(plan.flags & BSN_FLAG_CHECKS) || !info->has_content_id != !(plan.flags & BSN_FLAG_CONTENT)))
         return "flags";
     return NULL;
 }
@@ -13295,23 +13291,21 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
                                                 const void *elements, uint64_t first, size_t count)
 {
     uint64_t cell;
-    bsn_coder s;
+    bsn_shape s;
     bsn_call call;
     bsn_job *job;
     bitsnap_status status;
     if (size) *size = 0;
-    status = bsn_begin(b, !block ? "block" : !size ? "size" : !bsn_stream_of_info(&s, info) ? "info"
-                          : first >= s.shape.count || (first & ((UINT64_C(1) << s.shape.block_log2) - 1)) ? "first" : !elements ? "elements"
+    status = bsn_begin(b, !block ? "block" : !size ? "size" : !bsn_shape_of_info(&s, info) ? "info"
+                          : first >= s.count || (first & ((UINT64_C(1) << s.block_log2) - 1)) ? "first" : !elements ? "elements"
                                                                                                         : NULL);
     if (status) return status;
-    cell = UINT64_C(1) << s.shape.block_log2;
-    if (count != (s.shape.count - first < cell ? s.shape.count - first : cell)) return bsn_wrong(b, "count");
+    cell = UINT64_C(1) << s.block_log2;
+    if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
     status = bsn_wrong(b, bsn_other_option(b, info, &s));
     if (status) return status;
     status = bsn_call_begin(&call, b, &s, BSN_PUSHES | BSN_ONE_WORKER, 0); /* of one worker the bytes do not depend on the room */
-    if (!status) status = bsn_check_base(b, &s);
     if (status) return status;
-    bsn_call_log(&call, &s, 0);
     job = call.jobs;
     memset(job, 0, sizeof *job);
     job->ids = call.ids;
@@ -13388,7 +13382,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h
     x->content_id = x->s.state.result_id;
     bsn_stream_of(&x->s, h);
     if (status) return status;
-    bsn_context_begin(&x->context, b, &x->s);
+    bsn_context_begin(&x->context, b, h);
     x->frame = frame;
     x->at = frame + h->header_size;
     x->end = frame + size;
@@ -13403,7 +13397,7 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
     bitsnap_status status;
     x->at += x->look.whole;
     x->position = position;
-    status = bsn_look_at(call, &x->s, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
+    status = bsn_look_at(call, &x->s.shape, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
     if (!status && !x->look.whole) status = bsn_reject(call->b, BITSNAP_R_TRUNCATED, (uint64_t)(x->at - x->frame), position);
     return status;
 }
@@ -13676,13 +13670,11 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_shape *h, bsn_s
 }
 
 /* The workspace to make a frame like that of this header: `usual` is what calls take of it, `cell` what elements or a
- * block take. Not inlined: the coder would stay on the stack. */
+ * block take. Not inlined: the context would stay on the stack. */
 BSN_FUNCTION size_t bsn_algebra_needs(const bitsnap *b, const bsn_shape *h, size_t *usual, size_t *cell)
 {
-    bsn_coder s;
     bsn_context c;
-    bsn_stream_of(&s, h);
-    bsn_context_begin(&c, b, &s);
+    bsn_context_begin(&c, b, h);
     *cell = BSN_ALGEBRA_CELL(&c);
     return bsn_algebra_lay(usual, &c, bsn_workers(b), bsn_base_size(b, h->block_log2, h->role, h->base_dtype));
 }
@@ -13715,20 +13707,20 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (status) return status;
     if (!merging && h.role != BSN_ROLE_BASE) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     if (merging && x->two.s.shape.base_id != x->one.content_id) return bsn_reject(b, BITSNAP_R_BASE_HASH, 0, 0);
-    if (bsn_has_base(b) && (status = bsn_check_base(b, &x->one.s)) != BITSNAP_OK) return status;
+    if (bsn_has_base(b) && (status = bsn_check_base(b, &h)) != BITSNAP_OK) return status;
     memset(m, 0, sizeof *m);
     m->s = x->one.s;
     m->s.shape.flags = BSN_FLAG_CHECKS | BSN_FLAG_CONTENT | BSN_FLAG_EXTENSIONS;
     m->s.state.has_result_id = 1;
     m->s.state.result_id = merging ? x->two.content_id : x->one.s.shape.base_id;
     if (!merging) m->s.shape.base_id = x->one.content_id;
-    bound = bsn_bound(&m->s.shape, bsn_header_size(&m->s));
-    if (capacity < bsn_header_size(&m->s)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
+    bound = bsn_bound(&m->s.shape, bsn_header_size(&m->s.shape));
+    if (capacity < bsn_header_size(&m->s.shape)) return bsn_need(b, BITSNAP_E_CAPACITY, bound);
     bsn_write_header(b, &m->s, to);
-    status = bsn_call_begin(&m->call, b, &m->s, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER, 0);
+    status = bsn_call_begin(&m->call, b, &m->s.shape, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER | BSN_NO_BASE, 0);
     if (status) return status;
     m->call.context.ignore = 0;
-    m->to = to + bsn_header_size(&m->s);
+    m->to = to + bsn_header_size(&m->s.shape);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_arena_take(&arena, room);
     m->cell[1] = (uint8_t *)bsn_arena_take(&arena, room);
@@ -13740,7 +13732,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
             return bsn_fail(b, BITSNAP_E_CANCELLED, m->s.stored, position);
     }
     if (!status)
-        status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s));
+        status = bsn_write_footer(b, &m->s, m->to, (size_t)(m->end - m->to), &footer, to + bsn_header_size(&m->s.shape));
     if (!status) *size = (size_t)(m->to - to) + footer;
     if (status == BITSNAP_E_CAPACITY) b->error.needed = bound;
     return status;
@@ -13790,16 +13782,15 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
                                               const void *source, size_t size)
 {
     bitsnap_status status;
-    bsn_coder s;
+    bsn_shape s;
     bsn_call call;
     bsn_job *job;
     bsn_look look;
-    status = bsn_begin(b, !block ? "block" : !source ? "source" : !bsn_stream_of_info(&s, info) ? "info"
+    status = bsn_begin(b, !block ? "block" : !source ? "source" : !bsn_shape_of_info(&s, info) ? "info"
                           : first >= info->count || (first & ((UINT64_C(1) << info->block_log2) - 1)) ? "first" : NULL);
     if (status) return status;
     memset(block, 0, sizeof *block);
-    status = bsn_call_begin(&call, b, &s, BSN_DECODES, 0);
-    if (!status && bsn_has_base(b)) status = bsn_check_base(b, &s);
+    status = bsn_call_begin(&call, b, &s, BSN_DECODES | BSN_NO_TABLE | (bsn_has_base(b) ? 0 : BSN_NO_BASE), 0);
     if (!status) status = bsn_look_at(&call, &s, (const uint8_t *)source, size, first, 0, &look);
     if (status) return status;
     if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, first);
@@ -13881,10 +13872,10 @@ static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_requ
     bsn_offload_room room = { 0, 0, 0, 0 };
 #ifndef BITSNAP_NO_ENCODE
     uint64_t work;
-    bsn_coder s;
+    bsn_shape s;
     if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
-    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.shape.block_log2) + 64;
-    room.index = bsn_entry_of(s.shape.flags) * (size_t)bsn_blocks(&s.shape);
+    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
+    room.index = bsn_entry_of(s.flags) * (size_t)bsn_blocks(&s);
     work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
     room.work = work <= SIZE_MAX ? (size_t)work : 0;
 #else
@@ -14332,14 +14323,13 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
     bsn_call call;
     bsn_look look;
     memcpy(&s, &x->encoder, sizeof s);
-    if (bsn_call_begin(&call, &x->d.host, &s, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
-    bsn_call_log(&call, &s, 0);
+    if (bsn_call_begin(&call, &x->d.host, &s.shape, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
     for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < bsn_jobs(&call); i++) {
         const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
         const bitsnap_extent *extent = &batch->sent[i].extent;
         const uint32_t size = batch->done[i].size;
         if (!size) continue;
-        if (!call.b || bsn_look_at(&call, &s, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count ||
+        if (!call.b || bsn_look_at(&call, &s.shape, p, size, extent->first, 0, &look) || look.whole != size || look.elements != extent->count ||
             (look.form == BSN_FORM_QUANTIZED && size < look.prefix + BSN_CERTIFICATE_SIZE)) {
             batch->done[i].size = 0;
         } else {
@@ -14600,12 +14590,12 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 /* Begins a call for a list of n bytes without a frame. */
 static bitsnap_status bsn_list_begin(bsn_call *call, bitsnap *b, size_t n, unsigned use)
 {
-    bsn_coder s;
+    bsn_shape s;
     memset(&s, 0, sizeof s);
-    s.shape.dtype = BITSNAP_I8;
-    s.shape.width = 1;
-    s.shape.block_log2 = BSN_LOG2_MAX;
-    s.shape.count = n;
+    s.dtype = BITSNAP_I8;
+    s.width = 1;
+    s.block_log2 = BSN_LOG2_MAX;
+    s.count = n;
     return bsn_call_begin(call, b, &s, use, 0);
 }
 

@@ -110,7 +110,7 @@ size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtyp
     size_t at, end;
     uint8_t index[8], *p;
     b->flags = BITSNAP_CONTENT_ID;
-    if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s, BSN_PUSHES, 0)) return 0;
+    if (bsn_encoder_begin(b, &s, to, 64, &at, count, dtype) || bsn_call_begin(&call, b, &s.shape, BSN_PUSHES, 0)) return 0;
     p = to + at;
     bsn_store32(p, (uint32_t)(BSN_FORM_CONST | bsn_cells(count, 16) << 8));
     bsn_copy_little_endian(p + 12, element, 1, s.shape.width);

@@ -880,7 +880,7 @@ static void runs(void)
     CHECK(bsn_encoder_begin(&b, &s, frame, sizeof frame, &at, N, BITSNAP_BF16) == BITSNAP_OK);
     s.index = index;
     s.index_capacity = sizeof index;
-    CHECK(bsn_call_begin(&call, &b, &s, 1, 0) == BITSNAP_OK);
+    CHECK(bsn_call_begin(&call, &b, &s.shape, 1, 0) == BITSNAP_OK);
     for (i = 0; i < CELLS;) {
         const unsigned run = i == 2 ? 3 : i == 7 ? 2 : 1;
         if (run == 1) {
