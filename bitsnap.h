@@ -1353,6 +1353,15 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     }
 #define BSN_REMOVE(...) __VA_ARGS__
 
+/* BSN_TYPES(width, F, argument): F(type, argument), a block for the unsigned type of this width */
+#define BSN_TYPES(width, F, argument)                                                                 \
+    switch (width) {                                                                                  \
+    case 1: F(uint8_t, argument) break;                                                               \
+    case 2: F(uint16_t, argument) break;                                                              \
+    case 4: F(uint32_t, argument) break;                                                              \
+    default: F(uint64_t, argument) break;                                                             \
+    }
+
 /* All bits of an element but its highest, the sign. */
 BSN_INLINE uint64_t bsn_magnitude_bits(unsigned width) { return ~UINT64_C(0) >> (65 - 8 * width); }
 
@@ -3564,6 +3573,13 @@ static int bsn_planes_clear(const bsn_node *node)
     return 1;
 }
 
+/* A list breaks this rule: the loop over the stack ends. */
+static bsn_item *bsn_broken(bsn_reader *r, bsn_item *top, unsigned rule)
+{
+    r->rule = rule;
+    return top;
+}
+
 /* Counts a node's lists, puts them on the stack, the first on top, and gives them memory: the longest inside its output. */
 static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *like, bsn_node *node)
 {
@@ -3576,10 +3592,8 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
         return top;
     }
     r->kernels->node_counts(node, counts);
-    if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) { /* planes that are being changed */
-        r->rule = BITSNAP_R_MASK_TAIL;
-        return top;
-    }
+    if (counts[0] + counts[1] + counts[2] + counts[3] > node->count) /* another thread changes the planes */
+        return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
     for (j = 1; j < node->lists; j++)
         if (counts[j] > counts[longest]) longest = j;
     *top = *like;
@@ -3595,10 +3609,7 @@ static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *li
         if (node->out && j == longest) {
             item->data = node->out + node->count - counts[j];
         } else {
-            if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) {
-                r->rule = BITSNAP_R_LIST_END;
-                return top;
-            }
+            if ((size_t)(r->scratch_end - scratch) < counts[j] + 64) return bsn_broken(r, top, BITSNAP_R_LIST_END);
             item->data = scratch;
             scratch += counts[j] + 64;
         }
@@ -3672,20 +3683,12 @@ static bsn_item *bsn_parse_list(bsn_reader *r, bsn_item *top, const bsn_item *it
     unsigned kind, escape;
     size_t used;
     int split;
-    if (r->at == r->end) {
-        r->rule = BITSNAP_R_LIST_END;
-        return top;
-    }
+    if (r->at == r->end) return bsn_broken(r, top, BITSNAP_R_LIST_END);
     kind = bsn_once8(r->at++);
     escape = (kind & 15) == BSN_LIST_ESCAPES && kind >> 4 <= BSN_LIMIT ? kind >> 4 : 0;
-    if (kind == BSN_LIST_RAW) {
-        bsn_parse_raw(r, item);
-        return top;
-    }
-    if (kind == BSN_LIST_CONST) {
-        bsn_parse_const(r, item);
-        return top;
-    }
+    if (kind == BSN_LIST_RAW) bsn_parse_raw(r, item);
+    else if (kind == BSN_LIST_CONST) bsn_parse_const(r, item);
+    if (kind <= BSN_LIST_CONST) return top;
     split = kind == BSN_LIST_SPLIT0 || kind == BSN_LIST_SPLIT2;
     if (!split && !escape && kind != BSN_LIST_TREE) r->rule = BITSNAP_R_LIST_KIND;
     else if (item->count < BSN_MIN_TREE) r->rule = BITSNAP_R_SMALL_TREE;
@@ -3719,10 +3722,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     node->stride = bsn_mask_bytes(item->count);
     node->planes = bsn_take(r, step.bits * node->stride, node->row > 1 ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
-    if (!bsn_planes_clear(node)) {
-        r->rule = BITSNAP_R_MASK_TAIL;
-        return top;
-    }
+    if (!bsn_planes_clear(node)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
     top = bsn_push_lists(r, top, &like, node);
     if (step.escape && !r->rule) { /* the first list, on top of the stack */
@@ -3737,10 +3737,7 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
 {
     bsn_item like = *item;
     bsn_node *node = &r->lists->node[item->parent];
-    if (!bsn_planes_clear(node)) {
-        r->rule = BITSNAP_R_MASK_TAIL;
-        return top;
-    }
+    if (!bsn_planes_clear(node)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
     like.type = BSN_ITEM_LIST;
     like.depth++;
     return bsn_push_lists(r, top, &like, node);
@@ -4664,69 +4661,58 @@ static const uint8_t *bsn_predict(unsigned dtype, unsigned base_dtype, const uin
 #define BSN_LANES_TYPE(T) typedef T bsn_lanes_##T
 #endif
 
-/* word[i] = zigzag(a[i] - b[i]), and a[i] = b[i] + the inverse of that; modulo 2^(8 * sizeof(T)) */
-#define BSN_DELTA_LOOPS(T)                                                                            \
-    BSN_LANES_TYPE(T);                                                                                \
-    static T bsn_subtract_##T(uint8_t *word, const uint8_t *a, const uint8_t *b, size_t n)            \
+/* to[i] = the result of STEP on a[i] and b[i], for n elements of type T: vectors first, then what is left one by one. STEP(type, x, y)
+ * changes x. `all` gets the bits that results have. */
+#define BSN_PAIRS(T, STEP)                                                                            \
     {                                                                                                 \
+        BSN_LANES_TYPE(T);                                                                            \
         bsn_lanes_##T any, x, y;                                                                      \
-        T all = 0, one[sizeof any / sizeof(T)];                                                       \
-        size_t i;                                                                                     \
+        T u, v, one[sizeof any / sizeof(T)];                                                          \
         memset(&any, 0, sizeof any);                                                                  \
-        for (i = 0; i + sizeof any <= n * sizeof(T); i += sizeof any) {                               \
+        for (; i + sizeof x <= n * sizeof(T); i += sizeof x) {                                        \
             memcpy(&x, a + i, sizeof x);                                                              \
             memcpy(&y, b + i, sizeof y);                                                              \
-            x = (bsn_lanes_##T)(x - y);                                                               \
-            x = (bsn_lanes_##T)((bsn_lanes_##T)(x << 1) ^ (bsn_lanes_##T)(0 - (bsn_lanes_##T)(x >> (8 * sizeof(T) - 1)))); \
+            STEP(bsn_lanes_##T, x, y)                                                                 \
             any = (bsn_lanes_##T)(any | x);                                                           \
-            memcpy(word + i, &x, sizeof x);                                                           \
-        }                                                                                             \
-        for (; i < n * sizeof(T); i += sizeof(T)) {                                                   \
-            T u, v;                                                                                   \
-            memcpy(&u, a + i, sizeof u);                                                              \
-            memcpy(&v, b + i, sizeof v);                                                              \
-            u = (T)(u - v);                                                                           \
-            u = (T)((T)(u << 1) ^ (T)(0 - (T)(u >> (8 * sizeof(T) - 1))));                            \
-            all = (T)(all | u);                                                                       \
-            memcpy(word + i, &u, sizeof u);                                                           \
+            memcpy(to + i, &x, sizeof x);                                                             \
         }                                                                                             \
         memcpy(one, &any, sizeof any);                                                                \
-        for (i = 0; i < sizeof any / sizeof(T); i++) all = (T)(all | one[i]);                         \
-        return all;                                                                                   \
-    }                                                                                                 \
-    static void bsn_add_##T(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n)              \
-    {                                                                                                 \
-        bsn_lanes_##T x, y;                                                                           \
-        size_t i;                                                                                     \
-        for (i = 0; i + sizeof x <= n * sizeof(T); i += sizeof x) {                                   \
-            memcpy(&x, word + i, sizeof x);                                                           \
-            memcpy(&y, b + i, sizeof y);                                                              \
-            x = (bsn_lanes_##T)(y + (bsn_lanes_##T)((bsn_lanes_##T)(x >> 1) ^ (bsn_lanes_##T)(0 - (x & 1)))); \
-            memcpy(a + i, &x, sizeof x);                                                              \
-        }                                                                                             \
+        for (j = 0; j < sizeof any / sizeof(T); j++) all |= one[j];                                   \
         for (; i < n * sizeof(T); i += sizeof(T)) {                                                   \
-            T u, v;                                                                                   \
-            memcpy(&u, word + i, sizeof u);                                                           \
+            memcpy(&u, a + i, sizeof u);                                                              \
             memcpy(&v, b + i, sizeof v);                                                              \
-            u = (T)(v + (T)((T)(u >> 1) ^ (T)(0 - (u & 1))));                                         \
-            memcpy(a + i, &u, sizeof u);                                                              \
+            STEP(T, u, v)                                                                             \
+            all |= u;                                                                                 \
+            memcpy(to + i, &u, sizeof u);                                                             \
         }                                                                                             \
     }
-BSN_DELTA_LOOPS(uint8_t)
-BSN_DELTA_LOOPS(uint16_t)
-BSN_DELTA_LOOPS(uint32_t)
-BSN_DELTA_LOOPS(uint64_t)
-#undef BSN_DELTA_LOOPS
 
-static uint64_t bsn_subtract_rest(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n)
+/* x = zigzag(x - y), and x = y + the inverse of that: modulo 2^(8 * width) */
+#define BSN_SUBTRACT(V, x, y)                                                                         \
+    x = (V)(x - y);                                                                                   \
+    x = (V)((V)(x << 1) ^ (V)(0 - (V)(x >> (8 * sizeof u - 1))));
+#define BSN_ADD(V, x, y) x = (V)(y + (V)((V)(x >> 1) ^ (V)(0 - (x & 1))));
+
+/* Makes the words of n elements. Returns the bits that they have. */
+static uint64_t bsn_subtract_rest(unsigned width, uint8_t *to, const uint8_t *a, const uint8_t *b, size_t n)
 {
-    switch (width) {
-    case 1: return bsn_subtract_uint8_t(words, a, b, n);
-    case 2: return bsn_subtract_uint16_t(words, a, b, n);
-    case 4: return bsn_subtract_uint32_t(words, a, b, n);
-    default: return bsn_subtract_uint64_t(words, a, b, n);
-    }
+    uint64_t all = 0;
+    size_t i = 0, j;
+    BSN_TYPES(width, BSN_PAIRS, BSN_SUBTRACT)
+    return all;
 }
+
+/* Adds n words, the array `a`, to the elements of `b`. */
+static void bsn_add(uint8_t *to, const uint8_t *b, const uint8_t *a, size_t n, unsigned width)
+{
+    uint64_t all = 0;
+    size_t i = 0, j;
+    BSN_TYPES(width, BSN_PAIRS, BSN_ADD)
+    (void)all;
+}
+#undef BSN_PAIRS
+#undef BSN_SUBTRACT
+#undef BSN_ADD
 
 static uint64_t bsn_scalar_subtract(unsigned width, uint8_t *words, const uint8_t *a, const uint8_t *b, size_t groups)
 {
@@ -4740,16 +4726,6 @@ static uint64_t bsn_subtract(const bitsnap_kernels *kernels, uint8_t *words, con
     const size_t whole = (n & ~(size_t)63) * width;
     const uint64_t any = kernels->subtract(width, words, a, b, n / 64);
     return any | bsn_subtract_rest(width, words + whole, a + whole, b + whole, n % 64);
-}
-
-static void bsn_add(uint8_t *a, const uint8_t *b, const uint8_t *word, size_t n, unsigned width)
-{
-    switch (width) {
-    case 1: bsn_add_uint8_t(a, b, word, n); break;
-    case 2: bsn_add_uint16_t(a, b, word, n); break;
-    case 4: bsn_add_uint32_t(a, b, word, n); break;
-    default: bsn_add_uint64_t(a, b, word, n); break;
-    }
 }
 
 /* 64 words that are bytes, as wide as elements */
@@ -7298,6 +7274,25 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
     return bsn_scalar_log_numbers(p, elements, words, n, apart);
 }
 
+/* Copies the `count` of n elements that their words mark as exact: to `packed`, where they follow each other, or from there. */
+static void bsn_move_exact(const uint32_t *words, size_t n, unsigned signs, uint8_t *elements, uint8_t *packed, size_t count,
+                           unsigned width, int pack)
+{
+    size_t i, j, end;
+    for (i = 0; count && i < n; i = end) {
+        uint32_t some = 0; /* most groups have none */
+        end = bsn_min(n, i + 64);
+        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
+        for (j = i; some && count && j < end; j++) {
+            uint8_t *element = elements + j * width;
+            if (words[j] >> signs != BSN_CODE_EXACT) continue;
+            bsn_copy_little_endian(pack ? packed : element, pack ? element : packed, 1, width);
+            packed += width;
+            count--;
+        }
+    }
+}
+
 /* Decides whether kernels may compute the numbers of 15-bit words in 16 bits. With n bins, x = u + expected + base - BSN_CODE_FIRST - 22n is in
  * [n, 255n) if the number is normal, and floor(x / n) is its exponent. Other x must not be in that range modulo 2^16 either. x times the
  * factor, which is rounded up by less than 1, divided by 2^(16 + shift) is floor(x / n), since 255n * n is at most that divisor. Larger x
@@ -8460,23 +8455,13 @@ static int bsn_quantized_begin(bsn_writer *wr, bsn_coding *e, const bsn_rooms *r
     return 1;
 }
 
-/* Stores the `count` of n elements whose words mark them as exact. */
-static void bsn_quantized_exact(bsn_writer *wr, const uint32_t *words, size_t n, unsigned signs, const uint8_t *elements,
-                                size_t count, unsigned width)
+/* Writes the `count` of n elements whose words mark them as exact. */
+static void bsn_write_exact(bsn_writer *wr, const uint32_t *words, size_t n, unsigned signs, const uint8_t *elements, size_t count,
+                            unsigned width)
 {
-    size_t i, j, end;
     if (!bsn_room(wr, count * width)) return;
-    for (i = 0; count && i < n; i = end) {
-        uint32_t some = 0; /* of most groups none */
-        end = bsn_min(n, i + 64);
-        for (j = i; j < end; j++) some |= words[j] >> signs == BSN_CODE_EXACT;
-        for (j = i; some && count && j < end; j++) {
-            if (words[j] >> signs != BSN_CODE_EXACT) continue;
-            bsn_copy_little_endian(wr->at, elements + j * width, 1, width);
-            wr->at += width;
-            count--;
-        }
-    }
+    bsn_move_exact(words, n, signs, (uint8_t *)elements, wr->at, count, width, 1);
+    wr->at += count * width;
 }
 
 /* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements are stored
@@ -8577,7 +8562,7 @@ static int bsn_produce_bins(bsn_coding *e)
         m = bsn_row_set(&place, &s, i, bsn_min(BSN_CHUNK, n - i));
         stored = bsn_log_words_by(c->kernels, &place, room.errors, words + i, few ? NULL : room.codes + i, elements + i * width, m,
                                   e->work->elements);
-        bsn_quantized_exact(&wr, words + i, m, place.signs, elements + i * width, stored, width);
+        bsn_write_exact(&wr, words + i, m, place.signs, elements + i * width, stored, width);
         exact += stored;
     }
     return bsn_quantized_end(&wr, e, &room, &c->log->type, &s, exact);
@@ -8643,7 +8628,7 @@ static int bsn_produce_clusters(bsn_coding *e)
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
     if (!bsn_quantized_begin(&wr, e, &room, head, 1 + 2 * width * clusters)) return 0;
-    bsn_quantized_exact(&wr, words, e->n, 0, elements, exact, width);
+    bsn_write_exact(&wr, words, e->n, 0, elements, exact, width);
     for (i = 0; i < e->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, e->n - i);
         for (j = 0; j < m; j++) {
@@ -9472,12 +9457,6 @@ BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned widt
     return wanted || s->leaves ? w->elements : NULL;
 }
 
-/* Returns 1 if elements i .. i + m - 1 are all wanted, and are to bypass the caches. */
-BSN_INLINE int bsn_sink_streams(const bsn_sink *s, size_t i, size_t m)
-{
-    return s->stream && i >= s->from && i + m <= s->until;
-}
-
 /* Overwrites elements from the first byte on, so that a killed process leaves new bytes up to some position and old ones after it. The
  * unit is a word; elements that are wider, or too few to fill one, are stored one by one. */
 static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
@@ -9843,7 +9822,8 @@ static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
     const bsn_layout *y = &x->layout;
     bsn_finish *finish = &x->finish;
     const unsigned width = c->shape.width, top = width - 1, within = x->within;
-    uint8_t *to = bsn_sink_streams(d->sink, i, m) ? d->sink->to + (i - d->sink->from) * width : NULL;
+    const int past = d->sink->stream && i >= d->sink->from && i + m <= d->sink->until; /* all are wanted, and bypass the caches */
+    uint8_t *to = past ? d->sink->to + (i - d->sink->from) * width : NULL;
     const int stream = to && !d->sink->leaves && (x->streamed || !((uintptr_t)to & 63));
     unsigned k;
     finish->tail = stream ? x->tail : NULL;
@@ -10391,24 +10371,14 @@ static unsigned bsn_make_scaled(bsn_decoding *d, uint8_t *out, size_t i, size_t 
     return 0;
 }
 
-/* Stores the next `count` exact elements where the n words of a chunk mark them. Returns 0 if too few are left. */
+/* Makes the next `count` exact elements, where the n words of a chunk mark them. Returns 0 if too few are left. */
 static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
                          unsigned width)
 {
-    size_t i, j;
     if (count > exact->left) return 0;
     exact->left -= count;
-    for (i = 0; count; i += 64) {
-        const size_t end = bsn_min(n, i + 64);
-        uint32_t some = 0; /* most groups have none */
-        for (j = i; j < end; j++) some |= (uint32_t)bsn_element_load(words + 4 * j, 4) >> signs == BSN_CODE_EXACT;
-        for (j = i; some && j < end; j++) {
-            if (bsn_element_load(words + 4 * j, 4) >> signs != BSN_CODE_EXACT) continue;
-            bsn_copy_little_endian(to + j * width, exact->next, 1, width);
-            exact->next += width;
-            count--;
-        }
-    }
+    bsn_move_exact((const uint32_t *)(const void *)words, n, signs, to, (uint8_t *)exact->next, count, width, 0);
+    exact->next += count * width;
     return 1;
 }
 
@@ -13365,8 +13335,8 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 /* A delta, walked cell by cell. */
 typedef struct bsn_walk {
     bsn_coder s;
-    bsn_context context;
-    const uint8_t *frame, *at, *end; /* at: the current block */
+    bsn_context context, differences; /* differences: of a frame with a base of its own dtype, whose hashes are not looked at */
+    const uint8_t *frame, *at, *end;  /* at: the current block */
     bsn_look look;
     uint64_t position;               /* of the block's first element */
     uint64_t content_id;
@@ -13383,6 +13353,10 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h
     bsn_stream_of(&x->s, h);
     if (status) return status;
     bsn_context_begin(&x->context, b, h);
+    x->differences = x->context;
+    x->differences.ignore = 1;
+    x->differences.shape.role = BSN_ROLE_BASE;
+    x->differences.shape.base_dtype = (unsigned)h->dtype;
     x->frame = frame;
     x->at = frame + h->header_size;
     x->end = frame + size;
@@ -13424,48 +13398,16 @@ typedef struct bsn_making {
     uint8_t *to, *end, *cell[2], *block;
 } bsn_making;
 
-static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base)
+/* Decodes the current block. Against zeros as `base`, a single difference becomes elements that are equal to it. */
+static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, int difference)
 {
     bsn_job *job = bsn_job_of(&m->call, 0, &x->look, x->position, (uint64_t)(x->at - x->frame));
     job->source = x->at;
     job->input_end = x->end;
     job->base = base;
     job->sink.to = to;
-    return bsn_decode_block(bsn_work_of(&m->call, 0), &x->context, job) ? bsn_pass(m->call.b, &job->error, job->offset) : BITSNAP_OK;
-}
-
-/* The words of a difference that can be told without the base. */
-static unsigned bsn_walk_words(bsn_making *m, const bsn_walk *x, uint8_t *words, size_t n)
-{
-    bsn_work *w = bsn_work_of(&m->call, 0);
-    bsn_arena arena = w->arena;
-    bsn_rooms room;
-    bsn_decoding d;
-    bsn_reader r;
-    bsn_words list;
-    if (x->look.form == BSN_FORM_SPARSE) {
-        const bsn_changes *changes;
-        size_t i;
-        unsigned rule;
-        bsn_lay_changes(&arena, &room, n);
-        changes = room.changes;
-        rule = bsn_piece_read(room.changes, bsn_walk_body(x), x->look.whole - x->look.prefix, n, x->s.shape.width);
-        memset(words, 0, n * x->s.shape.width);
-        for (i = 0; !rule && i < changes->count; i++)
-            bsn_element_store(words + (size_t)changes->place[i] * x->s.shape.width, changes->word[i] + 1, x->s.shape.width);
-        return rule;
-    }
-    memset(&d, 0, sizeof d);
-    d.work = w;
-    d.context = &x->context;
-    d.end = x->at + x->look.whole;
-    d.input_end = x->end;
-    d.n = n;
-    bsn_lay_classed(&arena, &room, &x->context, n);
-    bsn_reader_begin(&r, &d, bsn_walk_body(x) + 1, &room);
-    bsn_words_to(&list, &r, words, room.place, w->plane[0], w->plane[1], x->s.shape.width);
-    bsn_words_read(&list, n);
-    return r.rule ? r.rule : r.at == d.end ? 0 : BITSNAP_R_BODY_END;
+    if (!bsn_decode_block(bsn_work_of(&m->call, 0), difference ? &x->differences : &x->context, job)) return BITSNAP_OK;
+    return bsn_pass(m->call.b, &job->error, job->offset);
 }
 
 /* Completes the block of n elements at m->to, which lacks hashes and check. */
@@ -13586,21 +13528,6 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     return bsn_make_block(m, position, n, ids);
 }
 
-/* words[i] = the zigzag of (the difference of a[i]) + (that of b[i]), or, where b is null, minus the former. Inlined, its buffers
- * would be on the stack below all that encodes. */
-BSN_FUNCTION void bsn_add_words(uint8_t *words, const uint8_t *a, const uint8_t *b, size_t n, unsigned width)
-{
-    uint8_t zeros[512], x[512], y[512];
-    size_t i;
-    memset(zeros, 0, sizeof zeros);
-    for (i = 0; i < n; i += 512 / width) {
-        const size_t m = bsn_min(512 / width, n - i);
-        bsn_add(x, zeros, a + i * width, m, width);
-        if (b) bsn_add(y, x, b + i * width, m, width);
-        (void)bsn_subtract_rest(width, words + i * width, b ? y : zeros, b ? zeros : x, m);
-    }
-}
-
 /* State of both, too large for the stack. */
 typedef struct bsn_algebra {
     bsn_walk one, two;
@@ -13633,23 +13560,19 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     }
     if (copy) {
         status = bsn_make_copy(m, copy, position, n, ids);
-    } else if (bsn_walk_single(one) && (!merging || bsn_walk_single(two))) {
-        unsigned rule = bsn_walk_words(m, one, m->cell[0], n);
-        if (!rule && merging) rule = bsn_walk_words(m, two, m->cell[1], n);
-        if (rule) return bsn_reject(b, rule, 0, position);
-        bsn_add_words(m->cell[0], m->cell[0], merging ? m->cell[1] : NULL, n, m->s.shape.width);
-        status = bsn_make_words(m, m->cell[0], position, n, ids);
     } else {
+        const int single = bsn_walk_single(one) && (!merging || bsn_walk_single(two));
         const int known = merging && bsn_is_alone(one->look.form); /* the elements of the first, without its base */
-        const uint8_t *base = bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
+        const uint8_t *base = single ? m->block : bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
         if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
-        status = bsn_walk_decode(m, one, m->cell[0], base);
-        if (!status && merging) {
-            status = bsn_walk_decode(m, two, m->cell[1], m->cell[0]);
-            if (!status) status = bsn_make_elements(m, m->cell[1], base, position, n, ids);
-        } else if (!status) {
-            status = bsn_make_elements(m, base, m->cell[0], position, n, ids);
+        if (single) memset(m->block, 0, n * m->s.shape.width);
+        status = bsn_walk_decode(m, one, m->cell[0], base, single);
+        if (!status && merging) status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], single);
+        if (!status) {
+            const uint8_t *elements = merging ? m->cell[1] : base, *before = merging ? base : m->cell[0];
+            if (single) (void)bsn_subtract_rest(m->s.shape.width, m->cell[0], elements, before, n);
+            status = single ? bsn_make_words(m, m->cell[0], position, n, ids) : bsn_make_elements(m, elements, before, position, n, ids);
         }
     }
     m->s.position = position + n;
