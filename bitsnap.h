@@ -10665,6 +10665,7 @@ typedef struct bsn_look {
     unsigned form;
     size_t prefix, whole; /* bytes before the body; of the block, or 0 if not all of them are there */
     size_t need;          /* bytes that must be there to know more, or the size of the block */
+    uint64_t first, offset; /* its first element, and where it begins in the frame */
     uint64_t elements;
 } bsn_look;
 
@@ -11611,6 +11612,8 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_fram
     if (!rule && look->whole > at->offset_end - at->offset) rule = f->end == f->start ? BITSNAP_R_INDEX_BLOCKS : BITSNAP_R_TRUNCATED;
     if (!rule && look->elements > (at->page_end << h->block_log2) - position) rule = BITSNAP_R_INDEX_END;
     if (rule) return bsn_reject(b, rule, rule == BITSNAP_R_TRUNCATED ? f->end : at->offset, position);
+    look->first = position;
+    look->offset = at->offset;
     look->indexed = bsn_has_checks(h);
     look->check = look->indexed ? bsn_once32(at->page + BSN_HEAD_SIZE) : 0;
     at->page += f->index.entry;
@@ -12621,8 +12624,8 @@ BITSNAP_API bitsnap_status bitsnap_decoder_begin(bitsnap *b, bitsnap_decoder *de
     return status;
 }
 
-/* Job i of a batch: decodes the block that look has seen, whose first element is number `first`, at `offset` of the frame. */
-static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look, uint64_t first, uint64_t offset)
+/* Job i of a batch: decodes the block that `look` has seen. */
+static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look)
 {
     bsn_job *job = &call->jobs[i];
     memset(job, 0, sizeof *job);
@@ -12632,9 +12635,9 @@ static bsn_job *bsn_job_of(const bsn_call *call, size_t i, const bsn_look *look,
     job->indexed = look->indexed;
     job->size = look->whole;
     job->n = job->sink.until = (size_t)look->elements;
-    job->first = first;
+    job->first = look->first;
     job->total = look->elements;
-    job->offset = offset;
+    job->offset = look->offset;
     return job;
 }
 
@@ -12697,6 +12700,8 @@ static bitsnap_status bsn_look_at(const bsn_call *call, const bsn_shape *s, cons
 {
     unsigned rule;
     memset(look, 0, sizeof *look);
+    look->first = first;
+    look->offset = offset;
     look->need = BSN_HEAD_SIZE;
     if (size < BSN_HEAD_SIZE) return BITSNAP_OK;
     rule = bsn_read_head(s, look, bsn_once32(p), s->count - first);
@@ -12739,7 +12744,7 @@ BITSNAP_API bitsnap_status bitsnap_encoder_push_block(bitsnap *b, bitsnap_encode
     if (!look.whole) return bsn_reject(b, BITSNAP_R_TRUNCATED, size, s.position);
     if (look.whole != size) return bsn_reject(b, BITSNAP_R_TRAILING, look.whole, s.position);
     bsn_keep_table(&call, &s);
-    job = bsn_job_of(&call, 0, &look, s.position, 0);
+    job = bsn_job_of(&call, 0, &look);
     job->source = p;
     if (call.leaves && look.form != BSN_FORM_CONST) job->sink.leaves = call.leaves;
     if (buffered && look.form != BSN_FORM_CONST) job->sink.to = call.room.more;
@@ -12797,7 +12802,7 @@ static size_t bsn_pull_batch(const bsn_call *call, bsn_coder *s, const bsn_pull 
         /* with a base, the hash of a CONST block is that of all its elements */
         if (!look.whole || room == 0 || (room < wanted && (s->shape.role || look.form != BSN_FORM_CONST))) break;
         if (room < wanted) wanted = room;
-        job = bsn_job_of(call, batch, &look, first, offset);
+        job = bsn_job_of(call, batch, &look);
         if (call->leaves && (x->to || x->compare || call->named) && look.form != BSN_FORM_CONST)
             job->sink.leaves = call->leaves + batch; /* (a part of a run need not have whole ones) */
         job->source = p;
@@ -13062,7 +13067,7 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uin
     bsn_call call;
     bsn_cursor at;
     bsn_look look;
-    uint64_t position = 0;
+    uint64_t done = first; /* elements before this one are in the batch, or have been decoded */
     size_t batch = 0;
     bitsnap_status status = bsn_wrong(b, first > h->count ? "first" : count > h->count - first || count > SIZE_MAX / h->width ? "count"
                                          : count && !to ? "elements" : NULL);
@@ -13072,19 +13077,16 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uin
     bsn_call_expect(&call, h->flags, count);
     call.input = &f->input;
     status = bsn_cursor_seek(b, &at, f, first >> h->block_log2);
-    while ((position < end && !status) || batch) {
-        if (position < end && !status) {
-            const uint64_t begin = at.cell << h->block_log2, offset = at.offset;
-            uint64_t from = begin < first ? first : begin;
-            position = begin;
-            status = bsn_cursor_next(b, &at, f, &look);
-            if (status || begin + look.elements <= first) continue; /* a block before it may be bad, too; before the range */
-            position += look.elements;
-            bsn_job_part(bsn_job_of(&call, batch++, &look, begin, offset), &look, h->role, from, end < position ? end : position,
-                         to + (from - first) * h->width);
+    while (!status && done < end) {
+        status = bsn_cursor_next(b, &at, f, &look);
+        if (!status && look.first + look.elements <= first) continue; /* before the range */
+        if (!status) {
+            const uint64_t begin = done;
+            done = look.first + look.elements < end ? look.first + look.elements : end;
+            bsn_job_part(bsn_job_of(&call, batch++, &look), &look, h->role, begin, done, to + (begin - first) * h->width);
         }
-        if (batch == bsn_jobs(&call) || position >= end || status) {
-            if (batch && bsn_decode_batch(&call, batch)) return b->error.status;
+        if (batch && (status || done == end || batch == bsn_jobs(&call))) { /* a block before the one that the index has wrong may be bad, too */
+            if (bsn_decode_batch(&call, batch)) return b->error.status;
             batch = 0;
         }
     }
@@ -13153,12 +13155,12 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
     return BITSNAP_OK;
 }
 
-/* Tells the extent of the block that `look` has seen, which begins with element `first` at `offset`. */
-static void bsn_tell_extent(bitsnap_extent *extent, const bsn_look *look, uint64_t first, uint64_t offset)
+/* Tells the extent of the block that `look` has seen. */
+static void bsn_tell_extent(bitsnap_extent *extent, const bsn_look *look)
 {
-    extent->offset = offset;
+    extent->offset = look->offset;
     extent->size = look->whole;
-    extent->first = first;
+    extent->first = look->first;
     extent->count = look->elements;
     extent->form = look->form;
     extent->check = look->check;
@@ -13167,7 +13169,6 @@ static void bsn_tell_extent(bitsnap_extent *extent, const bsn_look *look, uint64
 BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent)
 {
     bsn_access *x = bsn_access_of(b, index);
-    unsigned log2;
     bsn_cursor at;
     bsn_look look;
     bitsnap_status status;
@@ -13175,15 +13176,11 @@ BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, 
     status = bsn_wrong(b, !extent ? "extent" : element >= x->frame.shape.count ? "element" : NULL);
     if (status) return status;
     memset(extent, 0, sizeof *extent);
-    log2 = x->frame.shape.block_log2;
-    status = bsn_cursor_seek(b, &at, &x->frame, element >> log2);
-    while (!status) {
-        const uint64_t first = at.cell << log2, offset = at.offset;
-        status = bsn_cursor_next(b, &at, &x->frame, &look);
-        if (status || element - first >= look.elements) continue;
-        bsn_tell_extent(extent, &look, first, offset);
-        break;
-    }
+    status = bsn_cursor_seek(b, &at, &x->frame, element >> x->frame.shape.block_log2);
+    do {
+        if (!status) status = bsn_cursor_next(b, &at, &x->frame, &look);
+    } while (!status && element - look.first >= look.elements);
+    if (!status) bsn_tell_extent(extent, &look);
     return status;
 }
 
@@ -13234,7 +13231,7 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
         return bsn_reject(b, BITSNAP_R_INDEX_BLOCKS, extent->offset, extent->first);
     look.indexed = bsn_has_checks(&s);
     look.check = extent->check;
-    job = bsn_job_of(&call, 0, &look, extent->first, extent->offset);
+    job = bsn_job_of(&call, 0, &look);
     job->source = (const uint8_t *)block;
     bsn_job_part(job, &look, s.role, first, first + count, (uint8_t *)elements);
     return bsn_decode_batch(&call, 1);
@@ -13338,7 +13335,6 @@ typedef struct bsn_walk {
     bsn_context context, differences; /* differences: of a frame with a base of its own dtype, whose hashes are not looked at */
     const uint8_t *frame, *at, *end;  /* at: the current block */
     bsn_look look;
-    uint64_t position;               /* of the block's first element */
     uint64_t content_id;
 } bsn_walk;
 
@@ -13360,7 +13356,6 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h
     x->frame = frame;
     x->at = frame + h->header_size;
     x->end = frame + size;
-    x->position = 0;
     x->look.whole = 0;
     return BITSNAP_OK;
 }
@@ -13370,7 +13365,6 @@ static bitsnap_status bsn_walk_to(bsn_call *call, bsn_walk *x, uint64_t position
 {
     bitsnap_status status;
     x->at += x->look.whole;
-    x->position = position;
     status = bsn_look_at(call, &x->s.shape, x->at, (size_t)(x->end - x->at), position, (uint64_t)(x->at - x->frame), &x->look);
     if (!status && !x->look.whole) status = bsn_reject(call->b, BITSNAP_R_TRUNCATED, (uint64_t)(x->at - x->frame), position);
     return status;
@@ -13401,7 +13395,7 @@ typedef struct bsn_making {
 /* Decodes the current block. Against zeros as `base`, a single difference becomes elements that are equal to it. */
 static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, int difference)
 {
-    bsn_job *job = bsn_job_of(&m->call, 0, &x->look, x->position, (uint64_t)(x->at - x->frame));
+    bsn_job *job = bsn_job_of(&m->call, 0, &x->look);
     job->source = x->at;
     job->input_end = x->end;
     job->base = base;
@@ -13425,9 +13419,10 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     look.head = bsn_load32(p);
     look.whole = prefix + bsn_body_of(look.head, c->shape.width);
     look.elements = n;
+    look.first = position;
     bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
     bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
-    job = bsn_job_of(&m->call, 0, &look, position, 0);
+    job = bsn_job_of(&m->call, 0, &look);
     job->source = p;
     job->input_end = p + look.whole;
     bsn_decoding_begin(&d, &record, w, c, job);
@@ -13720,7 +13715,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     block->form = look.form;
     block->elements = look.elements;
     block->size = look.whole;
-    job = bsn_job_of(&call, 0, &look, first, 0);
+    job = bsn_job_of(&call, 0, &look);
     job->source = (const uint8_t *)source;
     job->input_end = job->source + look.whole;
     if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) { /* other forms tell without it */
@@ -13775,52 +13770,49 @@ typedef struct bsn_device {
     size_t half;                      /* of the staging memory: what a queue has */
     uint8_t flags;                    /* of works */
     int apply;
+    bitsnap_encoder encoder;          /* encoding: of the frame whose blocks come back. Frames do one after the other */
 } bsn_device;
 
 BSN_ASSERT(work_is_as_devices_have_it, sizeof(bitsnap_work) == 64 && sizeof(bitsnap_done) == 8);
 
 static void bsn_grow(size_t *most, size_t size) { *most = *most < size ? size : *most; }
 
-static bsn_offload_room bsn_offload_needs_of(const bitsnap_info *info)
+/* Makes the room large enough to decode a frame. */
+static void bsn_room_to_decode(bsn_offload_room *room, const bitsnap_info *info)
 {
-    bsn_offload_room room = { 0, 0, 0, 0 };
-    room.cell = bsn_block_size((unsigned)info->dtype, info->block_log2) + 64;
-    if (info->has_base) room.base = bsn_block_size((unsigned)info->base_dtype, info->block_log2) + 64;
-    room.work = info->workspace_size;
-    return room;
+    bsn_grow(&room->cell, bsn_block_size((unsigned)info->dtype, info->block_log2) + 64);
+    if (info->has_base) bsn_grow(&room->base, bsn_block_size((unsigned)info->base_dtype, info->block_log2) + 64);
+    bsn_grow(&room->work, info->workspace_size);
 }
 
-static bsn_offload_room bsn_sender_needs_of(const bitsnap *b, const bitsnap_request *q)
+/* Likewise to encode one. */
+static void bsn_room_to_encode(bsn_offload_room *room, const bitsnap *b, const bitsnap_request *q)
 {
-    bsn_offload_room room = { 0, 0, 0, 0 };
 #ifndef BITSNAP_NO_ENCODE
     uint64_t work;
+    size_t cell;
     bsn_shape s;
-    if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return room; /* which its own turn will find */
-    room.cell = room.base = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
-    room.index = bsn_entry_of(s.flags) * (size_t)bsn_blocks(&s);
-    work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)room.cell * bsn_workers(b); /* elements of blocks, for a content id */
-    room.work = work <= SIZE_MAX ? (size_t)work : 0;
+    if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return; /* which its own turn will find */
+    cell = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
+    work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)cell * bsn_workers(b); /* elements of blocks, for a content id */
+    bsn_grow(&room->cell, cell);
+    bsn_grow(&room->base, cell);
+    bsn_grow(&room->index, bsn_entry_of(s.flags) * (size_t)bsn_blocks(&s));
+    bsn_grow(&room->work, work <= SIZE_MAX ? (size_t)work : 0);
 #else
-    (void)b, (void)q;
+    (void)room, (void)b, (void)q;
 #endif
-    return room;
 }
 
 /* b: to encode with, or null. */
 static bsn_offload_room bsn_offload_needs(const bitsnap *b, const bitsnap_request *requests, size_t count)
 {
-    bsn_offload_room room = { 0, 0, 0, 0 }, one;
+    bsn_offload_room room = { 0, 0, 0, 0 };
     bitsnap_info info;
     size_t i;
     for (i = 0; i < count; i++) {
-        if (b) one = bsn_sender_needs_of(b, &requests[i]);
-        else if (bitsnap_read_info(&info, requests[i].frame, requests[i].size)) continue; /* which its own turn will find */
-        else one = bsn_offload_needs_of(&info);
-        bsn_grow(&room.cell, one.cell);
-        bsn_grow(&room.base, one.base);
-        bsn_grow(&room.index, one.index);
-        bsn_grow(&room.work, one.work);
+        if (b) bsn_room_to_encode(&room, b, &requests[i]);
+        else if (!bitsnap_read_info(&info, requests[i].frame, requests[i].size)) bsn_room_to_decode(&room, &info);
     }
     return room;
 }
@@ -14026,8 +14018,9 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
     if (!d->apply && info->has_base && info->count &&
         (!q->base || q->base_dtype != info->base_dtype || (q->base_id && q->base_id != info->base_id)))
         return bsn_reject(host, BITSNAP_R_BASE, 0, 0);
-    room = bsn_offload_needs_of(info); /* the source has been changed since it was measured? */
-    if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work)
+    room = d->room;
+    bsn_room_to_decode(&room, info);
+    if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work) /* the source has changed since then */
         return bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
     f->check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
     return bsn_cursor_seek(host, &f->at, &d->x->index.frame, 0);
@@ -14075,7 +14068,7 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     const bsn_batch *batch = &d->x->batch[*queue];
     bitsnap_work *w;
     bitsnap_status status = BITSNAP_OK;
-    bsn_tell_extent(extent, look, extent->first, f->at.offset - look->whole);
+    bsn_tell_extent(extent, look);
     if (look->whole > d->half || look->elements > 0xFFFFFFFF ||
         (f->check && bsn_load32(frame + extent->offset + BSN_HEAD_SIZE) != look->check)) return bsn_offload_host(d, *queue, &f->sent);
     if (batch->count == BSN_BATCH || d->half - batch->used < look->whole)
@@ -14162,34 +14155,29 @@ BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offlo
 }
 #endif
 #ifndef BITSNAP_NO_ENCODE
-typedef struct bsn_sender { /* what encoding has beside a bsn_device */
-    bsn_device d;
-    bitsnap_encoder encoder; /* of the frame whose blocks come back: frames do one after the other */
-} bsn_sender;
-
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count)
 {
     const bsn_offload_room room = bsn_offload_needs(b, requests, count);
     return bsn_offload_size(&room);
 }
 
-static bitsnap_status bsn_sender_begin(bsn_sender *x, const bitsnap_request *q, bitsnap_encoder *encoder)
+static bitsnap_status bsn_sender_begin(bsn_device *d, const bitsnap_request *q, bitsnap_encoder *encoder)
 {
     size_t size;
     const bitsnap_status status =
-        bitsnap_encoder_begin(&x->d.host, encoder, q->destination, q->size, &size, q->count, q->dtype);
-    encoder->index = x->d.index;
-    encoder->index_capacity = x->d.room.index;
+        bitsnap_encoder_begin(&d->host, encoder, q->destination, q->size, &size, q->count, q->dtype);
+    encoder->index = d->index;
+    encoder->index_capacity = d->room.index;
     return status;
 }
 
 /* Appends a block with that head to its frame. The block has been checked, except in a frame with a content id: there it is decoded
  * now. */
-static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
+static bitsnap_status bsn_sender_append(bsn_device *d, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
                                         uint32_t head)
 {
-    bitsnap *host = &x->d.host;
-    bitsnap_encoder *encoder = &x->encoder;
+    bitsnap *host = &d->host;
+    bitsnap_encoder *encoder = &d->encoder;
     const size_t at = (size_t)encoder->stored;
     bitsnap_status status;
     bsn_coder s;
@@ -14206,49 +14194,48 @@ static bitsnap_status bsn_sender_append(bsn_sender *x, bitsnap_request *q, const
     return status;
 }
 
-static bitsnap_status bsn_sender_end(bsn_sender *x, bitsnap_request *q, bitsnap_encoder *encoder)
+static bitsnap_status bsn_sender_end(bsn_device *d, bitsnap_request *q, bitsnap_encoder *encoder)
 {
     size_t size;
     const size_t at = (size_t)encoder->stored;
-    const bitsnap_status status = bitsnap_encoder_end(&x->d.host, encoder, (uint8_t *)q->destination + at, q->size - at, &size);
+    const bitsnap_status status = bitsnap_encoder_end(&d->host, encoder, (uint8_t *)q->destination + at, q->size - at, &size);
     if (!status) q->size = at + size;
     return status;
 }
 
-static uint8_t *bsn_sender_at(const bsn_sender *x, const bitsnap_work *w) { return (uint8_t *)x->d.o->host + (w->target - x->d.o->device); }
+static uint8_t *bsn_sender_at(const bsn_device *d, const bitsnap_work *w) { return (uint8_t *)d->o->host + (w->target - d->o->device); }
 
 /* A block that the device has made, or not (size 0): then by the host. */
-static bitsnap_status bsn_sender_block(bsn_sender *x, unsigned queue, const bsn_sent *sent, const bitsnap_work *w, size_t size)
+static bitsnap_status bsn_sender_block(bsn_device *d, unsigned queue, const bsn_sent *sent, const bitsnap_work *w, size_t size)
 {
-    bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
     bitsnap_request *q = &d->requests[sent->request];
     const bitsnap_info *info = &sent->info;
     const size_t n = (size_t)sent->extent.count;
     bitsnap_status status = BITSNAP_OK;
-    if (size) status = bsn_sender_append(x, q, sent, bsn_sender_at(x, w), size, w->head);
+    if (size) status = bsn_sender_append(d, q, sent, bsn_sender_at(d, w), size, w->head);
     if (size && (!status || status == BITSNAP_E_CAPACITY)) return status;
     if (o->download(o->context, queue, d->elements, q->elements + sent->extent.first * info->width, n * info->width) ||
         o->wait(o->context, queue)) return bsn_device_failed(d);
     status = bitsnap_block_encode(&d->host, d->base, d->room.base, &size, info, d->elements, sent->extent.first, n);
-    return status ? status : bsn_sender_append(x, q, sent, d->base, size, bsn_load32(d->base));
+    return status ? status : bsn_sender_append(d, q, sent, d->base, size, bsn_load32(d->base));
 }
 
 /* Checks blocks that the device has made, by all workers: up to BSN_JOBS blocks of one frame, beginning with number `from`. Bad ones get
  * size 0. Reads each head once, as the device may still write there. Returns the number after the last one. */
-static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
+static unsigned bsn_sender_check(bsn_device *d, bsn_batch *batch, unsigned from)
 {
     const bsn_sent *sent = &batch->sent[from];
-    const int decoding = !x->d.o->trusted && !sent->info.has_content_id; /* else as they come, or when they are appended */
+    const int decoding = !d->o->trusted && !sent->info.has_content_id; /* else as they come, or when they are appended */
     unsigned of[BSN_JOBS], i;
     size_t jobs = 0, k;
     bsn_coder s;
     bsn_call call;
     bsn_look look;
-    memcpy(&s, &x->encoder, sizeof s);
-    if (bsn_call_begin(&call, &x->d.host, &s.shape, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
+    memcpy(&s, &d->encoder, sizeof s);
+    if (bsn_call_begin(&call, &d->host, &s.shape, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
     for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < bsn_jobs(&call); i++) {
-        const uint8_t *p = bsn_sender_at(x, &batch->work[i]);
+        const uint8_t *p = bsn_sender_at(d, &batch->work[i]);
         const bitsnap_extent *extent = &batch->sent[i].extent;
         const uint32_t size = batch->done[i].size;
         if (!size) continue;
@@ -14259,7 +14246,7 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
             batch->work[i].head = look.head;
             if (!decoding) continue;
             of[jobs] = i;
-            bsn_job_of(&call, jobs++, &look, extent->first, 0)->source = p;
+            bsn_job_of(&call, jobs++, &look)->source = p;
         }
     }
     call.batch = jobs;
@@ -14270,9 +14257,8 @@ static unsigned bsn_sender_check(bsn_sender *x, bsn_batch *batch, unsigned from)
 }
 
 /* Waits for a queue, and appends its blocks. */
-static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
+static bitsnap_status bsn_sender_finish(bsn_device *d, unsigned queue)
 {
-    bsn_device *d = &x->d;
     const bitsnap_offload *o = d->o;
     bsn_batch *batch = &d->x->batch[queue];
     unsigned i, end = 0;
@@ -14281,7 +14267,7 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         bitsnap_done *done = &batch->done[i];
         const bitsnap_work *w = &batch->work[i];
         if (done->status || done->size < BSN_HEAD_SIZE || done->size > w->size) done->size = 0;
-        else if (o->download(o->context, queue, bsn_sender_at(x, w), w->target, done->size)) return bsn_device_failed(d);
+        else if (o->download(o->context, queue, bsn_sender_at(d, w), w->target, done->size)) return bsn_device_failed(d);
     }
     if (batch->count && o->wait(o->context, queue)) return bsn_device_failed(d);
     for (i = 0; i < batch->count; i++) {
@@ -14289,11 +14275,11 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
         bitsnap_request *q = &d->requests[sent->request];
         bitsnap_status status;
         if (q->error.status) continue;
-        status = sent->extent.first ? BITSNAP_OK : bsn_sender_begin(x, q, &x->encoder);
-        if (!status && i >= end) end = bsn_sender_check(x, batch, i);
-        if (!status) status = bsn_sender_block(x, queue, sent, &batch->work[i], batch->done[i].size);
+        status = sent->extent.first ? BITSNAP_OK : bsn_sender_begin(d, q, &d->encoder);
+        if (!status && i >= end) end = bsn_sender_check(d, batch, i);
+        if (!status) status = bsn_sender_block(d, queue, sent, &batch->work[i], batch->done[i].size);
         if (d->b->error.status) return d->b->error.status; /* the device has failed */
-        if (!status && x->encoder.position == x->encoder.count) status = bsn_sender_end(x, q, &x->encoder);
+        if (!status && d->encoder.position == d->encoder.count) status = bsn_sender_end(d, q, &d->encoder);
         if (status) q->error = d->host.error;
         if (status == BITSNAP_E_CAPACITY) q->error.needed = bitsnap_bound(&d->host, q->count, q->dtype);
     }
@@ -14302,18 +14288,17 @@ static bitsnap_status bsn_sender_finish(bsn_sender *x, unsigned queue)
     return BITSNAP_OK;
 }
 
-static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *queue)
+static bitsnap_status bsn_sender_frame(bsn_device *d, size_t request, unsigned *queue)
 {
-    bsn_device *d = &x->d;
     bitsnap_request *q = &d->requests[request];
     uint64_t at, cell;
     bitsnap_encoder encoder;
     bsn_sent sent;
-    bitsnap_status status = q->count > SIZE_MAX / 8 ? bsn_wrong(&d->host, "count") : bsn_sender_begin(x, q, &encoder);
+    bitsnap_status status = q->count > SIZE_MAX / 8 ? bsn_wrong(&d->host, "count") : bsn_sender_begin(d, q, &encoder);
     memset(&sent, 0, sizeof sent);
     sent.request = request;
     if (!status) status = bitsnap_read_info(&sent.info, q->destination, (size_t)encoder.stored);
-    if (!status && !q->count) status = bsn_sender_end(x, q, &encoder);
+    if (!status && !q->count) status = bsn_sender_end(d, q, &encoder);
     if (status) {
         q->error = d->host.error;
         q->error.status = status;
@@ -14329,7 +14314,7 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
         if (batch->count == BSN_BATCH || d->half - batch->used < room) {
             status = bsn_device_launch(d, *queue, d->o->encode);
             *queue ^= 1;
-            if (!status) status = bsn_sender_finish(x, *queue);
+            if (!status) status = bsn_sender_finish(d, *queue);
             if (status) return status;
         }
         sent.extent.first = at;
@@ -14343,15 +14328,15 @@ static bitsnap_status bsn_sender_frame(bsn_sender *x, size_t request, unsigned *
 
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count)
 {
-    bsn_sender x;
+    bsn_device d;
     size_t i;
     unsigned queue = 0, k;
-    bitsnap_status status = bsn_device_begin(&x.d, b, o, requests, count, 0, 1);
+    bitsnap_status status = bsn_device_begin(&d, b, o, requests, count, 0, 1);
     if (status) return status;
-    for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&x, i, &queue);
-    if (!status) status = bsn_device_launch(&x.d, queue, o->encode);
-    for (k = 0; k < 2 && !status; k++) status = bsn_sender_finish(&x, queue ^ 1 ^ k);
-    return bsn_device_end(&x.d, status);
+    for (i = 0; i < count && !status; i++) status = bsn_sender_frame(&d, i, &queue);
+    if (!status) status = bsn_device_launch(&d, queue, o->encode);
+    for (k = 0; k < 2 && !status; k++) status = bsn_sender_finish(&d, queue ^ 1 ^ k);
+    return bsn_device_end(&d, status);
 }
 #endif
 #endif /* BITSNAP_OFFLOAD */
