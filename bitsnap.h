@@ -1153,10 +1153,7 @@ BSN_INLINE size_t bsn_min(size_t a, size_t b) { return a < b ? a : b; }
 BSN_INLINE size_t bsn_mask_bytes(size_t n) { return (n >> 3) + ((n & 7) != 0); }
 
 /* p, moved up to a multiple of 64 */
-BSN_INLINE void *bsn_align(void *p)
-{
-    return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63);
-}
+BSN_INLINE void *bsn_align(void *p) { return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63); }
 
 /* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions from an arena
  * in order. With a null `at` it gets null pointers and only `left` shrinks; so the function that lays out scratch also
@@ -1272,9 +1269,7 @@ BSN_INLINE void bsn_lines_next(uint8_t tail[64], uint8_t *to, const uint8_t *fro
     else memcpy(to + head, from + head, size - head - rest);
     memcpy(tail, from + size - 64, 64);
 #else
-    (void)tail;
-    (void)first;
-    (void)past;
+    (void)tail, (void)first, (void)past;
     memcpy(to, from, size);
 #endif
 }
@@ -1285,8 +1280,7 @@ BSN_INLINE void bsn_lines_end(const uint8_t tail[64], uint8_t *end)
     const size_t before = (uintptr_t)end & 63;
     memcpy(end - before, tail + 64 - before, before);
 #else
-    (void)tail;
-    (void)end;
+    (void)tail, (void)end;
 #endif
 }
 
@@ -1929,13 +1923,10 @@ static const uint64_t bsn_down4[256] = { BSN_MOVES4(BSN_SPREAD_DOWN4) }; /* the 
 static const uint64_t bsn_down2[256] = { BSN_MOVES2(BSN_SPREAD_DOWN2) };
 static const uint64_t bsn_down1[256] = { BSN_MOVES1(BSN_SPREAD_DOWN1) };
 static const uint64_t bsn_spread[256] = { BSN_256(BSN_SPREAD) };
-static const uint8_t bsn_ones_in[256] = { /* the number of bits set in m */
-    0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,
-    3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,
-    3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,
-    4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,
-    3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8
-};
+#define BSN_ONES2(n) n, n + 1, n + 1, n + 2
+#define BSN_ONES4(n) BSN_ONES2(n), BSN_ONES2(n + 1), BSN_ONES2(n + 1), BSN_ONES2(n + 2)
+#define BSN_ONES6(n) BSN_ONES4(n), BSN_ONES4(n + 1), BSN_ONES4(n + 1), BSN_ONES4(n + 2)
+static const uint8_t bsn_ones_in[256] = { BSN_ONES6(0), BSN_ONES6(1), BSN_ONES6(1), BSN_ONES6(2) }; /* the number of bits set in m */
 
 /* what a table says of a byte of m for each lane of a wide word */
 BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
@@ -3195,13 +3186,6 @@ BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const b
     for (q = 0; q < k; q++) w[q] = ~w[q];
 }
 
-/* The leaves that bsn_leaves_planes compares with. */
-BSN_INLINE void bsn_leaves_of(bsn_bytes leaf[12], const bsn_fork *fork, unsigned k, unsigned lists)
-{
-    unsigned j;
-    for (j = 0; j < (1u << k) + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
-}
-
 /* A group of m symbols; if it is not full, filled up in `last` with the first leaf, whose bits are 0. */
 BSN_INLINE const uint8_t *bsn_leaves_group(uint8_t last[64], const bsn_fork *fork, const uint8_t *symbols, size_t m)
 {
@@ -3220,7 +3204,7 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     uint64_t m[3][BSN_PICK_GROUPS];
     size_t i, end = first + n;
     unsigned j, g = 0;
-    bsn_leaves_of(leaf, fork, k, lists);
+    for (j = 0; j < slots + lists - (lists ? 2 : 0); j++) leaf[j] = (bsn_bytes)bsn_wide_all(fork->leaf[j] * BSN_ONES);
     for (i = first; i < end; i += 64, symbols += 64) {
         const size_t live = bsn_min(64, end - i);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
@@ -4838,11 +4822,6 @@ BSN_INLINE void bsn_exponent_loop(uint8_t *symbols, const uint8_t *elements, siz
 }
 #undef BSN_EXPONENTS
 
-static void bsn_exponents(uint8_t *symbols, const uint8_t *elements, size_t n, bsn_exponent e, unsigned width)
-{
-    BSN_WIDTHS(width, bsn_exponent_loop, (symbols, elements, n, e));
-}
-
 /* The class of each symbol: how many borders are not above it. */
 static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned classes)
 {
@@ -4914,7 +4893,7 @@ BSN_INLINE void bsn_census_loop(bsn_census *x, const uint8_t *words, const uint8
 
 static void bsn_census_rest(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t n)
 {
-    bsn_exponents(symbols, elements, n, x->exponent, x->width);
+    BSN_WIDTHS(x->width, bsn_exponent_loop, (symbols, elements, n, x->exponent));
     BSN_WIDTHS(x->width, bsn_census_loop, (x, words, symbols, n));
 }
 
@@ -5353,9 +5332,9 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
 /* Splits words. symbols[i] = words[i] >> shift, or limit if that is less; planes[k * stride + i] = byte k of words[i], for each whole byte of
  * the low `shift` bits; bits[i] = the remaining bits of these. `planes` and `bits` may be null. Returns the OR of the words.
  * Groups of 64 are copied to the stack first, so that compilers make vectors. */
-#define BSN_WORDS_SPLIT(T)                                                                            \
+#define BSN_WORDS_SPLIT(T, most)                                                                      \
     for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
-        const T limit = (T)t->limit;                                                                  \
+        const T limit = (T)(most);                                                                    \
         T x[64], any = 0;                                                                             \
         m = bsn_min(64, n);                                                                           \
         if (m < 64) memset(x, 0, sizeof x);                                                           \
@@ -5412,10 +5391,7 @@ static uint64_t bsn_scalar_words_split(const bsn_slices *t, uint8_t *symbols, ui
     unsigned i, k;
     if (t->width == 1 && t->shift < 8 && 255u >> t->shift <= t->limit)
         return bsn_bytes_split(t->shift, symbols, bits, words, n);
-    if (t->width == 1) BSN_WORDS_SPLIT(uint8_t)
-    else if (t->width == 2) BSN_WORDS_SPLIT(uint16_t)
-    else if (t->width == 4) BSN_WORDS_SPLIT(uint32_t)
-    else BSN_WORDS_SPLIT(uint64_t)
+    BSN_TYPES(t->width, BSN_WORDS_SPLIT, t->limit)
     return all;
 }
 #undef BSN_WORDS_SPLIT
@@ -6644,6 +6620,24 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
+/* Makes the numbers of words; 0 for elements that are stored exactly, which are counted in *apart. Returns 0 if a word names no cluster. */
+static int bsn_clusters_numbers(const bsn_cluster *x, unsigned clusters, const bsn_octaves *o, uint8_t *to, const uint32_t *words, size_t n,
+                                size_t *apart)
+{
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint32_t u = words[i], q = u - BSN_CODE_FIRST;
+        uint64_t v = 0;
+        if (u >= BSN_CODE_FIRST) {
+            if (q >= BSN_CLUSTER_CODES * clusters) return 0;
+            v = bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], o, q % BSN_CLUSTER_CODES);
+        }
+        *apart += u == BSN_CODE_EXACT;
+        bsn_element_store(to + i * o->width, v, o->width);
+    }
+    return 1;
+}
+
 #ifndef BITSNAP_NO_QUANTIZE
 BITSNAP_API double bitsnap_log_bound(unsigned bins)
 {
@@ -6753,10 +6747,7 @@ static int bsn_certificate_load(bsn_certificate *x, const uint8_t *p)
 }
 
 /* All ones where the sum has no place. */
-static uint64_t bsn_sum_or_most(uint64_t a, uint64_t b)
-{
-    return a > ~b ? ~UINT64_C(0) : a + b;
-}
+static uint64_t bsn_sum_or_most(uint64_t a, uint64_t b) { return a > ~b ? ~UINT64_C(0) : a + b; }
 
 /* Of two parts. */
 static void bsn_certificate_add(bsn_certificate *x, const bsn_certificate *y)
@@ -6834,22 +6825,23 @@ static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint
     e->squares[octave] += (d * d + 127) >> 7;
 }
 
-/* n elements and what they decode to. */
-BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n,
-                                unsigned width)
+/* n elements, and what they decode to unless their words mark them as exact. */
+BSN_INLINE void bsn_errors_loop(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded,
+                                const uint32_t *words, unsigned signs, size_t n, unsigned width)
 {
     const uint64_t magnitude = bsn_magnitude_bits(width);
     size_t i;
     for (i = 0; i < n; i++) {
         const uint64_t x = bsn_element_load(elements + i * width, width), y = bsn_element_load(decoded + i * width, width);
         e->counted += (x & magnitude) >> o->mantissa != o->special && (x & magnitude);
-        if (x != y) bsn_errors_add(e, o, x, y);
+        if (x != y && words[i] >> signs != BSN_CODE_EXACT) bsn_errors_add(e, o, x, y);
     }
 }
 
-static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded, size_t n)
+static void bsn_errors_measure(bsn_errors *e, const bsn_octaves *o, const uint8_t *elements, const uint8_t *decoded,
+                               const uint32_t *words, unsigned signs, size_t n)
 {
-    BSN_FLOATS(o->width, bsn_errors_loop, (e, o, elements, decoded, n));
+    BSN_FLOATS(o->width, bsn_errors_loop, (e, o, elements, decoded, words, signs, n));
 }
 
 /* Of one element of F32, whose code is not one of the first. */
@@ -6918,17 +6910,14 @@ BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t 
 /* And all others; `room` has some for the elements. */
 static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n, uint8_t *room)
 {
-    const unsigned width = x->type.width;
     size_t i;
-    if (width == 4 && x->bins > 1) {
+    if (bsn_log_is_usual(x)) {
         for (i = 0; i + 32 <= n; i += 32) bsn_log_errors32(e, x, elements + 4 * i, codes + i, 32);
         if (i < n) bsn_log_errors32(e, x, elements + 4 * i, codes + i, n - i);
         return;
     }
     (void)bsn_log_elements(x, room, codes, n);
-    for (i = 0; i < n; i++)
-        if (codes[i] >> 1 == BSN_CODE_EXACT) memcpy(room + i * width, elements + i * width, width);
-    bsn_errors_measure(e, &x->type, elements, room, n);
+    bsn_errors_measure(e, &x->type, elements, room, codes, 1, n);
 }
 
 /* Sums the errors up, from the lowest octave: then rounding loses nothing above the last stored bit, which is rounded up. So a square may also
@@ -7401,12 +7390,13 @@ typedef struct bsn_context {
     const bitsnap_kernels *kernels;
     unsigned room_log2;    /* of the blocks that the scratch is for */
     int level;
-    int ignore;            /* decoding: do not compute them */
-    unsigned classes;      /* encoding: the most allowed */
+    unsigned flags;        /* of the call: BITSNAP_IGNORE_CHECKS, BITSNAP_SELF_CONTAINED */
     const bsn_log *log;    /* null: not quantized by bins */
     int large;             /* are the elements of the call more than the caches hold? */
     int stream;            /* does what is written go past them, as nothing reads it again soon? */
 } bsn_context;
+
+BSN_INLINE int bsn_ignores(const bsn_context *c) { return (c->flags & BITSNAP_IGNORE_CHECKS) != 0; }
 
 /* Scratch of one worker. */
 typedef struct bsn_work {
@@ -8153,8 +8143,7 @@ static int bsn_produce_split(bsn_coding *e)
     bsn_writer wr;
     bsn_layout y;
     int counted, done;
-    unsigned k;
-    unsigned symbol_bits;
+    unsigned k, symbol_bits;
     bsn_lay_alone(&arena, &room, c, n);
     symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
@@ -8476,22 +8465,11 @@ static int bsn_quantized_end(bsn_writer *wr, bsn_coding *e, const bsn_rooms *roo
     return bsn_written(e, wr);
 }
 
-BSN_INLINE uint64_t bsn_any_of(const uint8_t *elements, size_t n, unsigned width)
-{
-    uint64_t all = 0;
-    size_t i;
-    for (i = 0; i < n; i++) all |= bsn_element_load(elements + i * width, width);
-    return all;
-}
-
 /* 1 where an element has its sign, else 0. */
 static unsigned bsn_any_sign(const uint8_t *elements, size_t n, unsigned width)
 {
-    uint64_t all = 0;
-    size_t i;
-    for (i = 0; i < n && all <= bsn_magnitude_bits(width); i += 256)
-        BSN_WIDTHS(width, all |= bsn_any_of, (elements + i * width, bsn_min(256, n - i)));
-    return all > bsn_magnitude_bits(width);
+    const uint64_t sign = bsn_magnitude_bits(width) + 1;
+    return ((bsn_element_load(elements, width) | bsn_varying_bits(elements, n, width, sign)) & sign) != 0;
 }
 
 /* Codes of all elements, or, where a sample is enough, of one group of 64 in eight. */
@@ -8617,7 +8595,7 @@ static int bsn_produce_clusters(bsn_coding *e)
     unsigned k;
     const unsigned clusters = bsn_clusters_choose(e, x, &room, &o);
     bsn_writer wr;
-    size_t i, j, exact;
+    size_t i, exact;
     if (!clusters) return 0;
     exact = bsn_clusters_words(e, words, x, clusters, &o);
     head[0] = (uint8_t)(clusters - 1);
@@ -8631,15 +8609,9 @@ static int bsn_produce_clusters(bsn_coding *e)
     bsn_write_exact(&wr, words, e->n, 0, elements, exact, width);
     for (i = 0; i < e->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-        for (j = 0; j < m; j++) {
-            const uint32_t q = words[i + j] - BSN_CODE_FIRST;
-            const uint64_t v = words[i + j] == BSN_CODE_EXACT ? bsn_element_load(elements + (i + j) * width, width)
-                             : words[i + j] == BSN_CODE_ZERO  ? 0
-                                                              : bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], &o,
-                                                                      q % BSN_CLUSTER_CODES);
-            bsn_element_store(w->elements + j * width, v, width);
-        }
-        bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, m);
+        size_t left = exact;
+        (void)bsn_clusters_numbers(x, clusters, &o, w->elements, words + i, m, &left);
+        bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, words + i, 0, m);
     }
     return bsn_quantized_end(&wr, e, &room, &o, NULL, exact);
 }
@@ -8654,7 +8626,9 @@ BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
 /* The number of classes that n elements may have. What rounding took off a master copy is spread evenly, whatever the exponent. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
 {
-    return bsn_exponent_of(c->shape.dtype).mask && n >= 256 && c->shape.role != BSN_ROLE_UPCAST ? c->classes : 1;
+    if (!bsn_exponent_of(c->shape.dtype).mask || n < 256 || c->flags & BITSNAP_SELF_CONTAINED || c->shape.role == BSN_ROLE_UPCAST)
+        return 1;
+    return c->level == BITSNAP_FAST ? 2 : c->level == BITSNAP_BEST ? 8 : 6;
 }
 
 /* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if there are many. */
@@ -9376,16 +9350,10 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     return bsn_choose_other(e, delta - 1);
 }
 
-/* Most often the second element tells. */
-static int bsn_all_equal(const uint8_t *elements, size_t n, unsigned width)
-{
-    return n < 2 || (bsn_equal(elements, elements + width, width) && bsn_equal(elements, elements + width, (n - 1) * width));
-}
-
 /* Makes a body for a frame with a quantizer, of at most `most` bytes. */
 static int bsn_choose_quantized(bsn_coding *e, size_t most)
 {
-    if (bsn_all_equal(e->elements, e->n, e->context->shape.width)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
+    if (!bsn_varying_bits(e->elements, e->n, e->context->shape.width, 0)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
     if (!bsn_try(e, BSN_FORM_QUANTIZED, most)) return bsn_choose_alone(e, most);
     if (bsn_load64(e->body + 8) <= e->n / 64) return 1;
     return bsn_choose_other(e, most); /* more would be exact at no cost */
@@ -10164,10 +10132,7 @@ static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 }
 
 /* The base is hashed while elements are made, as all of it is copied then; applying needs its hash before. */
-static unsigned bsn_base_sparse(bsn_decoding *d)
-{
-    return d->base_first ? bsn_base_any(d) : 0;
-}
+static unsigned bsn_base_sparse(bsn_decoding *d) { return d->base_first ? bsn_base_any(d) : 0; }
 
 static unsigned bsn_open_sparse(bsn_decoding *d)
 {
@@ -10372,12 +10337,12 @@ static unsigned bsn_make_scaled(bsn_decoding *d, uint8_t *out, size_t i, size_t 
 }
 
 /* Makes the next `count` exact elements, where the n words of a chunk mark them. Returns 0 if too few are left. */
-static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint8_t *words, size_t n, unsigned signs, size_t count,
+static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint32_t *words, size_t n, unsigned signs, size_t count,
                          unsigned width)
 {
     if (count > exact->left) return 0;
     exact->left -= count;
-    bsn_move_exact((const uint32_t *)(const void *)words, n, signs, to, (uint8_t *)exact->next, count, width, 0);
+    bsn_move_exact(words, n, signs, to, (uint8_t *)exact->next, count, width, 0);
     exact->next += count * width;
     return 1;
 }
@@ -10533,29 +10498,18 @@ static unsigned bsn_make_bins(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
         if (x->looked_up && bsn_log_look_up(x->words.place, to + j * width, words + 4 * j, some)) continue;
         if (!bsn_log_numbers_by(c->kernels, &x->row, to + j * width, words + 4 * j, some, &apart)) return BITSNAP_R_NUMBER;
     }
-    return bsn_put_exact(&x->exact, to, words, m, x->row.signs, apart, width) ? 0 : BITSNAP_R_NUMBER;
+    return bsn_put_exact(&x->exact, to, (const uint32_t *)(const void *)words, m, x->row.signs, apart, width) ? 0 : BITSNAP_R_NUMBER;
 }
 
 /* Makes numbers of words that name a cluster and a number in it. */
 static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
     const bsn_octaves o = bsn_octaves_of(d->context->shape.dtype);
-    const unsigned width = d->context->shape.width;
     bsn_numbers_body *x = &d->of.numbers;
-    const bsn_cluster *cluster = x->cluster;
-    const uint8_t *words = x->words.words + 4 * i;
-    size_t j, apart = 0;
-    for (j = 0; j < m; j++) {
-        const uint32_t u = (uint32_t)bsn_element_load(words + 4 * j, 4), q = u - BSN_CODE_FIRST;
-        uint64_t v = 0;
-        if (u >= BSN_CODE_FIRST) {
-            if (q >= BSN_CLUSTER_CODES * x->clusters) return BITSNAP_R_NUMBER;
-            v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
-        }
-        apart += u == BSN_CODE_EXACT;
-        bsn_element_store(to + j * width, v, width);
-    }
-    return bsn_put_exact(&x->exact, to, words, m, 0, apart, width) ? 0 : BITSNAP_R_NUMBER;
+    const uint32_t *words = (const uint32_t *)(const void *)x->words.words + i;
+    size_t apart = 0;
+    if (!bsn_clusters_numbers(x->cluster, x->clusters, &o, to, words, m, &apart)) return BITSNAP_R_NUMBER;
+    return bsn_put_exact(&x->exact, to, words, m, 0, apart, o.width) ? 0 : BITSNAP_R_NUMBER;
 }
 
 /* Makes numbers even if they go nowhere (out null), since a code that is no number is an error. */
@@ -10757,8 +10711,8 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     d->sink = s;
     d->record = record;
     d->at = at;
-    d->checking = bsn_has_checks(&c->shape) && !c->ignore;
-    d->hash_base = at->base && !c->ignore;
+    d->checking = bsn_has_checks(&c->shape) && !bsn_ignores(c);
+    d->hash_base = at->base && !bsn_ignores(c);
     d->base_first = d->same = 0;
     d->side = NULL;
     d->report = NULL;
@@ -10767,7 +10721,7 @@ static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w,
     s->kernels = c->kernels;
     s->n = at->n;
     s->stream = c->stream && s->to;
-    if (c->shape.role) s->leaves = !c->ignore && (at->base || !(d->form->traits & BSN_NEEDS_BASE)) ? &at->ids->result : NULL;
+    if (c->shape.role) s->leaves = !bsn_ignores(c) && (at->base || !(d->form->traits & BSN_NEEDS_BASE)) ? &at->ids->result : NULL;
     bsn_record_begin(record, c, at->first, at->total, at->head);
     if (c->shape.role) bsn_record_bytes(record, d->expected, BSN_IDS_SIZE);
 }
@@ -10838,7 +10792,7 @@ static unsigned bsn_check_made(bsn_decoding *d)
     const unsigned rule = bsn_check_block(d);
     uint64_t hash;
     if (rule) return rule;
-    if (!BSN_WITH_DELTA || !d->expected || c->ignore || (!d->same && !d->sink->leaves)) return 0;
+    if (!BSN_WITH_DELTA || !d->expected || bsn_ignores(c) || (!d->same && !d->sink->leaves)) return 0;
     hash = d->same ? bsn_load64(d->expected) : bsn_leaves_end(c->kernels, &d->ids->result, d->n);
     d->place = d->expected + 8;
     return hash != bsn_load64(d->place) ? BITSNAP_R_ELEMENTS_HASH : 0;
@@ -11959,8 +11913,7 @@ static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_shape 
     c->shape.width = bsn_dtypes[s->dtype].width;
     c->kernels = bsn_kernels_of(b);
     c->level = b->level ? b->level : BITSNAP_DEFAULT;
-    c->ignore = (b->flags & BITSNAP_IGNORE_CHECKS) != 0;
-    c->classes = b->flags & BITSNAP_SELF_CONTAINED ? 1 : b->level == BITSNAP_FAST ? 2 : b->level == BITSNAP_BEST ? 8 : 6;
+    c->flags = b->flags;
     c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
 }
 
@@ -12012,7 +11965,7 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_shape
     call->workers = use & BSN_ONE_WORKER ? 1 : bsn_workers(b);
     call->jobs = (bsn_job *)room->jobs;
     if (c.shape.role) call->ids = (bsn_ids *)room->ids;
-    else if (!c.ignore && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room->ids;
+    else if (!bsn_ignores(&c) && (s->flags & BSN_FLAG_CONTENT) && s->block_log2 >= BSN_LOG2_LEAF) call->leaves = (bsn_leaves *)room->ids;
     for (i = 0; i < call->workers; i++) (void)bsn_work_lay(room->work + i * room->work_size, &c, use);
     if (BSN_WITH_QUANTIZE && c.shape.bins) {
         c.log = call->log = (bsn_log *)room->log;
@@ -12108,7 +12061,7 @@ static void bsn_call_expect(bsn_call *call, unsigned flags, uint64_t count)
     const bsn_context *c = &call->context;
     call->context.large = count >= BSN_LARGE / c->shape.width;
     /* leaves of the content id that are hashed later read the elements again: then they stay in the cache */
-    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || c->ignore || c->shape.role || call->leaves);
+    call->context.stream = c->large && (!(flags & BSN_FLAG_CONTENT) || bsn_ignores(c) || c->shape.role || call->leaves);
 }
 
 BSN_INLINE bsn_work *bsn_work_of(const bsn_call *call, unsigned worker)
@@ -12411,32 +12364,27 @@ static void bsn_note_certificate(bsn_coder *s, const uint8_t *body)
     bsn_certificate_store(s->state.certificate, &all);
 }
 
-/* Adds n elements that are all equal to `element` to the content id. Those of whole leaves are hashed once. */
+/* Adds n elements that are all equal to `element` to the content id. A whole leaf is hashed once. */
 static void bsn_note_constant(const bsn_call *call, bsn_coder *s, const uint8_t *element, uint64_t n)
 {
     const bitsnap_kernels *kernels = call->context.kernels;
     const unsigned width = s->shape.width;
     const size_t some = bsn_min(BSN_CHUNK, (size_t)1 << call->context.room_log2);
-    bsn_pieces *leaf = &s->state.aside, *root = &s->state.root;
-    uint8_t *chunk = bsn_work_of(call, 0)->elements;
+    bsn_work *w = bsn_work_of(call, 0);
+    uint8_t *chunk = w->elements;
     uint64_t position = s->position, hash = 0, m;
-    int known = 0;
     size_t i;
     for (i = 0; i < some; i++) bsn_copy_little_endian(chunk + i * width, element, 1, width);
+    if (n >= BSN_LEAF) {
+        bsn_pieces_begin(&w->pieces, (uint64_t)BSN_LEAF * width);
+        for (i = 0; i < BSN_LEAF; i += some) bsn_leaf_feed(kernels, &w->pieces, chunk, some, width);
+        hash = bsn_pieces_end(&w->pieces);
+    }
     for (; n; position += m, n -= m) {
         const int whole = position % BSN_LEAF == 0 && n >= BSN_LEAF;
         m = whole ? BSN_LEAF : bsn_min(some - (size_t)(position % some), (size_t)(n < some ? n : some));
-        if (!whole) {
-            bsn_content_add(kernels, leaf, root, chunk, position, m, s->shape.count, width);
-            continue;
-        }
-        if (!known) {
-            bsn_pieces_begin(leaf, (uint64_t)BSN_LEAF * width);
-            for (i = 0; i < BSN_LEAF; i += some) bsn_leaf_feed(kernels, leaf, chunk, some, width);
-            hash = bsn_pieces_end(leaf);
-            known = 1;
-        }
-        bsn_content_leaf(kernels, root, hash);
+        if (whole) bsn_content_leaf(kernels, &s->state.root, hash);
+        else bsn_content_add(kernels, &s->state.aside, &s->state.root, chunk, position, m, s->shape.count, width);
     }
 }
 
@@ -12822,7 +12770,7 @@ static void bsn_pull_note(const bsn_call *call, bsn_coder *s, const bsn_job *job
 {
     const size_t prefix = bsn_prefix(&s->shape);
     const uint8_t *elements = !(s->shape.flags & BSN_FLAG_CONTENT) ? NULL : job->sink.to ? job->sink.to : job->sink.compare;
-    if (!call->blind && !call->context.ignore) /* else most elements are not known, or not needed */
+    if (!call->blind && !bsn_ignores(&call->context)) /* else most elements are not known, or not needed */
         bsn_note_content(call, s, job, elements, call->named && (job->head & 255) == BSN_FORM_CONST ? job->source + prefix : NULL);
     s->position += job->n;
     s->state.run = s->position < job->first + job->total ? s->position - job->first : 0;
@@ -12881,7 +12829,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     if (s.shape.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
         capacity > base->held - (s.position - base->first))
         capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
-    call.named = !call.context.ignore && !call.context.shape.role && (s.shape.flags & BSN_FLAG_CONTENT) && s.shape.block_log2 >= BSN_LOG2_LEAF;
+    call.named = !bsn_ignores(&call.context) && !call.context.shape.role && (s.shape.flags & BSN_FLAG_CONTENT) && s.shape.block_log2 >= BSN_LOG2_LEAF;
     position = s.position;
     stored = s.stored;
     status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, (const uint8_t *)source, source_size);
@@ -13005,7 +12953,7 @@ static bitsnap_status bsn_decode_begun(bitsnap *b, bsn_coder *s, uint8_t *elemen
     if (status) return status;
     call.applying = aim >= BSN_APPLY_DRY;
     call.blind = aim == BSN_BLIND;
-    call.context.ignore = call.context.ignore && !call.applying;
+    if (call.applying) call.context.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     call.storing = aim == BSN_APPLY;
     if (call.applying && b->journal && s->shape.count) {
         call.journal.cells = (uint8_t *)b->journal;
@@ -13350,7 +13298,7 @@ static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h
     if (status) return status;
     bsn_context_begin(&x->context, b, h);
     x->differences = x->context;
-    x->differences.ignore = 1;
+    x->differences.flags = BITSNAP_IGNORE_CHECKS;
     x->differences.shape.role = BSN_ROLE_BASE;
     x->differences.shape.base_dtype = (unsigned)h->dtype;
     x->frame = frame;
@@ -13404,10 +13352,9 @@ static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t 
     return bsn_pass(m->call.b, &job->error, job->offset);
 }
 
-/* Completes the block of n elements at m->to, which lacks hashes and check. */
-static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n, const uint64_t ids[2])
+/* Completes the block at m->to, which lacks hashes and check. */
+static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, const uint64_t ids[2])
 {
-    bsn_work *w = bsn_work_of(&m->call, 0);
     const bsn_context *c = &m->call.context;
     uint8_t *p = m->to;
     bsn_record record;
@@ -13415,17 +13362,14 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     bsn_look look;
     bsn_job *job;
     const size_t prefix = bsn_prefix(&c->shape);
-    memset(&look, 0, sizeof look);
-    look.head = bsn_load32(p);
-    look.whole = prefix + bsn_body_of(look.head, c->shape.width);
-    look.elements = n;
-    look.first = position;
+    const bitsnap_status status = bsn_look_at(&m->call, &c->shape, p, (size_t)(m->end - p), position, 0, &look);
+    if (status) return status;
     bsn_store64(p + prefix - BSN_IDS_SIZE, ids[0]);
     bsn_store64(p + prefix - BSN_IDS_SIZE + 8, ids[1]);
     job = bsn_job_of(&m->call, 0, &look);
     job->source = p;
     job->input_end = p + look.whole;
-    bsn_decoding_begin(&d, &record, w, c, job);
+    bsn_decoding_begin(&d, &record, bsn_work_of(&m->call, 0), c, job);
     d.checking = 1;
     d.sink->leaves = NULL;
     bsn_hash_body(&d);
@@ -13434,13 +13378,12 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, size_t n,
     return bsn_push_note(m->call.b, &m->s, p, look.head);
 }
 
-/* The block of x as it is. */
-static bitsnap_status bsn_make_copy(bsn_making *m, const bsn_walk *x, uint64_t position, size_t n, const uint64_t ids[2])
+/* Appends a block, `size` bytes at `from`, which lacks hashes and check. */
+static bitsnap_status bsn_make_put(bsn_making *m, const uint8_t *from, size_t size, uint64_t position, const uint64_t ids[2])
 {
-    if ((size_t)(m->end - m->to) < x->look.whole) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-    memcpy(m->to, x->at, x->look.whole);
-    bsn_store32(m->to, x->look.head);
-    return bsn_make_block(m, position, n, ids);
+    if (size > (size_t)(m->end - m->to)) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
+    memcpy(m->to, from, size);
+    return bsn_make_block(m, position, ids);
 }
 
 /* Collects the words other than 0. Returns 0 if they are too many. */
@@ -13464,47 +13407,43 @@ static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, uns
     return 1;
 }
 
-/* A block of one class, or of few words, or none; they are overwritten. */
+/* A block of one class, or of few words, or none. Overwrites them. It is made in m->block, so that its form does not depend on the room. */
 static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t position, size_t n, const uint64_t ids[2])
 {
     bsn_work *w = bsn_work_of(&m->call, 0);
     const unsigned width = m->s.shape.width;
-    const size_t prefix = bsn_prefix(&m->s.shape), room = (size_t)(m->end - m->to), stored = n * width;
-    uint8_t *body = m->to + prefix, *copy = m->cell[1];
+    const size_t prefix = bsn_prefix(&m->s.shape), stored = n * width;
+    uint8_t *body = m->block + prefix, *copy = m->cell[1];
+    unsigned form = BSN_FORM_CLASSED;
     bsn_arena arena = w->arena;
     bsn_rooms rooms;
     bsn_changes *changes;
     bsn_writer wr;
-    int few;
-    size_t size;
+    size_t size = 0;
     bsn_piece piece;
     bsn_lay_delta(&arena, &rooms, &m->call.context, n);
     changes = rooms.changes;
     bsn_changes_begin(changes, &m->call.context, n);
-    few = bsn_words_changes(changes, words, n, width);
-    if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
-        size = changes->count ? bsn_piece_plan(&piece, changes, n, width) : 0;
-        if (room < prefix + size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
+    if (bsn_words_changes(changes, words, n, width) && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
+        form = changes->count ? BSN_FORM_SPARSE : BSN_FORM_SAME;
+        if (changes->count) size = bsn_piece_plan(&piece, changes, n, width);
         if (size) (void)bsn_piece_write(body, &piece, changes, n, width);
-        bsn_store32(m->to, (uint32_t)((size ? BSN_FORM_SPARSE : BSN_FORM_SAME) | size << 8));
-        return bsn_make_block(m, position, n, ids);
+    } else {
+        memcpy(copy, words, stored);
+        bsn_writer_begin(&wr, w, &m->call.context, body, body + stored + 2, rooms.symbols);
+        wr.thorough = 1;
+        *wr.at++ = 1;
+        bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
+        size = (size_t)(wr.at - body);
+        if (wr.full) { /* nothing to gain */
+            size = stored + 2;
+            body[0] = 1;
+            body[1] = BSN_WORDS_RAW;
+            bsn_copy_little_endian(body + 2, words, n, width);
+        }
     }
-    if (room < prefix + 2) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-    memcpy(copy, words, stored);
-    bsn_writer_begin(&wr, w, &m->call.context, body, body + bsn_min(room - prefix, stored + 2), rooms.symbols);
-    wr.thorough = 1;
-    *wr.at++ = 1;
-    bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
-    size = (size_t)(wr.at - body);
-    if (wr.full) { /* nothing to gain */
-        size = stored + 2;
-        if (room - prefix < size) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-        body[0] = 1;
-        body[1] = BSN_WORDS_RAW;
-        bsn_copy_little_endian(body + 2, words, n, width);
-    }
-    bsn_store32(m->to, (uint32_t)(BSN_FORM_CLASSED | size << 8));
-    return bsn_make_block(m, position, n, ids);
+    bsn_store32(m->block, (uint32_t)(form | size << 8));
+    return bsn_make_put(m, m->block, prefix + size, position, ids);
 }
 
 /* Encodes a block of elements against their base; base null: without one. */
@@ -13518,9 +13457,7 @@ static bitsnap_status bsn_make_elements(bsn_making *m, const uint8_t *elements, 
     made.cell = base;
     /* to m->block, so that its form does not depend on the room; see bsn_encode_job */
     size = bsn_encode_block(bsn_work_of(&m->call, 0), c, m->block, bsn_block_most(c, n), elements, n, position, &made);
-    if (size > (size_t)(m->end - m->to)) return bsn_fail(m->call.b, BITSNAP_E_CAPACITY, m->s.stored, position);
-    memcpy(m->to, m->block, size);
-    return bsn_make_block(m, position, n, ids);
+    return bsn_make_put(m, m->block, size, position, ids);
 }
 
 /* State of both, too large for the stack. */
@@ -13554,7 +13491,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         if (one->look.form == BSN_FORM_SAME) copy = one;
     }
     if (copy) {
-        status = bsn_make_copy(m, copy, position, n, ids);
+        status = bsn_make_put(m, copy->at, copy->look.whole, position, ids);
     } else {
         const int single = bsn_walk_single(one) && (!merging || bsn_walk_single(two));
         const int known = merging && bsn_is_alone(one->look.form); /* the elements of the first, without its base */
@@ -13637,7 +13574,7 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     bsn_write_header(b, &m->s, to);
     status = bsn_call_begin(&m->call, b, &m->s.shape, BSN_DECODES | BSN_ENCODES | BSN_ONE_WORKER | BSN_NO_BASE, 0);
     if (status) return status;
-    m->call.context.ignore = 0;
+    m->call.context.flags &= ~(unsigned)BITSNAP_IGNORE_CHECKS;
     m->to = to + bsn_header_size(&m->s.shape);
     m->end = to + capacity;
     m->cell[0] = (uint8_t *)bsn_arena_take(&arena, room);
@@ -14026,15 +13963,6 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
     return bsn_cursor_seek(host, &f->at, &d->x->index.frame, 0);
 }
 
-/* Launches the queue that is being filled, and empties the other one, which is filled from then on. */
-static bitsnap_status bsn_offload_turn(bsn_device *d, unsigned *queue, const uint8_t *end)
-{
-    bitsnap_status status = bsn_offload_upload(d, *queue, end);
-    if (!status) status = bsn_device_launch(d, *queue, d->o->decode);
-    *queue ^= 1;
-    return status ? status : bsn_offload_finish(d, *queue);
-}
-
 /* Puts a block of `size` bytes into a queue that has room for it. `source` and `target` of its work are both set to the staging memory; the
  * caller changes the other one. */
 static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent *sent, size_t size)
@@ -14071,8 +13999,12 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     bsn_tell_extent(extent, look);
     if (look->whole > d->half || look->elements > 0xFFFFFFFF ||
         (f->check && bsn_load32(frame + extent->offset + BSN_HEAD_SIZE) != look->check)) return bsn_offload_host(d, *queue, &f->sent);
-    if (batch->count == BSN_BATCH || d->half - batch->used < look->whole)
-        status = bsn_offload_turn(d, queue, frame + f->behind);
+    if (batch->count == BSN_BATCH || d->half - batch->used < look->whole) {
+        status = bsn_offload_upload(d, *queue, frame + f->behind);
+        if (!status) status = bsn_device_launch(d, *queue, d->o->decode);
+        *queue ^= 1;
+        if (!status) status = bsn_offload_finish(d, *queue);
+    }
     if (!status && extent->offset != f->behind) status = bsn_offload_upload(d, *queue, frame + f->behind);
     if (status) return status;
     w = bsn_batch_add(d, *queue, &f->sent, look->whole);
@@ -14399,16 +14331,6 @@ BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 ||
  * room for. */
 #define BSN_MASK_PART 8192u /* elements */
 
-/* Copies the part of a mask of n elements that begins with element i. Returns its elements. */
-static size_t bsn_mask_part(const bitsnap_kernels *kernels, uint8_t part[BSN_MASK_PART / 8], const void *mask, size_t i, size_t n,
-                            size_t *ones)
-{
-    const size_t m = bsn_min(BSN_MASK_PART, n - i);
-    memcpy(part, (const uint8_t *)mask + i / 8, bsn_mask_bytes(m));
-    *ones = kernels->count(part, m);
-    return m;
-}
-
 /* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
  * so few that the processor reads the next ones ahead at the same time (8 KiB cost up to a fifth of the speed at 1 % changed). A
  * multiple of 64 elements of every width. */
@@ -14454,7 +14376,9 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     if (bsn_mask_overhang((const uint8_t *)mask, n) || kernels->count((const uint8_t *)mask, n) != values_count)
         return BITSNAP_E_CORRUPT;
     for (i = 0; i < n && (old || values_count); i += m) {
-        m = bsn_mask_part(kernels, part, mask, i, n, &some);
+        m = bsn_min(BSN_MASK_PART, n - i);
+        memcpy(part, (const uint8_t *)mask + i / 8, bsn_mask_bytes(m));
+        some = kernels->count(part, m);
         if (values_count < some) return BITSNAP_E_CORRUPT;
         if (old || some)
             BSN_WIDTHS(width, bsn_put_any, ((uint8_t *)elements + i * width, old ? old + i * width : NULL, from, m, part));
@@ -14464,35 +14388,32 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     return BITSNAP_OK;
 }
 
-/* Places the planes of n elements, which are consecutive, and sets how elements are split. Returns 0 if there is no such dtype. */
-static int bsn_planes_of(bsn_field *field, uint8_t *plane[8], const void *planes, size_t n, bitsnap_dtype dtype)
+/* Splits n elements into planes, which are consecutive, or joins them. */
+static bitsnap_status bsn_planes(const bitsnap_kernels *kernels, uint8_t *planes, uint8_t *elements, size_t n, bitsnap_dtype dtype, int join)
 {
+    uint8_t *plane[8];
+    bsn_field field;
     unsigned k;
-    if (!bsn_is_dtype((unsigned)dtype)) return 0;
-    bsn_field_set(field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
-    field->wide = 0;
-    for (k = 0; k < 8; k++) plane[k] = n ? (uint8_t *)planes + (k < field->width ? k * n : 0) : NULL;
-    return 1;
+    if ((n && (!planes || !elements)) || !bsn_is_dtype((unsigned)dtype)) return BITSNAP_E_ARGUMENT;
+    if (!kernels) kernels = bsn_kernels_best();
+    bsn_field_set(&field, (unsigned)dtype, bsn_symbol_bits((unsigned)dtype), 0);
+    field.wide = 0;
+    for (k = 0; k < 8; k++) plane[k] = n ? planes + (k < field.width ? k * n : 0) : NULL;
+    if (join) bsn_join(kernels, &field, elements, (const uint8_t *const *)plane, n);
+    else bsn_split(kernels, &field, plane, elements, n);
+    return BITSNAP_OK;
 }
 
 BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
                                                 const void *elements, size_t n, bitsnap_dtype dtype)
 {
-    uint8_t *plane[8];
-    bsn_field field;
-    if ((n && (!planes || !elements)) || !bsn_planes_of(&field, plane, planes, n, dtype)) return BITSNAP_E_ARGUMENT;
-    bsn_split(kernels ? kernels : bsn_kernels_best(), &field, plane, (const uint8_t *)elements, n);
-    return BITSNAP_OK;
+    return bsn_planes(kernels, (uint8_t *)planes, (uint8_t *)elements, n, dtype, 0);
 }
 
 BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, void *elements,
                                                const void *planes, size_t n, bitsnap_dtype dtype)
 {
-    uint8_t *plane[8];
-    bsn_field field;
-    if ((n && (!planes || !elements)) || !bsn_planes_of(&field, plane, planes, n, dtype)) return BITSNAP_E_ARGUMENT;
-    bsn_join(kernels ? kernels : bsn_kernels_best(), &field, (uint8_t *)elements, (const uint8_t *const *)plane, n);
-    return BITSNAP_OK;
+    return bsn_planes(kernels, (uint8_t *)planes, (uint8_t *)elements, n, dtype, 1);
 }
 
 /* Begins a call for a list of n bytes without a frame. */
@@ -14577,31 +14498,22 @@ BITSNAP_API bitsnap_status bitsnap_list_encode(bitsnap *b, void *destination, si
 
 #ifndef BITSNAP_NO_QUANTIZE
 /* Bits of a label. */
-static unsigned bsn_label_bits(unsigned clusters)
-{
-    return bsn_log2(clusters - 1) + 1;
-}
+static unsigned bsn_label_bits(unsigned clusters) { return bsn_log2(clusters - 1) + 1; }
 
 BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bitsnap_dtype dtype, const void *ends, unsigned used,
                                                   const void *labels, const uint8_t *codes, unsigned clusters)
 {
-    const uint8_t *from = (const uint8_t *)labels;
     const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
     bsn_octaves o;
-    uint64_t waiting = 0;
-    unsigned filled = 0;
     size_t i;
     if (!bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || used > clusters ||
         (n && (!elements || !ends || !labels || !codes)))
         return BITSNAP_E_ARGUMENT;
     o = bsn_octaves_of((unsigned)dtype);
     for (i = 0; i < n; i++) {
+        const uint64_t at = (uint64_t)i * bits, size = ((uint64_t)n * bits + 7) / 8;
+        const unsigned label = (unsigned)bsn_get_bits((const uint8_t *)labels, (size_t)size, at, bits);
         bsn_cluster x;
-        unsigned label;
-        for (; filled < bits; filled += 8) waiting |= (uint64_t)*from++ << filled;
-        label = (unsigned)waiting & ((1u << bits) - 1);
-        waiting >>= bits;
-        filled -= bits;
         if (label >= used || !bsn_cluster_load(&x, &o, (const uint8_t *)ends + 2 * width * label)) return BITSNAP_E_CORRUPT;
         bsn_element_store((uint8_t *)elements + i * width, bsn_cluster_number(&x, &o, codes[i]), width);
     }
@@ -14614,13 +14526,13 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
                                                   size_t workspace_size)
 {
     const uint8_t *from = (const uint8_t *)elements;
-    uint8_t *to = (uint8_t *)labels, *ranks;
+    uint8_t *ranks;
     const unsigned width = bitsnap_width(dtype), bits = clusters > 1 ? bsn_label_bits(clusters) : 0;
     const uint64_t magnitude = bsn_magnitude_bits(width ? width : 1);
     bsn_cluster *x;
     bsn_octaves o;
-    uint64_t waiting = 0;
-    unsigned filled = 0, k;
+    bsn_row_of_bits row;
+    unsigned k;
     size_t i;
     if (used) *used = 0;
     if (!used || !bsn_has_octaves((unsigned)dtype) || clusters < 2 || clusters > BSN_CLUSTERS_MOST || !workspace ||
@@ -14636,15 +14548,15 @@ BITSNAP_API bitsnap_status bitsnap_cluster_encode(void *ends, unsigned *used, vo
         bsn_element_store(ranks + i * width, bsn_rank(v, width), width);
     }
     *used = bsn_clusters_set(x, &o, bsn_sort_words(ranks, ranks + n * width, n, width), n, clusters);
+    bsn_row_begin(&row, (uint8_t *)labels, 0);
     for (i = 0; i < n; i++) {
         const uint64_t v = bsn_element_load(from + i * width, width);
         const unsigned label = bsn_cluster_of(x, *used, v, width);
         if (label == *used) return BITSNAP_E_ARGUMENT; /* elements that are being changed */
         codes[i] = (uint8_t)bsn_cluster_code(&x[label], &o, v);
-        waiting |= (uint64_t)label << filled;
-        for (filled += bits; filled >= 8; filled -= 8, waiting >>= 8) *to++ = (uint8_t)waiting;
+        bsn_row_put(&row, label, bits);
     }
-    if (filled) *to = (uint8_t)waiting;
+    bsn_row_end(&row);
     for (k = 0; k < *used; k++) {
         bsn_element_store((uint8_t *)ends + 2 * width * k, x[k].low, width);
         bsn_element_store((uint8_t *)ends + 2 * width * k + width, x[k].high, width);

@@ -1301,7 +1301,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     (void)bsn_log_elements(x, room, expected, n);
     for (i = 0; i < n; i++)
         if (expected[i] >> 1 == BSN_CODE_EXACT) memcpy(room + 4 * i, elements + 4 * i, 4);
-    for (j = 0; j < 3; j++) bsn_errors_measure(&errors[2], &x->type, elements, room, n);
+    for (j = 0; j < 3; j++) bsn_errors_measure(&errors[2], &x->type, elements, room, expected, 1, n);
     CHECK(same_errors(&errors[0], &errors[2], &x->type), "scalar: errors of %zu, %u cells, kind %u", n, cells, kind);
     CHECK(same_errors(&errors[1], &errors[2], &x->type), "%s: errors of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     CHECK(kernels->log_numbers(&row, decoded, words, n, &apart) && apart == exact, "%s: numbers of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
