@@ -228,10 +228,10 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
     return last;
 }
 
-/* ---- bins (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial, but for 2^-19, which is true of
- * all z there are, in every rounding mode, with and without fused operations (test_kernels.c tries them all). So n bins have
- * borders where n times that is a whole number, but for n * 2^-19, and as much again for what rounds behind it; what comes
- * nearer is asked for again, by thresholds. ---- */
+/* ---- bins (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial. The error is at most 2^-19
+ * for every z, in every rounding mode, with and without fused operations (test_kernels.c tries them all). With n bins, the borders
+ * are where n times the logarithm is a whole number. That product is off by at most n * 2^-19, and n * 2^-19 more by later roundings. A
+ * number that is nearer to a border is compared with the thresholds. ---- */
 
 #define BSN_LOG_0 1.442693f
 #define BSN_LOG_1 -0.72114408f
@@ -242,7 +242,7 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
 #define BSN_LOG_6 0.0200166497f
 #define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
-/* Squares of errors are added up in the unit of an octave that is so many below the largest exponent of a portion, in 64 bits:
+/* Squares of errors are added up in 64 bits. The unit is that of an octave a fixed number of octaves below the largest exponent of a portion:
  * a square, shifted, is below 2^55, and a lane gets at most 2^9 of them. Few are of a lower octave.
  * Returns twice the number of octaves. */
 BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
@@ -320,14 +320,14 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     where                                   lanes of 8 of y, 0 where those of x are
  *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
  *     all_of andnot_m reach ones              masks: all; y without x; x >= y; how many
- *     differ add_ones                         of all widths: a mask of elements that are not equal; to lanes of 8, how many bits
- *                                             are set there
+ *     differ add_ones                         of all widths: a mask of elements that differ; to lanes of 8, the number of bits set
+ *                                             there
  *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32 bits; two and two exchanged
  *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
  *     bit                                     a mask, for `bits` alone, of bytes whose bit b is set
  *     lowest widen                            BSN_T_BYTES elements' lowest bytes; a register of elements from bytes
- *     expand_list expand_words                the next of a list, of which 64 bytes may be read, at the places of a set, in what is 0
- *                                             there; of elements, and of a list without BSN_T_RANKS, in place of what is there
+ *     expand_list expand_words                the next of a list, at the places of a set; 64 bytes of the list may be read. The
+ *                                             places are 0 before; with elements, and without BSN_T_RANKS, anything
  *     compress_list compress_words            those of a set to a list, where 64 bytes may be written; `half`: seldom more than 32
  *     look_up                                 of 64 bytes, each xor the entry of a table for its index: of 16 with BSN_T_BYTES 32,
  *                                             else of 64, or 0 where it has none
@@ -344,7 +344,7 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     and_w or_w keep_w bits_w to_w           the like; to_w: a mask of bytes in the order of lanes as four of elements
  *     add_f sub_f mul_f div_f fma_f           binary32; fma_f: x * y + z, which may be rounded once or twice
  *     to_f of_f                               signed integers to it, and back, cut
- *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, 255 where they are larger
+ *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, larger ones as 255
  *     mul mul_high mul_w product              low halves and high ones, of lanes of 2; low ones of 4; of lanes of 4 below 2^15
  *     between max                             |x - y| and the larger, of lanes of 4
  *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of words, t if `few`
@@ -353,7 +353,7 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
  *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are all_of andnot_m and_m or_m keep
  *                                             next and_w or_w keep_w to_w append; mul_w and div_f are for others
- *     set slot unset                          a set of bits, and of a node's slot; x where it is not set, elsewhere 0, or, without
+ *     set slot unset                          a set of bits, and of a node's slot; x at places outside a set, else 0, or, without
  *                                             BSN_T_RANKS, anything
  *     blend digit shuffle all16               x or, where register i of a set says so, y; or 1 in bit b, which is 0; bytes below 16
  *                                             as places in each 16 of x; the same 16 bytes in all lanes of 16
@@ -816,7 +816,7 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used
     *used += c;
     return _pdep_u64(x, set);
 }
-/* For a position that is not set, the index is the position less the number of set ones before it. */
+/* For a position outside the set, the index is the position less the number of set ones before it. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_mix(const bsn_avx2_k *c, __m256i x[2], bsn_avx2_s s, const uint8_t **zeros, const uint8_t **ones)
 {
     const __m256i place = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15,
@@ -1811,7 +1811,7 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *wor
     for (; i < n; i++) count[bsn_element_load(words + i * width, width)]++;
 }
 
-/* Makes the symbols of some groups, and appends their words that are not 0, with their symbols, to the n collected ones. */
+/* Makes the symbols of some groups, and appends their words above 0, with their symbols, to the n collected ones. */
 BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of, size_t n, uint8_t *symbols, const uint8_t *words,
                                                       const uint8_t *elements, unsigned width, unsigned down, unsigned groups)
 {
@@ -1963,7 +1963,7 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 
 /* Little-endian only. Every such machine has NEON, so nothing is asked. */
 
-/* ---- neon: vocabulary, by the compilers' own operators where there are such. Masks and sets are bytes FF and 0. ---- */
+/* ---- neon: vocabulary, by the operators of compilers if they have them. Masks and sets are bytes FF and 0. ---- */
 
 static const uint8_t bsn_neon_bit_of[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
 
@@ -3192,8 +3192,8 @@ BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsig
     for (k = 0; k + 1 < count; k++) border[k] = BSN_T(all)(1, k < pad ? 0 : t->border[k - pad] << 1 >> (8 * width - 8));
 }
 
-/* Calls BSN_CALL(width, count, pad) with a constant width and count. Rare counts use the code for more classes, the first `pad` of which no
- * element reaches. Rarer ones are left to the portable code. */
+/* Calls BSN_CALL(width, count, pad) with a constant width and count. Rare counts use the code for more classes: no element reaches the
+ * first `pad`. Rarer ones are left to the portable code. */
 #define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count, 0); break;
 #define BSN_CLASSES_EACH(width)                                                                       \
     BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
@@ -3397,7 +3397,7 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 }
 
 #if !BSN_T_MASKS
-/* Counts elements of 2 bytes. Computes the table positions of all 32 words, and counts those that are not 0 one by one. */
+/* Counts elements of 2 bytes. Computes the table positions of all 32 words, and counts those above 0 one by one. */
 BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
     const unsigned unused = x->width == 2 ? x->exponent.shift - 7 : 0;
@@ -3577,7 +3577,7 @@ BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *bin, BSN_T(v) *exponent, const BSN_T
     return BSN_T(reach)(BSN_T(all)(1, 253), BSN_T(sub)(1, *exponent, one));
 }
 
-/* What lanes of 2 bytes are above, but for what all are: see bsn_row_expected. There are 128 bins at most. */
+/* What lanes of 2 bytes are above, without the amount that is the same for all: see bsn_row_expected. There are 128 bins at most. */
 BSN_T_INLINE BSN_T(v) BSN_T(above)(BSN_T(v) columns, BSN_T(v) row, BSN_T(v) bins, BSN_T(v) first)
 {
     const BSN_T(v) x = BSN_T(mul)(BSN_T(add)(2, columns, row), bins);
@@ -3843,7 +3843,7 @@ BSN_T_KERNEL int BSN_T(log_numbers)(const bsn_row *p, uint8_t *elements, const u
     return BSN_T(numbers)(p, elements, words, n, apart, 0);
 }
 
-/* Words of 15 bits in 16, exponents and bins in bytes, of which look-ups make those of the elements; in the order of lanes. n is a
+/* Takes words of 15 bits in lanes of 16. Makes exponents and bins as bytes, in the order of lanes; look-ups by these give the bytes of elements. n is a
  * multiple of BSN_T_BYTES. */
 BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
                                            const uint8_t *low, size_t n, unsigned shift)
