@@ -1349,20 +1349,14 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     }
 }
 
-/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant */
+/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant. BSN_FLOATS: the same for widths of 2, 4 or 8 bytes. */
 #define BSN_WIDTHS(width, f, arguments)                                                               \
-    switch (width) {                                                                                  \
-    case 1: f(BSN_REMOVE arguments, 1); break;                                                        \
+    switch (width) { case 1: f(BSN_REMOVE arguments, 1); break; BSN_WIDER(f, arguments) }
+#define BSN_FLOATS(width, f, arguments) switch (width) { BSN_WIDER(f, arguments) }
+#define BSN_WIDER(f, arguments)                                                                       \
     case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
     case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
-    default: f(BSN_REMOVE arguments, 8); break;                                                       \
-    }
-#define BSN_FLOATS(width, f, arguments) /* of 2, 4 or 8 bytes */                                      \
-    switch (width) {                                                                                  \
-    case 2: f(BSN_REMOVE arguments, 2); break;                                                        \
-    case 4: f(BSN_REMOVE arguments, 4); break;                                                        \
-    default: f(BSN_REMOVE arguments, 8); break;                                                       \
-    }
+    default: f(BSN_REMOVE arguments, 8); break;
 #define BSN_REMOVE(...) __VA_ARGS__
 
 /* BSN_TYPES(width, F, argument): F(type, argument), a block for the unsigned type of this width */
@@ -2437,28 +2431,25 @@ BSN_INLINE void bsn_join_words(uint8_t *elements, const uint8_t *const planes[8]
     }
 }
 
+/* f(arguments, width, symbol bits) with constants: 8 symbol bits are a case of their own */
+#define BSN_FIELDS(field, f, arguments)                                                               \
+    if ((field)->width == 8) f(BSN_REMOVE arguments, 8, 0);                                           \
+    else if ((field)->width == 1) f(BSN_REMOVE arguments, 1, (field)->symbol_bits);                   \
+    else if ((field)->width == 2 && (field)->symbol_bits == 8) f(BSN_REMOVE arguments, 2, 8);         \
+    else if ((field)->width == 2) f(BSN_REMOVE arguments, 2, (field)->symbol_bits & 7);               \
+    else if ((field)->symbol_bits == 8) f(BSN_REMOVE arguments, 4, 8);                                \
+    else f(BSN_REMOVE arguments, 4, (field)->symbol_bits & 7);
+
 static void bsn_scalar_split(const bsn_field *f, uint8_t *const planes[8], const uint8_t *elements, size_t groups)
 {
-    const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_split_rule(f, planes, elements, 0, 64 * groups);
-    else if (f->width == 8) bsn_split_words(planes, elements, groups, 8, 0);
-    else if (f->width == 1) bsn_split_words(planes, elements, groups, 1, e);
-    else if (f->width == 2 && e == 8) bsn_split_words(planes, elements, groups, 2, 8);
-    else if (f->width == 2) bsn_split_words(planes, elements, groups, 2, e & 7);
-    else if (e == 8) bsn_split_words(planes, elements, groups, 4, 8);
-    else bsn_split_words(planes, elements, groups, 4, e & 7);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && f->symbol_bits)) bsn_split_rule(f, planes, elements, 0, 64 * groups);
+    else BSN_FIELDS(f, bsn_split_words, (planes, elements, groups))
 }
 
 static void bsn_scalar_join(const bsn_field *f, uint8_t *elements, const uint8_t *const planes[8], size_t groups)
 {
-    const unsigned e = f->symbol_bits;
-    if (BSN_BIG_ENDIAN || (f->width == 8 && e)) bsn_join_rule(f, elements, planes, 0, 64 * groups);
-    else if (f->width == 8) bsn_join_words(elements, planes, groups, 8, 0);
-    else if (f->width == 1) bsn_join_words(elements, planes, groups, 1, e);
-    else if (f->width == 2 && e == 8) bsn_join_words(elements, planes, groups, 2, 8);
-    else if (f->width == 2) bsn_join_words(elements, planes, groups, 2, e & 7);
-    else if (e == 8) bsn_join_words(elements, planes, groups, 4, 8);
-    else bsn_join_words(elements, planes, groups, 4, e & 7);
+    if (BSN_BIG_ENDIAN || (f->width == 8 && f->symbol_bits)) bsn_join_rule(f, elements, planes, 0, 64 * groups);
+    else BSN_FIELDS(f, bsn_join_words, (elements, planes, groups))
 }
 
 /* Splits n elements: kernels the full groups, this code the others. */
@@ -2483,21 +2474,15 @@ BSN_INLINE size_t bsn_bits_size(unsigned varying, size_t n)
     return bsn_ones_in[varying] * (n / 64 * 8 + bsn_mask_bytes(n & 63));
 }
 
-/* bit b of 8 bytes -> a byte */
-BSN_INLINE unsigned bsn_gather_bit(uint64_t x, unsigned b)
-{
-    return (unsigned)((((x >> b) & BSN_ONES) * UINT64_C(0x0102040810204080)) >> 56);
-}
-
 /* the top bits of the bytes of a wide word */
 BSN_INLINE unsigned bsn_wide_top_bits(bsn_wide x)
 {
 #if BSN_SSE2 && BSN_WIDE_LANES == 2
     return (unsigned)_mm_movemask_epi8((__m128i)x);
 #elif BSN_WIDE_LANES == 2
-    return bsn_gather_bit(x[0], 7) | bsn_gather_bit(x[1], 7) << 8;
+    return bsn_gather_tops(1, x[0] & bsn_tops(1)) | bsn_gather_tops(1, x[1] & bsn_tops(1)) << 8;
 #else
-    return bsn_gather_bit(x, 7);
+    return bsn_gather_tops(1, x & bsn_tops(1));
 #endif
 }
 
@@ -2678,16 +2663,21 @@ static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const u
     }
 }
 
-/* Returns 1 if the bits after the last element are 0 in every plane. */
+/* Returns 1 if none of `count` masks of n bits, `stride` bytes each, has a bit set after its last element. Such a bit would count as an
+ * element. */
+static int bsn_masks_clear(const uint8_t *masks, size_t stride, unsigned count, size_t n)
+{
+    unsigned j;
+    for (j = 1; n & 7 && j <= count; j++)
+        if (masks[j * stride - 1] >> (n & 7)) return 0;
+    return 1;
+}
+
+/* The same of bit planes. */
 static int bsn_bits_tail_clear(const uint8_t *bits, unsigned varying, size_t n)
 {
-    size_t rest = n & 63, size = bsn_mask_bytes(rest);
-    unsigned k;
-    if (!(rest & 7)) return 1;
-    bits += bsn_bits_size(varying, n - rest);
-    for (k = 0; k < bsn_ones_in[varying]; k++, bits += size)
-        if (bits[size - 1] >> (rest & 7)) return 0;
-    return 1;
+    const size_t rest = n & 63;
+    return bsn_masks_clear(bits + bsn_bits_size(varying, n - rest), bsn_mask_bytes(rest), bsn_ones_in[varying], rest);
 }
 
 BITSNAP_API unsigned bitsnap_width(bitsnap_dtype dtype)
@@ -3204,15 +3194,6 @@ BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const b
     for (q = 0; q < k; q++) w[q] = ~w[q];
 }
 
-/* A group of m symbols; if it is not full, filled up in `last` with the first leaf, whose bits are 0. */
-BSN_INLINE const uint8_t *bsn_leaves_group(uint8_t last[64], const bsn_fork *fork, const uint8_t *symbols, size_t m)
-{
-    if (BSN_LIKELY(m == 64)) return symbols;
-    memset(last, fork->leaf[0], 64);
-    memcpy(last, symbols, m);
-    return last;
-}
-
 /* Forks symbols, which go to the lists unchanged. */
 BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, size_t first, size_t n, unsigned k, unsigned lists)
 {
@@ -3226,7 +3207,11 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
     for (i = first; i < end; i += 64, symbols += 64) {
         const size_t live = bsn_min(64, end - i);
         uint64_t w[5] = { 0, 0, 0, 0, 0 };
-        bsn_leaves_planes(w, bsn_leaves_group(last, fork, symbols, live), leaf, k, lists);
+        if (BSN_UNLIKELY(live < 64)) { /* filled up with the first leaf, whose bits are 0 */
+            memset(last, fork->leaf[0], 64);
+            memcpy(last, symbols, live);
+        }
+        bsn_leaves_planes(w, live < 64 ? last : symbols, leaf, k, lists);
         for (j = 0; j < k; j++) bsn_store_some(fork->planes + j * fork->stride + i / 8, w[j], bsn_mask_bytes(live));
         for (j = 0; j < lists; j++) m[j][g] = bsn_slot_mask(k, slots - lists + j, w[0], w[1], w[2], w[3]);
         if (++g == BSN_PICK_GROUPS || end - i <= 64) {
@@ -3565,16 +3550,6 @@ static void bsn_close_node(bsn_reader *r, bsn_node *node)
     r->kept = node->kept;
 }
 
-/* Returns 1 if no mask has a bit set after its last element. Such a bit would count as an element. */
-static int bsn_planes_clear(const bsn_node *node)
-{
-    unsigned j, rest = node->count & 7;
-    if (rest)
-        for (j = 1; j <= node->bits; j++)
-            if (node->planes[j * node->stride - 1] >> rest) return 0;
-    return 1;
-}
-
 /* A list breaks this rule: the loop over the stack ends. */
 static bsn_item *bsn_broken(bsn_reader *r, bsn_item *top, unsigned rule)
 {
@@ -3724,7 +3699,7 @@ static bsn_item *bsn_parse_node(bsn_reader *r, bsn_item *top, const bsn_item *it
     node->stride = bsn_mask_bytes(item->count);
     node->planes = bsn_take(r, step.bits * node->stride, node->row > 1 ? r->most : step.bits * node->stride);
     if (!node->planes) return top;
-    if (!bsn_planes_clear(node)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
+    if (!bsn_masks_clear(node->planes, node->stride, node->bits, node->count)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
     memcpy(node->leaf, t->symbol + step.place, step.leaves);
     top = bsn_push_lists(r, top, &like, node);
     if (step.escape && !r->rule) { /* the first list, on top of the stack */
@@ -3739,7 +3714,7 @@ static bsn_item *bsn_parse_split(bsn_reader *r, bsn_item *top, const bsn_item *i
 {
     bsn_item like = *item;
     bsn_node *node = &r->lists->node[item->parent];
-    if (!bsn_planes_clear(node)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
+    if (!bsn_masks_clear(node->planes, node->stride, node->bits, node->count)) return bsn_broken(r, top, BITSNAP_R_MASK_TAIL);
     like.type = BSN_ITEM_LIST;
     like.depth++;
     return bsn_push_lists(r, top, &like, node);
@@ -8782,21 +8757,27 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
     }
 }
 
-/* Collects what differs in elements i .. i + m - 1. Returns 0 if that is too much, for the cell or for so early in it. */
+/* Collects what differs in elements i .. i + m - 1, at `from`, from their prediction. Returns 0 if these are more than `most` changes of the
+ * cell. `mask` is scratch for a chunk. */
+static int bsn_collect_changes(const bsn_context *c, bsn_changes *x, uint8_t *mask, const uint8_t *from, const uint8_t *prediction, size_t i,
+                               size_t m, size_t most)
+{
+    size_t count;
+    bsn_compare(c->kernels, c->shape.width, mask, from, prediction, m);
+    count = c->kernels->count(mask, m);
+    if (x->count + count > most) return 0;
+    (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m); /* the fastest where most groups have none */
+    BSN_WIDTHS(c->shape.width, bsn_note_words, (x, count, i, from, prediction));
+    return 1;
+}
+
+/* Likewise, of the cell that is encoded. Too many is also what is too much for so early in the cell. */
 static int bsn_take_changes(bsn_coding *e, size_t i, size_t m)
 {
     const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
-    const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements), *from = e->elements + i * width;
-    bsn_changes *x = e->delta.changes;
-    uint8_t *mask = e->work->plane[0];
-    size_t count;
-    bsn_compare(c->kernels, width, mask, from, p, m);
-    count = c->kernels->count(mask, m);
-    if (x->count + count > bsn_min(x->most, 16 + 17 * (i + m) / (16 * bsn_changes_share(c)))) return 0;
-    (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m); /* the fastest where most groups have none */
-    BSN_WIDTHS(width, bsn_note_words, (x, count, i, from, p));
-    return 1;
+    const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
+    const size_t most = bsn_min(e->delta.changes->most, 16 + 17 * (i + m) / (16 * bsn_changes_share(c)));
+    return bsn_collect_changes(c, e->delta.changes, e->work->plane[0], e->elements + i * c->shape.width, p, i, m, most);
 }
 
 /* A pass over a cell and its base. */
@@ -10816,14 +10797,6 @@ static unsigned bsn_check_made(bsn_decoding *d)
     return hash != bsn_load64(d->place) ? BITSNAP_R_ELEMENTS_HASH : 0;
 }
 
-/* Hashes a body of one's own making for its check, but makes no elements. */
-static void bsn_hash_body(bsn_decoding *d)
-{
-    const int parts = !d->form->make && !d->form->open(d);
-    if (parts) (void)bsn_make_split(d);
-    else bsn_record_hash(d->record, bsn_hash_of(d->context->kernels, d->body, (size_t)(d->end - d->body)));
-}
-
 /* Hashes and opens the body, makes the elements, and checks both. */
 static unsigned bsn_decode_body(bsn_decoding *d)
 {
@@ -11928,7 +11901,6 @@ static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_shape 
 {
     memset(c, 0, sizeof *c);
     c->shape = *s;
-    c->shape.width = bsn_dtypes[s->dtype].width;
     c->kernels = bsn_kernels_of(b);
     c->level = b->level ? b->level : BITSNAP_DEFAULT;
     c->flags = b->flags;
@@ -13393,7 +13365,9 @@ static bitsnap_status bsn_make_block(bsn_making *m, uint64_t position, const uin
     bsn_decoding_begin(&d, &record, bsn_work_of(&m->call, 0), c, job);
     d.checking = 1;
     d.sink->leaves = NULL;
-    bsn_hash_body(&d);
+    /* hashes the body: in parts, if it is one of SPLIT */
+    if (!d.form->make && !d.form->open(&d)) (void)bsn_make_split(&d);
+    else bsn_record_hash(&record, bsn_hash_of(c->kernels, d.body, (size_t)(d.end - d.body)));
     bsn_store64(p + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, record.bytes, record.size));
     m->to += look.whole;
     return bsn_push_note(m->call.b, &m->s, p, look.head);
@@ -13407,60 +13381,46 @@ static bitsnap_status bsn_make_put(bsn_making *m, const uint8_t *from, size_t si
     return bsn_make_block(m, position, ids);
 }
 
-/* Collects the words other than 0. Returns 0 if they are too many. */
-static int bsn_words_changes(bsn_changes *x, const uint8_t *words, size_t n, unsigned width)
+/* A block of one class, or of few words, or none: the differences of elements to a base. It is made in m->block, so that its form does not
+ * depend on the room; `base` or `elements` may be there. */
+static bitsnap_status bsn_make_words(bsn_making *m, const uint8_t *elements, const uint8_t *base, uint64_t position, size_t n,
+                                     const uint64_t ids[2])
 {
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const size_t at = i * width;
-        uint64_t word;
-        if (at % 8 == 0 && n * width - at >= 8 && !bsn_load64(words + at)) { /* as nearly everywhere, if there are few */
-            i += 8 / width - 1;
-            continue;
-        }
-        word = bsn_element_load(words + at, width);
-        if (!word) continue;
-        if (x->count == x->most) return 0;
-        x->place[x->count] = (uint32_t)i;
-        x->word[x->count++] = word - 1;
-        x->any |= word - 1;
-    }
-    return 1;
-}
-
-/* A block of one class, or of few words, or none. Overwrites them. It is made in m->block, so that its form does not depend on the room. */
-static bitsnap_status bsn_make_words(bsn_making *m, uint8_t *words, uint64_t position, size_t n, const uint64_t ids[2])
-{
+    const bsn_context *c = &m->call.context;
     bsn_work *w = bsn_work_of(&m->call, 0);
     const unsigned width = m->s.shape.width;
     const size_t prefix = bsn_prefix(&m->s.shape), stored = n * width;
-    uint8_t *body = m->block + prefix, *copy = m->cell[1];
+    uint8_t *body = m->block + prefix;
     unsigned form = BSN_FORM_CLASSED;
     bsn_arena arena = w->arena;
-    bsn_rooms rooms;
+    bsn_rooms room;
     bsn_changes *changes;
     bsn_writer wr;
-    size_t size = 0;
+    size_t size = 0, i;
     bsn_piece piece;
-    bsn_lay_delta(&arena, &rooms, &m->call.context, n);
-    changes = rooms.changes;
-    bsn_changes_begin(changes, &m->call.context, n);
-    if (bsn_words_changes(changes, words, n, width) && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
+    int few = 1;
+    bsn_lay_delta(&arena, &room, c, n);
+    changes = room.changes;
+    bsn_changes_begin(changes, c, n);
+    for (i = 0; i < n && few; i += BSN_CHUNK)
+        few = bsn_collect_changes(c, changes, w->plane[0], elements + i * width, base + i * width, i, bsn_min(BSN_CHUNK, n - i), changes->most);
+    if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
         form = changes->count ? BSN_FORM_SPARSE : BSN_FORM_SAME;
         if (changes->count) size = bsn_piece_plan(&piece, changes, n, width);
         if (size) (void)bsn_piece_write(body, &piece, changes, n, width);
     } else {
-        memcpy(copy, words, stored);
-        bsn_writer_begin(&wr, w, &m->call.context, body, body + stored + 2, rooms.symbols);
+        (void)bsn_subtract_rest(width, room.words, elements, base, n);
+        memcpy(room.dealt, room.words, stored);
+        bsn_writer_begin(&wr, w, c, body, body + stored + 2, room.symbols);
         wr.thorough = 1;
         *wr.at++ = 1;
-        bsn_words_write(&wr, copy, n, width, width, w->plane[0]);
+        bsn_words_write(&wr, room.dealt, n, width, width, w->plane[0]);
         size = (size_t)(wr.at - body);
         if (wr.full) { /* nothing to gain */
             size = stored + 2;
             body[0] = 1;
             body[1] = BSN_WORDS_RAW;
-            bsn_copy_little_endian(body + 2, words, n, width);
+            bsn_copy_little_endian(body + 2, room.words, n, width);
         }
     }
     bsn_store32(m->block, (uint32_t)(form | size << 8));
@@ -13524,8 +13484,7 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         if (!status && merging) status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], single);
         if (!status) {
             const uint8_t *elements = merging ? m->cell[1] : base, *before = merging ? base : m->cell[0];
-            if (single) (void)bsn_subtract_rest(m->s.shape.width, m->cell[0], elements, before, n);
-            status = single ? bsn_make_words(m, m->cell[0], position, n, ids) : bsn_make_elements(m, elements, before, position, n, ids);
+            status = single ? bsn_make_words(m, elements, before, position, n, ids) : bsn_make_elements(m, elements, before, position, n, ids);
         }
     }
     m->s.position = position + n;
@@ -13799,29 +13758,21 @@ static int bsn_request_fits(const bitsnap_request *q, int apply, int encode)
     return encode ? q->destination && !q->base : q->frame && (apply || !(q->base & 3));
 }
 
-/* Checks the arguments of a call. */
-static bitsnap_status bsn_device_check(bsn_device *d, bitsnap *b, const bitsnap_offload *o, const bitsnap_request *requests, size_t count,
-                                       int apply, int encode)
-{
-    size_t i, needed;
-    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests" : NULL);
-    if (!status) status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : NULL);
-    for (i = 0; i < count && !status; i++)
-        if (!bsn_request_fits(&requests[i], apply, encode)) status = bsn_wrong(b, "requests");
-    if (status) return status;
-    d->room = bsn_offload_needs(encode ? b : NULL, requests, count);
-    needed = bsn_offload_size(&d->room);
-    return !b->workspace || !needed || b->workspace_size < needed ? bsn_need(b, BITSNAP_E_WORKSPACE, needed) : BITSNAP_OK;
-}
-
 /* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its error. */
 static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
                                        int apply, int encode)
 {
-    size_t i;
-    bitsnap_status status;
+    size_t i, needed;
+    bitsnap_status status = bsn_begin(b, !bsn_offload_fits(o) || (encode && !o->host) ? "offload" : count && !requests ? "requests" : NULL);
     memset(d, 0, sizeof *d);
-    status = bsn_device_check(d, b, o, requests, count, apply, encode);
+    if (!status) status = bsn_wrong(b, encode && bsn_has_base(b) ? "base" : NULL);
+    for (i = 0; i < count && !status; i++)
+        if (!bsn_request_fits(&requests[i], apply, encode)) status = bsn_wrong(b, "requests");
+    if (!status) {
+        d->room = bsn_offload_needs(encode ? b : NULL, requests, count);
+        needed = bsn_offload_size(&d->room);
+        if (!b->workspace || !needed || b->workspace_size < needed) status = bsn_need(b, BITSNAP_E_WORKSPACE, needed);
+    }
     for (i = 0; i < count && requests; i++) {
         memset(&requests[i].error, 0, sizeof requests[i].error);
         requests[i].error.status = status;
@@ -14037,14 +13988,6 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     return BITSNAP_OK;
 }
 
-/* Returns the rule that a frame breaks after its last block, or 0. */
-static unsigned bsn_offload_rule(const bsn_device *d, const bsn_sending *f)
-{
-    if (!bsn_has_footer(&d->x->index.frame.shape))
-        return f->at.offset != d->requests[f->sent.request].size && !(d->host.flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
-    return f->at.left || f->at.offset != f->at.offset_end ? BITSNAP_R_INDEX_SIZE : 0;
-}
-
 /* Sends the blocks of one frame; *queue is the one that is being filled. Fails if the device does; errors of the frame are noted. */
 static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
 {
@@ -14067,7 +14010,9 @@ static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned 
     }
     status = bsn_offload_upload(d, *queue, (const uint8_t *)q->frame + f.behind);
     if (status || q->error.status) return status;
-    rule = bsn_offload_rule(d, &f);
+    /* what a frame can break after its last block */
+    if (bsn_has_footer(&d->x->index.frame.shape)) rule = f.at.left || f.at.offset != f.at.offset_end ? BITSNAP_R_INDEX_SIZE : 0;
+    else rule = f.at.offset != q->size && !(d->host.flags & BITSNAP_ALLOW_TRAILING) ? BITSNAP_R_TRAILING : 0;
     if (rule) {
         (void)bsn_reject(&d->host, rule, f.at.offset, q->count);
         bsn_offload_note(d, request, q->count);
@@ -14343,9 +14288,6 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 
 #ifndef BITSNAP_NO_PARTS
 
-/* Returns 1 if a bit after the last of n is set. */
-BSN_INLINE int bsn_mask_overhang(const uint8_t *mask, size_t n) { return (n & 7) && mask[n / 8] >> (n & 7); }
-
 BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
 
 /* Another thread may change a mask after it was counted. So parts of it are copied and counted again: no more elements are moved than there is
@@ -14394,7 +14336,7 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
     if (!bsn_is_width(width) || (n && (!elements || !base || !mask)) || (values_count && !values)) return BITSNAP_E_ARGUMENT;
     if (!n) return values_count ? BITSNAP_E_CORRUPT : BITSNAP_OK;
     if (!kernels) kernels = bsn_kernels_best();
-    if (bsn_mask_overhang((const uint8_t *)mask, n) || kernels->count((const uint8_t *)mask, n) != values_count)
+    if (!bsn_masks_clear((const uint8_t *)mask, bsn_mask_bytes(n), 1, n) || kernels->count((const uint8_t *)mask, n) != values_count)
         return BITSNAP_E_CORRUPT;
     for (i = 0; i < n && (old || values_count); i += m) {
         m = bsn_min(BSN_MASK_PART, n - i);

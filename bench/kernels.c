@@ -222,7 +222,7 @@ static void fill_node(task *t, unsigned at)
     if (!strcmp(t->way->kernel, "node_fork")) { /* the planes of its codes, so that the lists become as long */
         for (unsigned j = 0; j < k; j++)
             for (size_t i = 0; i < t->n / 8; i++)
-                planes[j * stride + i] = (uint8_t)bsn_gather_bit(bsn_load64(t->area->list.at[at] + 8 * i), 7 - j);
+                planes[j * stride + i] = (uint8_t)bsn_gather_tops(1, bsn_load64(t->area->list.at[at] + 8 * i) << j & bsn_tops(1));
     } else {
         fill_random(planes, k * stride);
     }
