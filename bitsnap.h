@@ -6614,10 +6614,11 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
 }
 
 /* Makes the numbers of words; 0 for elements that are stored exactly, which are counted in *apart. Returns 0 if a word names no cluster. */
-static int bsn_clusters_numbers(const bsn_cluster *x, unsigned clusters, const bsn_octaves *o, uint8_t *to, const uint32_t *words, size_t n,
-                                size_t *apart)
+static int bsn_clusters_numbers(const bsn_cluster *x, unsigned clusters, const bsn_octaves *o, uint8_t *to,
+                                const uint32_t *words, size_t n, size_t *apart)
 {
-    size_t i;
+    const unsigned width = o->width;
+    size_t i, exact = 0;
     for (i = 0; i < n; i++) {
         const uint32_t u = words[i], q = u - BSN_CODE_FIRST;
         uint64_t v = 0;
@@ -6625,9 +6626,10 @@ static int bsn_clusters_numbers(const bsn_cluster *x, unsigned clusters, const b
             if (q >= BSN_CLUSTER_CODES * clusters) return 0;
             v = bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], o, q % BSN_CLUSTER_CODES);
         }
-        *apart += u == BSN_CODE_EXACT;
-        bsn_element_store(to + i * o->width, v, o->width);
+        exact += u == BSN_CODE_EXACT;
+        bsn_element_store(to + i * width, v, width);
     }
+    *apart = exact;
     return 1;
 }
 
@@ -8602,8 +8604,8 @@ static int bsn_produce_clusters(bsn_coding *e)
     bsn_write_exact(&wr, words, e->n, 0, elements, exact, width);
     for (i = 0; i < e->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-        size_t left = exact;
-        (void)bsn_clusters_numbers(x, clusters, &o, w->elements, words + i, m, &left);
+        size_t apart;
+        (void)bsn_clusters_numbers(x, clusters, &o, w->elements, words + i, m, &apart);
         bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, words + i, 0, m);
     }
     return bsn_quantized_end(&wr, e, &room, &o, NULL, exact);
@@ -8759,8 +8761,8 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
 
 /* Collects what differs in elements i .. i + m - 1, at `from`, from their prediction. Returns 0 if these are more than `most` changes of the
  * cell. `mask` is scratch for a chunk. */
-static int bsn_collect_changes(const bsn_context *c, bsn_changes *x, uint8_t *mask, const uint8_t *from, const uint8_t *prediction, size_t i,
-                               size_t m, size_t most)
+static int bsn_collect_changes(const bsn_context *c, bsn_changes *x, uint8_t *mask, const uint8_t *from,
+                               const uint8_t *prediction, size_t i, size_t m, size_t most)
 {
     size_t count;
     bsn_compare(c->kernels, c->shape.width, mask, from, prediction, m);
@@ -12822,7 +12824,7 @@ BITSNAP_API bitsnap_status bitsnap_decoder_pull(bitsnap *b, bitsnap_decoder *dec
     if (s.shape.role && base->held && !base->source.read && s.position >= base->first && s.position - base->first < base->held &&
         capacity > base->held - (s.position - base->first))
         capacity = (size_t)(base->held - (s.position - base->first)); /* as much as the window holds */
-    call.named = !bsn_ignores(&call.context) && !call.context.shape.role && (s.shape.flags & BSN_FLAG_CONTENT) && s.shape.block_log2 >= BSN_LOG2_LEAF;
+    call.named = call.leaves != NULL;
     position = s.position;
     stored = s.stored;
     status = bsn_pull_blocks(&call, &s, (uint8_t *)elements, NULL, capacity, (const uint8_t *)source, source_size);
@@ -13026,7 +13028,8 @@ static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uin
             done = look.first + look.elements < end ? look.first + look.elements : end;
             bsn_job_part(bsn_job_of(&call, batch++, &look), &look, h->role, begin, done, to + (begin - first) * h->width);
         }
-        if (batch && (status || done == end || batch == bsn_jobs(&call))) { /* a block before the one that the index has wrong may be bad, too */
+        /* if the index is wrong about a block, one before it may be bad, too */
+        if (batch && (status || done == end || batch == bsn_jobs(&call))) {
             if (bsn_decode_batch(&call, batch)) return b->error.status;
             batch = 0;
         }
@@ -13403,7 +13406,8 @@ static bitsnap_status bsn_make_words(bsn_making *m, const uint8_t *elements, con
     changes = room.changes;
     bsn_changes_begin(changes, c, n);
     for (i = 0; i < n && few; i += BSN_CHUNK)
-        few = bsn_collect_changes(c, changes, w->plane[0], elements + i * width, base + i * width, i, bsn_min(BSN_CHUNK, n - i), changes->most);
+        few = bsn_collect_changes(c, changes, w->plane[0], elements + i * width, base + i * width, i,
+                                  bsn_min(BSN_CHUNK, n - i), changes->most);
     if (few && (!changes->count || changes->any <= BSN_SPARSE_SURE)) {
         form = changes->count ? BSN_FORM_SPARSE : BSN_FORM_SAME;
         if (changes->count) size = bsn_piece_plan(&piece, changes, n, width);
@@ -13484,7 +13488,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         if (!status && merging) status = bsn_walk_decode(m, two, m->cell[1], m->cell[0], single);
         if (!status) {
             const uint8_t *elements = merging ? m->cell[1] : base, *before = merging ? base : m->cell[0];
-            status = single ? bsn_make_words(m, elements, before, position, n, ids) : bsn_make_elements(m, elements, before, position, n, ids);
+            if (single) status = bsn_make_words(m, elements, before, position, n, ids);
+            else status = bsn_make_elements(m, elements, before, position, n, ids);
         }
     }
     m->s.position = position + n;
@@ -14352,7 +14357,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
 }
 
 /* Splits n elements into planes, which are consecutive, or joins them. */
-static bitsnap_status bsn_planes(const bitsnap_kernels *kernels, uint8_t *planes, uint8_t *elements, size_t n, bitsnap_dtype dtype, int join)
+static bitsnap_status bsn_planes(const bitsnap_kernels *kernels, uint8_t *planes, uint8_t *elements, size_t n,
+                                 bitsnap_dtype dtype, int join)
 {
     uint8_t *plane[8];
     bsn_field field;
