@@ -316,7 +316,68 @@ def interrupts_while_waiting():
     assert file.read("a", 0, 2) == big[:8]
 
 
+def interrupts_while_reading():
+    """Ctrl-C ends the read of a tensor before its last elements are there. Another process stops this one while it reads, for more than the
+    tenth of a second after which signals are looked at, and sends the signal."""
+    size = 1 << 26
+    data = os.urandom(size)
+    with open("large.bsnap", "w+b") as f:
+        writer = _core.Writer(f.fileno(), [("a", "F32", f"[{size // 4}]", size)], level=1)
+        writer.write(data)
+        writer.finish()
+        file, out = _core.File(f.fileno(), (), 2), bytearray(size)
+
+    def interrupt(number, where):
+        if any(out[:64]) and not any(out[-64:]):
+            raise KeyboardInterrupt
+
+    before, caught = signal.signal(signal.SIGALRM, interrupt), 0
+    try:
+        for n in range(100):
+            out[:64] = out[-64:] = bytes(64)
+            pid = os.fork()
+            if not pid:
+                time.sleep(0.001 * (n % 10))
+                for number in (signal.SIGSTOP, signal.SIGALRM, signal.SIGCONT):
+                    os.kill(os.getppid(), number)
+                    time.sleep(0.12 if number == signal.SIGSTOP else 0)
+                os._exit(0)
+            try:
+                file.read("a", out=out)
+            except KeyboardInterrupt:
+                caught += not any(out[-64:])
+            os.waitpid(pid, 0)
+            if caught == 2:
+                break
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert caught == 2, f"{caught} of {n}"
+    assert file.read("a") == data  # it is of use as before
+    file.verify()
+
+
+def the_end_while_files_are_written():
+    """The interpreter ends while threads write files: a file is whole, or not there. A thread that is no daemon writes to its end."""
+    script = """if True:
+        import sys, threading, time
+        from bitsnap import files
+        data = bytes(range(256)) * 65536
+        def work(name):
+            files.write(name, [("a", "F32", (len(data) // 4,), data)], None, 3, 2, None)
+        for n in range(2): threading.Thread(target=work, args=[f"daemon-{n}"], daemon=True).start()
+        threading.Thread(target=work, args=["kept"]).start()
+        time.sleep(float(sys.argv[1]))
+    """
+    for n in range(4):
+        said = subprocess.run([sys.executable, "-c", script, str(0.01 * n)], check=True, timeout=60, stderr=subprocess.PIPE).stderr
+        assert not said, said
+        for name in {"kept", "daemon-0", "daemon-1"} & ({"kept"} | set(os.listdir())):
+            with bitsnap.File(name) as file:
+                assert file.read("a") == bytes(range(256)) * 65536
+            os.unlink(name)
+
+
 TESTS = [a_base_that_is_read, bases_in_any_order, a_writer_of_many_threads, a_file_that_is_closed, calls_inside_calls, beginnings]
 if not os.environ.get("PYTHON_RACES"):
-    TESTS += [forked_children, the_end_of_the_interpreter, interrupts_while_waiting]
+    TESTS += [forked_children, the_end_of_the_interpreter, interrupts_while_waiting, interrupts_while_reading, the_end_while_files_are_written]
 sys.exit(run("threads", TESTS))

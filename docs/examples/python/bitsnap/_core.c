@@ -236,20 +236,27 @@ static int dtype_of(const char *name, bitsnap_dtype *dtype)
     return 0;
 }
 
+/* Whether a tenth of a second has passed since it last said so. */
+static int tenth(uint64_t *looked)
+{
+    struct timespec now;
+    uint64_t ms;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+    if (ms - *looked < 100) return 0;
+    *looked = ms;
+    return 1;
+}
+
 /* Calls the progress callback and, ten times a second, handles signals, so that Ctrl-C ends a long call. An exception ends the call, which
  * raises it. */
 static int on_progress(void *context, uint64_t done, uint64_t total)
 {
     call *c = (call *)context;
-    struct timespec now;
-    uint64_t ms;
     PyObject *answer = NULL;
     PyGILState_STATE state;
     int failed;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    ms = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
-    if (!c->progress && ms - c->looked < 100) return 0;
-    c->looked = ms;
+    if (!tenth(&c->looked) && !c->progress) return 0;
     state = PyGILState_Ensure();
     failed = PyErr_CheckSignals();
     if (!failed && c->progress) {
@@ -757,7 +764,10 @@ typedef struct file {
     buffer memory;
     PyObject *name;       /* bytes, or null */
     pool *threads;
+    uint64_t looked;      /* when signals were handled last, in milliseconds */
 } file;
+
+enum { MOST_READ = 1 << 26 }; /* bytes of one call of the system: signals are handled between them */
 
 /* Makes the Files of a sequence, at most 65,534, the bases of x, and locks all that are below it. Returns how many bases there are, or -1.
  * bases_end is to be called after failures, too, and *base freed. */
@@ -793,12 +803,25 @@ static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file ***base)
     return below_take(x) ? -1 : n;
 }
 
+/* Handles signals ten times a second, so that Ctrl-C ends a long read. An exception fails the read, and the call raises it. Threads of the
+ * pool read, too; only the thread that made the call may handle signals. */
+static int file_interrupted(file *x)
+{
+    PyGILState_STATE state;
+    int failed;
+    if (x->s.holder != PyThread_get_thread_ident() || !tenth(&x->looked)) return 0;
+    state = PyGILState_Ensure();
+    failed = PyErr_CheckSignals();
+    PyGILState_Release(state);
+    return failed;
+}
+
 static int file_read_at(void *context, uint64_t offset, void *to, size_t size)
 {
     file *x = (file *)context;
     uint8_t *p = (uint8_t *)to;
     while (size) {
-        const ssize_t n = pread(x->fd, p, size < (1u << 30) ? size : 1u << 30, (off_t)offset);
+        const ssize_t n = file_interrupted(x) ? 0 : pread(x->fd, p, size < MOST_READ ? size : MOST_READ, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             x->s.failure = n ? errno : EIO; /* it has become shorter */
