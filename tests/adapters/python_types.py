@@ -15,13 +15,16 @@ if TYPE_CHECKING:  # it is run without these
     import torch
     import torch.distributed.checkpoint as dcp
 
+    import bitsnap.auto
     import bitsnap.dcp
     import bitsnap.files
     import bitsnap.megatron
     import bitsnap.numcodecs
     import bitsnap.numpy
+    import bitsnap.pack
     import bitsnap.stream
     import bitsnap.torch
+    import bitsnap.transformers
     import bitsnap.zarr
 
 
@@ -66,14 +69,25 @@ def numpy_files() -> int:
     arrays = bitsnap.numpy.load_file("a", base="b", step=1, threads=2)
     data: bytes = bitsnap.numpy.save(arrays, {"a": "b"}, base="c", level=1)
     size: int = bitsnap.numpy.save_folder(arrays, "d", max_shard_size="1GB", base="c")
+    size += len(bitsnap.numpy.load_file("a", progress=progress)) + bitsnap.numpy.save_file(arrays, "d", progress=True)
     return size + len(data) + bitsnap.numpy.save_file(arrays, "d", {"a": "b"}, base=["b", "c"], level="best", threads=2, sha256=True)
 
 
 def torch_files() -> int:
     tensors = bitsnap.torch.load_file("a", "cuda", base="b", step=1, threads=2)
     size: int = bitsnap.torch.save_folder(tensors, "d", max_shard_size=1 << 30, base="c") + bitsnap.torch.save_file(tensors, "d")
-    state = bitsnap.torch.load(io.BytesIO(), map_location=torch.device("cpu"), mmap=True)
+    size += len(bitsnap.torch.load_file("a", progress=progress)) + bitsnap.torch.save_folder(tensors, "d", progress=progress)
+    state = bitsnap.torch.load(io.BytesIO(), map_location=torch.device("cpu"), mmap=True, progress=True)
     return size + bitsnap.torch.save(state, "a", base="b") + bitsnap.torch.save(state, io.BytesIO())
+
+
+def packs() -> int:
+    bitsnap.auto.undo()
+    bitsnap.auto.enable()
+    found: dict[str, int | str] = bitsnap.pack.pack_folder("a", level="fast", threads=2, remove=True, progress=progress)
+    bitsnap.transformers.PackCheckpoints(level="fast", threads=2).wait()
+    print(found, bitsnap.pack.read("a.pt"))
+    return bitsnap.pack.pack_file("a.pt", "b", base="c", level=1, remove=True, progress=True)
 
 
 def adapters() -> None:
@@ -99,7 +113,7 @@ def missing(folder: str) -> list[str]:
             tree = ast.parse(f.read())
         if not ast.get_docstring(tree):
             found.append(f"{file} has no text")
-        inherited = file in ("dcp.py", "megatron.py", "numcodecs.py", "stream.py", "zarr.py")  # their libraries document and call the methods
+        inherited = file in ("dcp.py", "megatron.py", "numcodecs.py", "stream.py", "transformers.py", "zarr.py")  # their libraries document and call the methods
         exported = next((ast.literal_eval(x.value) for x in tree.body if isinstance(x, ast.Assign) and ast.unparse(x.targets[0]) == "__all__"), None)
         for node in tree.body:
             if not isinstance(node, (ast.FunctionDef, ast.ClassDef)) or node.name.startswith("_"):

@@ -9,8 +9,9 @@
         tensor = f.get_tensor("embed.weight")
     bitsnap.test("model.bsnap")                              # reads and checks all of it
 
-`python -m bitsnap pack state.pt` packs what torch.save wrote. bitsnap.dcp, bitsnap.megatron, bitsnap.zarr, bitsnap.numcodecs and
-bitsnap.stream are for the libraries of these names.
+`python -m bitsnap pack state.pt` packs what torch.save wrote. With `import bitsnap.auto`, the loaders of safetensors, torch and transformers
+find packed files. bitsnap.transformers, bitsnap.dcp, bitsnap.megatron, bitsnap.zarr, bitsnap.numcodecs and bitsnap.stream are for the
+libraries of these names.
 
 Sizes are checked before they are used: a damaged or hostile frame is a bitsnap.Error (a ValueError), and never more. The interpreter's
 lock is released while elements are coded. Arrays must be contiguous and in the host's memory; none is copied.

@@ -17,6 +17,7 @@ from ._arrays import DTYPES, PAIRS
 
 Path = Union[str, bytes, "os.PathLike[Any]"]
 Bases = Union[Path, Sequence[Path], None]  # one, or a chain, each against the one before it
+Progress = Union[Callable[[int, int], Any], bool, None]
 
 _FAMILIES = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch"}
 
@@ -91,6 +92,15 @@ def _folder_hint(path):
 
 def _identity(status):
     return status.st_dev, status.st_ino
+
+
+def is_there(path: Path, *others: Path) -> bool:
+    """Whether a path is there; with others, whether it is one of these. bitsnap.auto makes os.path.exists say more."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return not others or _identity(status) in [_identity(os.stat(other)) for other in others]
 
 
 def _base(path, chain, name):
@@ -172,7 +182,7 @@ def _folder_layout(path, chain, threads, hint=None):
 def _packed(path, index):
     """The file itself, or as bitsnap has packed it."""
     for candidate in (path, path + ".bsnap"):
-        if os.path.isfile(candidate):
+        if is_there(candidate):
             return candidate
     raise FileNotFoundError(errno.ENOENT, f"a file that {index} names is missing; neither it nor {os.path.basename(path)}.bsnap is there", path)
 
@@ -449,8 +459,8 @@ class safe_open:
         dtype, shape = self._find(name)
         return self._read(name, dtype, shape, 0)
 
-    def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Any]:
-        """Several tensors by their names, or all, read in the order of the files."""
+    def get_tensors(self, names: Iterable[str] | None = None, *, progress: Progress = None) -> dict[str, Any]:
+        """Several tensors by their names, or all, read in the order of the files. progress: as in load_file."""
         order = self.offset_keys()
         if names is not None:
             wanted = set(names)
@@ -458,7 +468,14 @@ class safe_open:
             if lost:
                 raise KeyError(min(lost))
             order = [name for name in order if name in wanted]
-        return {name: self.get_tensor(name) for name in order}
+        sizes = {name: _size_of(*self._file.find(name)) for name in order} if progress else {}
+        found: dict[str, Any] = {}
+        with reports(progress, sum(sizes.values()), _label(self._file.name)) as told:
+            for name in order:
+                found[name] = self.get_tensor(name)
+                if told:
+                    told(sizes[name])
+        return found
 
     def get_slice(self, name: str) -> TensorSlice:
         """A tensor whose parts can be read: get_slice(name)[10:20]."""
@@ -536,33 +553,63 @@ def _text(text, what):
         raise ValueError(f"{what} {text!r} has half of a surrogate pair, which is no character: rename it") from None
 
 
-def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | None, level: str | int, threads: int, base: Any,
-          flags: int = 0, sha256: bool = False) -> Any:
+@contextlib.contextmanager
+def reports(progress: Progress, total: int, what: str) -> Iterator[Callable[[int], Any] | None]:
+    """A function that takes the bytes of each step, and calls `progress` with those done so far and the total. None without progress. With
+    True, tqdm shows them."""
+    if progress is True:
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            raise ImportError("progress=True needs the package tqdm: install it, or give a function of (bytes done, of how many)") from None
+        with tqdm(total=total, unit="B", unit_scale=True, desc=what) as bar:
+            yield bar.update
+    elif progress:
+        done = 0
+
+        def told(size: int) -> None:
+            nonlocal done
+            done += size
+            progress(done, total)
+
+        yield told
+    else:
+        yield None
+
+
+def _label(path):
+    """What a bar of progress calls it."""
+    return os.path.basename(os.path.normpath(os.fsdecode(path))) if isinstance(path, (str, bytes, os.PathLike)) else "file"
+
+
+def total(tensors: Iterable[Any]) -> int:
+    """Bytes of the memory of [(name, dtype, shape, memory), ...]."""
+    return sum(_bytes(tensor[3]) for tensor in tensors)
+
+
+def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | str | None, level: str | int, threads: int, base: Any,
+          flags: int = 0, sha256: bool = False, told: Callable[[int], Any] | None = None) -> Any:
     """Writes [(name, dtype, shape, memory), ...] to a file that appears as a whole, or not at all; with filename None to bytes; or to an
-    open file."""
+    open file. metadata and shapes: as objects, or as the JSON text that the header gets. told: called with the bytes of each step."""
     from . import _level
 
-    if metadata is not None and not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
-        raise TypeError("metadata must be a dictionary of strings")
-    for string in [] if metadata is None else itertools.chain(*metadata.items()):
-        _text(string, "the metadata")
+    text = metadata if isinstance(metadata, str) else None if metadata is None else _metadata_text(metadata)
     for name, *_ in tensors:
         _text(name, "the name of a tensor")
         if name == "__metadata__":
             raise ValueError('no tensor can be called "__metadata__": that is where .safetensors files have their metadata; rename it')
-    text = None if metadata is None else json.dumps(metadata, ensure_ascii=False)
-    table = [(name, dtype, json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
+    table = [(name, dtype, shape if isinstance(shape, str) else json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
     bases = _bases(base)
     options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases, "sha256": sha256}
     opened = filename if hasattr(filename, "fileno") else None
     if opened is not None:
-        return _fill(_core.Writer(opened.fileno(), table, text, **options), tensors)
-    if filename is not None and os.path.exists(filename) and any(_identity(os.stat(filename)) in file.identities() for file in bases):
+        return _fill(_core.Writer(opened.fileno(), table, text, **options), tensors, told)
+    if filename is not None and is_there(filename) and any(_identity(os.stat(filename)) in file.identities() for file in bases):
         raise ValueError(f"{os.fsdecode(filename)} is one of the files that the delta is against, which it would overwrite: give another name")
     if filename is None:
-        return _fill(_core.Writer(-1, table, text, **options), tensors)
+        return _fill(_core.Writer(-1, table, text, **options), tensors, told)
     with _place(filename), whole_file(filename) as f:
-        return _fill(_core.Writer(f.fileno(), table, text, **options), tensors)
+        return _fill(_core.Writer(f.fileno(), table, text, **options), tensors, told)
 
 
 def _bases(base):
@@ -578,6 +625,14 @@ def _bases(base):
     return [opened() for opened in files.values()]
 
 
+def _metadata_text(metadata):
+    if not all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items()):
+        raise TypeError("metadata must be a dictionary of strings")
+    for string in itertools.chain(*metadata.items()):
+        _text(string, "the metadata")
+    return json.dumps(metadata, ensure_ascii=False)
+
+
 _UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 
 
@@ -591,20 +646,20 @@ def _size(text):
 
 
 def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] | None, most: int | str, level: str | int, threads: int,
-                 base: Any) -> int:
+                 base: Any, told: Callable[[int], Any] | None = None) -> int:
     """Writes tensors to a folder as transformers shards them, packed: files of at most `most` bytes of tensors, and an index if there are
     several. All get their names at the end, the index last."""
-    folder, most, total = os.fsdecode(folder), _size(most), 0
+    folder, most, held = os.fsdecode(folder), _size(most), 0
     shards: list[list[Any]] = []
     for tensor in tensors:
         size = _bytes(tensor[3])
-        if not shards or total + size > most:
+        if not shards or held + size > most:
             shards.append([])
-            total = 0
+            held = 0
         shards[-1].append(tensor)
-        total += size
+        held += size
     names = [f"model-{i + 1:05d}-of-{len(shards):05d}.safetensors" for i in range(len(shards))] if len(shards) > 1 else ["model.safetensors"]
-    index = {"metadata": {"total_size": sum(_bytes(tensor[3]) for tensor in tensors)},
+    index = {"metadata": {"total_size": total(tensors)},
              "weight_map": {tensor[0]: name for name, shard in zip(names, shards) for tensor in shard}}
     bases, made = _bases(base), not os.path.isdir(folder)
     os.makedirs(folder, exist_ok=True)
@@ -616,8 +671,8 @@ def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] |
             if len(shards) > 1:
                 text = json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
                 stack.enter_context(whole_file(os.path.join(folder, "model" + INDEX))).write(text.encode())
-            return sum(write(stack.enter_context(whole_file(os.path.join(folder, name + ".bsnap"))), order(shard), metadata, level, threads, bases)
-                       for name, shard in zip(names, shards or [[]]))
+            return sum(write(stack.enter_context(whole_file(os.path.join(folder, name + ".bsnap"))), order(shard), metadata, level, threads, bases,
+                             told=told) for name, shard in zip(names, shards or [[]]))
     except BaseException:
         if made:
             with contextlib.suppress(OSError):
@@ -643,10 +698,21 @@ def whole_file(filename: Path) -> Iterator[IO[bytes]]:
     _sync(directory)
 
 
-def _fill(writer, tensors):
+_STEP = 1 << 24  # bytes between two calls of told
+
+
+def _fill(writer, tensors, told):
     for name, *_, memory in tensors:
         with _tensor(name):
-            writer.write(memory() if callable(memory) else memory)
+            memory = memory() if callable(memory) else memory
+            if not told:
+                writer.write(memory)
+                continue
+        view, size = memoryview(memory) if isinstance(memory, bytes) else memory, _bytes(memory)
+        for begin in range(0, size, _STEP):
+            with _tensor(name):
+                writer.write(view[begin:begin + _STEP])
+            told(min(_STEP, size - begin))
     return writer.finish()
 
 
@@ -687,6 +753,11 @@ def entry(name: str, host: Callable[[Any], tuple[Any, ...]], array: Any) -> tupl
 def order(tensors: list[Any]) -> list[Any]:
     """As other writers of .safetensors files do: wide elements first, then by name, so that all are aligned."""
     return sorted(tensors, key=lambda t: (-_width(t[1]), t[0]))
+
+
+def _size_of(dtype, shape):
+    """Bytes of a tensor in a file."""
+    return math.prod(shape) * (4 if dtype == "F4" else 8 * _width(dtype)) // 8
 
 
 def _width(dtype):

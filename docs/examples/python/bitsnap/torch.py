@@ -20,7 +20,7 @@ import torch
 from . import files
 from ._core import Error
 from ._arrays import DTYPES, PAIRS, dtype_name, flat, strided
-from .files import Bases, Path
+from .files import Bases, Path, Progress, _label
 
 __all__ = ["load", "load_file", "save", "save_file", "save_folder"]
 
@@ -80,7 +80,7 @@ def _host(tensor):
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
-              level: str | int = "default", threads: int = 1, sha256: bool = False) -> int:
+              level: str | int = "default", threads: int = 1, sha256: bool = False, progress: Progress = None) -> int:
     """Writes a dictionary of tensors, as safetensors.torch.save_file does, and returns the size of the file. The file appears as a whole or
     not at all. Tensors that share memory are written twice; save() keeps that.
 
@@ -89,28 +89,37 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
         needs it to be read.
     level: "fast", "default" or "best".
     sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
+    progress: called with (bytes done, of how many) of the tensors, from time to time; an exception ends the call. True: tqdm shows them.
     """
-    size: int = files.write(filename, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
+    table = files.order(_table(tensors))
+    with files.reports(progress, files.total(table), _label(filename)) as told:
+        size: int = files.write(filename, table, metadata, level, threads, base, sha256=sha256, told=told)
     return size
 
 
 def save_folder(tensors: Mapping[str, Any], folder: Path, metadata: Mapping[str, str] | None = None, *, max_shard_size: int | str = "5GB",
-                base: Any = None, level: str | int = "default", threads: int = 1) -> int:
+                base: Any = None, level: str | int = "default", threads: int = 1, progress: Progress = None) -> int:
     """Writes a dictionary of tensors to a folder, as transformers names the shards of a model and their index, each packed; returns the size
     of the files. The folder may have other files, but no tensors. Shards get their names when all are whole, the index last.
 
     max_shard_size: bytes of tensors in a file, as a number or as "5GB".
     base: an earlier folder or file. The new folder holds the differences to it, and needs it to be read. A base folder beside the new one is
         found.
-    metadata, level: as in save_file.
+    metadata, level, progress: as in save_file.
     """
-    return files.write_folder(folder, _table(tensors), metadata, max_shard_size, level, threads, base)
+    table = _table(tensors)
+    with files.reports(progress, files.total(table), _label(folder)) as told:
+        return files.write_folder(folder, table, metadata, max_shard_size, level, threads, base, told)
 
 
-def load_file(filename: Path, device: Any = "cpu", *, base: Bases = None, step: int | str | None = None, threads: int = 1) -> dict[str, Any]:
-    """All tensors of a file, a folder, or a step of a store, by their names. bitsnap.File explains these, base and step."""
+def load_file(filename: Path, device: Any = "cpu", *, base: Bases = None, step: int | str | None = None, threads: int = 1,
+              progress: Progress = None) -> dict[str, Any]:
+    """All tensors of a file, a folder, or a step of a store, by their names. bitsnap.File explains these, base and step.
+
+    progress: called after each tensor with (bytes done, of how many); an exception ends the call. True: tqdm shows them.
+    """
     with files.safe_open(filename, "pt", device, base=base, step=step, threads=threads) as f:
-        return f.get_tensors()
+        return f.get_tensors(progress=progress)
 
 
 # What a state is made of, as JSON in the metadata of its file. Each value is an object with one member, or a plain string, number or null:
@@ -203,33 +212,44 @@ def _give(value, read):
     return complex(*x)
 
 
-def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "default", threads: int = 1, sha256: bool = False) -> int:
+def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "default", threads: int = 1, sha256: bool = False,
+         progress: Progress = None) -> int:
     """Writes a state, as model.state_dict() or optimizer.state_dict() are, whatever they are nested in. Returns how many bytes that takes.
 
     filename: a path, where the file appears as a whole or not at all, or an open binary file.
     base: the path of an earlier state, or a chain of paths; the file then is a delta against it, which needs it to be read.
-    sha256: as in save_file.
+    sha256, progress: as in save_file.
 
     Kept: tensors with their dtype, whether they are Parameters, need gradients, or are tied; dictionaries, OrderedDicts with their _metadata,
     lists, tuples, torch.Size, dtypes, devices, strings, numbers, None. Not kept: strides, devices of tensors, the memory that different parts
     of a tensor share, subclasses of dictionaries, lists and tuples. What else there is is a TypeError that says where in the state it is.
     """
+    table, metadata = table_of(state)
+    with files.reports(progress, files.total(table), _label(filename)) as told:
+        to = None if hasattr(filename, "write") else filename
+        made = files.write(to, table, metadata, level, threads, base, sha256=sha256, told=told)
+    if to is not None:
+        size: int = made
+        return size
+    filename.write(made)
+    return len(made)
+
+
+def table_of(state: Any) -> tuple[list[Any], dict[str, str]]:
+    """The tensors of a state, as files.write takes them, and the metadata that say how they make it up."""
     tensors: dict[str, Any] = {}
-    metadata = {STRUCTURE: json.dumps(_take(state, "", tensors, known={}), separators=(",", ":"))}
-    if not hasattr(filename, "write"):
-        return save_file(tensors, filename, metadata, base=base, level=level, threads=threads, sha256=sha256)
-    data = files.write(None, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
-    filename.write(data)
-    return len(data)
+    structure = _take(state, "", tensors, known={})
+    return files.order(_table(tensors)), {STRUCTURE: json.dumps(structure, separators=(",", ":"))}
 
 
 def load(filename: Any, map_location: Any = None, *, mmap: bool = False, base: Bases = None, step: int | str | None = None,
-         threads: int = 1) -> Any:
+         threads: int = 1, progress: Progress = None) -> Any:
     """The state that was saved. Nothing in the file is run. Of files without a state, and of folders: their tensors by their names.
 
     filename: a path, as bitsnap.File takes it with base and step, or an open binary file.
     map_location: the device where tensors go, or {"cpu": device}; without it the host's memory, wherever they were when they were saved.
     mmap: True: tensors are in a temporary file in tempfile.gettempdir(), which the system can write out, so they may be larger than the memory.
+    progress: as in load_file.
     """
     if callable(map_location):
         raise TypeError("map_location is a function: files do not say where tensors were; give a device")
@@ -239,14 +259,15 @@ def load(filename: Any, map_location: Any = None, *, mmap: bool = False, base: B
             f._family = _Mapped(sum(-(-math.prod(shape) * _kind(dtype).itemsize // 64) * 64 for dtype, shape in map(f._find, f.offset_keys())))
         structure = (f.metadata() or {}).get(STRUCTURE)
         if structure is None:
-            return f.get_tensors()
+            return f.get_tensors(progress=progress)
+        ready = f.get_tensors(progress=progress) if progress else {}
         tensors: dict[str, Any] = {}
 
         def read(name):
             """The second of tied tensors is another one in the same memory."""
             if name in tensors:
                 return tensors[name].detach()
-            tensors[name] = f.get_tensor(name)
+            tensors[name] = ready[name] if progress else f.get_tensor(name)
             return tensors[name]
 
         try:
