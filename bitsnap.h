@@ -645,8 +645,8 @@ typedef struct bitsnap_offload {
     void *context;
     int (*upload)(void *context, unsigned queue, uint64_t to, const void *from, size_t size);
     int (*download)(void *context, unsigned queue, void *to, uint64_t from, size_t size);
-    /* works[i] gives done[i]. What the device cannot do is the host's. A target is written only if the status is 0, and, where
-     * there is no base, perhaps if it is not; nothing else is. */
+    /* works[i] gives done[i]. What the device cannot do is the host's. A target is written if the status is 0. Without a
+     * base it may also be written if the status is not 0. Nothing else is written. */
     int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
     /* Likewise, or null. A work of size 0 has no room, as staging memory is too small for it: its target may be anything. It is to be
      * declined; the host does it, whatever done says. */
@@ -2673,7 +2673,7 @@ static int bsn_masks_clear(const uint8_t *masks, size_t stride, unsigned count, 
     return 1;
 }
 
-/* The same of bit planes. */
+/* Returns 1 if no bit plane has a bit set after its last element. */
 static int bsn_bits_tail_clear(const uint8_t *bits, unsigned varying, size_t n)
 {
     const size_t rest = n & 63;
@@ -6613,26 +6613,6 @@ static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t
     return clusters && bsn_rank(x[low].low, width) <= rank && rank <= bsn_rank(x[low].high, width) ? low : clusters;
 }
 
-/* Makes the numbers of words; 0 for elements that are stored exactly, which are counted in *apart. Returns 0 if a word names no cluster. */
-static int bsn_clusters_numbers(const bsn_cluster *x, unsigned clusters, const bsn_octaves *o, uint8_t *to,
-                                const uint32_t *words, size_t n, size_t *apart)
-{
-    const unsigned width = o->width;
-    size_t i, exact = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t u = words[i], q = u - BSN_CODE_FIRST;
-        uint64_t v = 0;
-        if (u >= BSN_CODE_FIRST) {
-            if (q >= BSN_CLUSTER_CODES * clusters) return 0;
-            v = bsn_cluster_number(&x[q / BSN_CLUSTER_CODES], o, q % BSN_CLUSTER_CODES);
-        }
-        exact += u == BSN_CODE_EXACT;
-        bsn_element_store(to + i * width, v, width);
-    }
-    *apart = exact;
-    return 1;
-}
-
 #ifndef BITSNAP_NO_QUANTIZE
 BITSNAP_API double bitsnap_log_bound(unsigned bins)
 {
@@ -8555,22 +8535,26 @@ static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_roo
     return bsn_clusters_set(x, o, bsn_sort_words(room->words, room->symbols, numbers, width), numbers, e->context->shape.clusters);
 }
 
-/* The words of elements by their clusters; returns how many are stored exactly. */
-static size_t bsn_clusters_words(bsn_coding *e, uint32_t *words, const bsn_cluster *x, unsigned clusters, const bsn_octaves *o)
+/* Makes the words of elements i .. i + m - 1 by their clusters, and in `decoded` what they decode to. Returns how many are stored
+ * exactly. */
+static size_t bsn_clusters_words(const bsn_coding *e, uint32_t *words, uint8_t *decoded, const bsn_cluster *x, unsigned clusters,
+                                 const bsn_octaves *o, size_t i, size_t m)
 {
-    const unsigned width = e->context->shape.width;
+    const unsigned width = o->width;
     const uint64_t magnitude = bsn_magnitude_bits(width);
-    size_t i, exact = 0;
-    for (i = 0; i < e->n; i++) {
-        const uint64_t v = bsn_element_load(e->elements + i * width, width);
-        words[i] = v ? BSN_CODE_EXACT : BSN_CODE_ZERO;
+    size_t j, exact = 0;
+    for (j = 0; j < m; j++) {
+        const uint64_t v = bsn_element_load(e->elements + (i + j) * width, width);
+        uint64_t number = 0;
+        words[j] = v ? BSN_CODE_EXACT : BSN_CODE_ZERO;
         if ((v & magnitude) && (v & magnitude) >> o->mantissa != o->special) {
             const unsigned label = bsn_cluster_of(x, clusters, v, width);
             const unsigned code = label < clusters ? bsn_cluster_code(&x[label], o, v) : 0;
-            if (label < clusters && (bsn_cluster_number(&x[label], o, code) & magnitude))
-                words[i] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
+            if (label < clusters) number = bsn_cluster_number(&x[label], o, code);
+            if (number & magnitude) words[j] = BSN_CODE_FIRST + BSN_CLUSTER_CODES * label + code;
         }
-        exact += words[i] == BSN_CODE_EXACT;
+        exact += words[j] == BSN_CODE_EXACT;
+        bsn_element_store(decoded + j * width, number, width);
     }
     return exact;
 }
@@ -8590,9 +8574,8 @@ static int bsn_produce_clusters(bsn_coding *e)
     unsigned k;
     const unsigned clusters = bsn_clusters_choose(e, x, &room, &o);
     bsn_writer wr;
-    size_t i, exact;
+    size_t i, exact = 0;
     if (!clusters) return 0;
-    exact = bsn_clusters_words(e, words, x, clusters, &o);
     head[0] = (uint8_t)(clusters - 1);
     for (k = 0; k < clusters; k++) {
         uint8_t ends[16];
@@ -8601,13 +8584,12 @@ static int bsn_produce_clusters(bsn_coding *e)
         bsn_copy_little_endian(head + 1 + 2 * width * k, ends, 2, width);
     }
     if (!bsn_quantized_begin(&wr, e, &room, head, 1 + 2 * width * clusters)) return 0;
-    bsn_write_exact(&wr, words, e->n, 0, elements, exact, width);
     for (i = 0; i < e->n; i += BSN_CHUNK) {
         const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-        size_t apart;
-        (void)bsn_clusters_numbers(x, clusters, &o, w->elements, words + i, m, &apart);
+        exact += bsn_clusters_words(e, words + i, w->elements, x, clusters, &o, i, m);
         bsn_errors_measure(room.errors, &o, elements + i * width, w->elements, words + i, 0, m);
     }
+    bsn_write_exact(&wr, words, e->n, 0, elements, exact, width);
     return bsn_quantized_end(&wr, e, &room, &o, NULL, exact);
 }
 
@@ -10506,11 +10488,22 @@ static unsigned bsn_make_bins(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 static unsigned bsn_make_clusters(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
 {
     const bsn_octaves o = bsn_octaves_of(d->context->shape.dtype);
+    const unsigned width = o.width;
     bsn_numbers_body *x = &d->of.numbers;
+    const bsn_cluster *cluster = x->cluster;
     const uint32_t *words = (const uint32_t *)(const void *)x->words.words + i;
-    size_t apart = 0;
-    if (!bsn_clusters_numbers(x->cluster, x->clusters, &o, to, words, m, &apart)) return BITSNAP_R_NUMBER;
-    return bsn_put_exact(&x->exact, to, words, m, 0, apart, o.width) ? 0 : BITSNAP_R_NUMBER;
+    size_t j, apart = 0;
+    for (j = 0; j < m; j++) {
+        const uint32_t u = words[j], q = u - BSN_CODE_FIRST;
+        uint64_t v = 0;
+        if (u >= BSN_CODE_FIRST) {
+            if (q >= BSN_CLUSTER_CODES * x->clusters) return BITSNAP_R_NUMBER;
+            v = bsn_cluster_number(&cluster[q / BSN_CLUSTER_CODES], &o, q % BSN_CLUSTER_CODES);
+        }
+        apart += u == BSN_CODE_EXACT;
+        bsn_element_store(to + j * width, v, width);
+    }
+    return bsn_put_exact(&x->exact, to, words, m, 0, apart, width) ? 0 : BITSNAP_R_NUMBER;
 }
 
 /* Makes numbers even if they go nowhere (out null), since a code that is no number is an error. */
