@@ -8,9 +8,9 @@
  *     BITSNAP_NO_AVX512   leaves the AVX-512 table out
  *     BITSNAP_NO_SIMD     makes this file equal to bitsnap.h
  *     BITSNAP_SIMD_FILE   the name of this file, if you have renamed it: it includes itself, by "bitsnap_simd.h" without this
- *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It takes the stack as aligned to as
- *                         many bytes as registers have, which it is not there (its bug 54412): programs crash. Define it
- *                         where your gcc has been mended, as that of MSYS2 and Debian has; clang needs no mending
+ *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It assumes that the stack is aligned
+ *                         to the size of a register. On Windows it is not (gcc bug 54412), and programs crash. Define it
+ *                         if your gcc has been mended, as those of MSYS2 and Debian have; clang needs no mending
  *
  * A section for each machine; machines and compilers without one have the scalar table alone.
  *
@@ -333,8 +333,8 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
  *                                             else of 64, or 0 where it has none
  *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
  *                                             elements in theirs; and that
- *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes as places for `shuffle`, of
- *                                             which it makes 0 from 16 on
+ *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes as places for `shuffle`,
+ *                                             which makes 0 of places from 16 on
  *
  * and, for bins (see QUANTIZE),
  *
@@ -2814,8 +2814,8 @@ BSN_T_INLINE BSN_T(v) BSN_T(carry)(BSN_T(v) *low, BSN_T(v) x, BSN_T(v) y)
 }
 
 /* Counts of 16 symbols from `base` on; n is a multiple of 16 registers, up to 63 times that. A shuffle makes of each symbol one
- * bit, in one of two registers, or none; bits are added by carry-save adders, and carries of weight 16 bit by bit in bytes, of
- * which even four together are below 256. */
+ * bit, in one of two registers, or none; bits are added by carry-save adders, and carries of weight 16 bit by bit in bytes. The
+ * sum of four such bytes is below 256. */
 BSN_T_KERNEL void BSN_T(window16)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     static const uint8_t bits[24] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128 };
