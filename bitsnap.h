@@ -4581,18 +4581,9 @@ BSN_INLINE uint32_t bsn_upcast_f16(uint32_t x)
 static void bsn_predict_upcast(unsigned base_dtype, const uint8_t *base, size_t m, uint8_t *out)
 {
     size_t j;
-    uint16_t x;
-    uint32_t y;
-    for (j = 0; j < m && base_dtype == BITSNAP_F16; j++) {
-        memcpy(&x, base + 2 * j, 2);
-        y = bsn_upcast_f16(x);
-        memcpy(out + 4 * j, &y, 4);
-    }
-    for (; j < m; j++) { /* BF16: a loop that compilers make vectors of */
-        memcpy(&x, base + 2 * j, 2);
-        y = (uint32_t)x << 16;
-        memcpy(out + 4 * j, &y, 4);
-    }
+    for (j = 0; j < m && base_dtype != BITSNAP_F16; j++) /* (a loop of its own, which compilers make vectors of) */
+        bsn_element_store(out + 4 * j, bsn_element_load(base + 2 * j, 2) << 16, 4);
+    for (; j < m; j++) bsn_element_store(out + 4 * j, bsn_upcast_f16((uint32_t)bsn_element_load(base + 2 * j, 2)), 4);
 }
 
 /* m F16 or BF16 elements, rounded. */
