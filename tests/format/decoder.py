@@ -1636,11 +1636,14 @@ END_RECORD_MAGIC = bytes.fromhex("B5454E44")
 FILE_END_MAGIC = bytes.fromhex("454C4946504E53B5")
 BASES_MAGIC = bytes.fromhex("B5424153")
 PLACE_MAGIC = bytes.fromhex("B5504C43")
+KEPT_MAGIC = bytes.fromhex("B54B4550")
 ANCILLARY_MAGIC = bytes.fromhex("B5414E43")
 KIND_RAW, KIND_SAFETENSORS, KIND_DELTA = 0, 1, 2
 MOST_ANCILLARY = 1 << 24
 FILE_HEADER, END_PREFIX, END_SUFFIX, RECORD_ENTRY, BASES_PREFIX, SHA256_SIZE = 40, 40, 40, 20, 20, 32
 FILE_QUANTIZED, FILE_SHA256 = 1, 2  # compatible features
+FILE_REFERENCES = 1                 # the incompatible feature
+ITSELF, REFERENCE_LEAST = 0xFFFF, 4096
 UNKNOWN_SIZE = M64
 MOST = (1 << 48) - 1
 MAX_TEXT = 100_000_000
@@ -1671,6 +1674,10 @@ class FileHeader:
         return self.features[4] & FILE_QUANTIZED != 0
 
     @property
+    def has_references(self):
+        return self.features[0] & FILE_REFERENCES != 0
+
+    @property
     def end_prefix(self):
         """8.3: the bytes of the end record before its trees"""
         return END_PREFIX + (SHA256_SIZE if self.features[4] & FILE_SHA256 else 0)
@@ -1693,7 +1700,7 @@ def decode_file_header(data):
     header = FileHeader(data[9], u32(data, 12), u64(data, 16), data[24:32], data[32:40])
     if header.kind not in (KIND_RAW, KIND_SAFETENSORS, KIND_DELTA):
         raise Reject("S3", "a source of kind %d" % header.kind, 9)
-    if data[10] or data[11] or u32(data, 24):
+    if data[10] or data[11] or u32(data, 24) & ~FILE_REFERENCES:
         raise Reject("S28", "incompatible features %08X" % u32(data, 24), 24)
     if header.is_quantized and header.kind == KIND_DELTA:
         raise Reject("S7", "a delta with quantized frames", 28)
@@ -1837,42 +1844,88 @@ def decode_bases(data, pos, header, given):
     return Bases(flags & 1 == 1, flags & 2 == 2, text_hash, texts, [entry[1] for entry in entries], entries[0][0]), end + 8
 
 
-def decode_place_record(data, pos, bases):
-    """8.6: the base, where in its data that of the next frame begins, and where the record ends"""
+def decode_mark(data, pos):
+    """8.6, 8.8: the two numbers of the place or kept record at pos"""
     file_need(data, pos, 16)
     if u32(data, pos + 12) != xxh3(data[pos:pos + 12]) & M32:
-        raise Reject("S9", "the check of the place record", pos + 12)
-    number = int.from_bytes(data[pos + 4:pos + 6], "little")
-    if number == 0xFFFF:
-        raise Reject("S34", "a base that is the file itself", pos + 4)
-    if number >= len(bases.texts):
+        raise Reject("S9", "the check of the place or kept record", pos + 12)
+    return int.from_bytes(data[pos + 4:pos + 6], "little"), int.from_bytes(data[pos + 6:pos + 12], "little")
+
+
+def decode_kept_record(data, pos, header):
+    """8.8: the byte of the data at which the last frame begins that refers to the next one"""
+    reserved, last = decode_mark(data, pos)
+    if not header.has_references:
+        raise Reject("S36", "a kept record in a file without references", pos)
+    if reserved or not last:
+        raise Reject("S42", "a kept record that cannot be", pos + 4)
+    return last
+
+
+def decode_place_record(data, pos, header, bases):
+    """8.6: the number of the base, and where in its data that of the next frame begins"""
+    number, place = decode_mark(data, pos)
+    if number == ITSELF and not header.has_references:
+        raise Reject("S36", "a base that is the file itself", pos + 4)
+    if number != ITSELF and (bases is None or number >= len(bases.texts)):
         raise Reject("S19", "a place in base %d" % number, pos + 4)
-    return bases.texts[number][1], int.from_bytes(data[pos + 6:pos + 12], "little"), pos + 16
+    return number, place
 
 
-def base_of_frame(data, pos, bases):
-    """8.1, 8.6: the header of the frame at pos, or behind the place record there, its base or None, and where it begins"""
-    place = None
+@dataclass
+class FilePlace:
+    """A frame of a file: its header, its base or None, the byte of the file with which it begins, what its kept record says or None, and
+    whether it refers to earlier data"""
+    header: object
+    base: object
+    pos: int
+    last: object
+    refers: bool
+
+
+def base_of_frame(data, pos, header, bases, begin, earlier):
+    """8.1, 8.6, 8.8: the frame at pos, or behind the kept and place records there. begin: of its elements in the data; earlier(first, size): bytes
+    of the data that a frame may refer to"""
+    place, number, last = None, None, None
+    if data[pos:pos + 4] == KEPT_MAGIC:
+        last, pos = decode_kept_record(data, pos, header), pos + 16
     if data[pos:pos + 4] == PLACE_MAGIC:
-        if bases is None:
-            raise Reject("S10", "a place in a file that is no delta", pos)
-        base_data, place, pos = decode_place_record(data, pos, bases)
-        if data[pos:pos + 4] != MAGIC:
-            raise Reject("S10", "no frame behind a place record", pos)
+        if bases is None and not header.has_references:
+            raise Reject("S10", "a place in a file whose frames have no bases", pos)
+        (number, place), pos = decode_place_record(data, pos, header, bases), pos + 16
+    if data[pos:pos + 4] != MAGIC:
+        raise Reject("S10", "no frame behind a place or kept record", pos)
+    if number == ITSELF and last is not None:
+        raise Reject("S38", "a frame that refers and is referred to", pos)
     try:
-        header, base = decode_header(data[pos:]), None
+        frame, base = decode_header(data[pos:]), None
     except Reject as reject:
         raise moved(reject, pos)
-    if (header.base is None) != (place is None):
+    if (frame.base is None) != (place is None):
         raise Reject("S19", "a place without a base, or a base without a place", pos)
-    if not header.has_checks:
+    if not frame.has_checks:
         raise Reject("S30", "a frame without checks", pos)
-    if header.base:
-        size = header.count * DTYPES[header.base.dtype].width
-        if place + size > len(base_data):
-            raise Reject("S20", "a place beyond the end of the base", pos)
-        base = Base(header.base.dtype, base_data[place:place + size])
-    return header, base, pos
+    if last is not None and (not frame.count or last < begin + frame.count * DTYPES[frame.dtype].width):
+        raise Reject("S42", "a kept record that cannot be", pos)
+    if frame.base:
+        size = frame.count * DTYPES[frame.base.dtype].width
+        if number == ITSELF:
+            if frame.count < REFERENCE_LEAST:
+                raise Reject("S40", "a frame of %d elements refers" % frame.count, pos)
+            if place + size > begin:
+                raise Reject("S37", "a frame refers to what does not lie before it", pos)
+            elements = earlier(place, size)
+        else:
+            if place + size > bases.sizes[number]:
+                raise Reject("S20", "a place beyond the end of the base", pos)
+            elements = bases.texts[number][1][place:place + size]
+        base = Base(frame.base.dtype, elements)
+    return FilePlace(frame, base, pos, last, number == ITSELF)
+
+
+def of_reference(reject, refers):
+    """8.8: the reject of a frame; if it refers to earlier data no base was given that could be the wrong one"""
+    return Reject("S41", reject.message, reject.offset) if refers and reject.rule in (43, 44) else reject
 
 
 # ---- 8.3. The end record ----
@@ -2008,11 +2061,24 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
             raise Reject("S16", "another text than the bases record says", FILE_HEADER + 12)
     records = [(8 + begin, at, seal) for begin, at, seal in records]
     source = bytearray(le64(len(text)) + text if header.kind else b"")
+    kept, refers = [], False
+
+    def earlier(first, size):
+        """8.8: bytes of the data, all of which are kept for the frame that comes next"""
+        at, own = first, len(source) - header.data_begin
+        for low, high, last in kept:
+            if low <= at < high and last >= own:
+                at = high
+        if at < first + size:
+            raise Reject("S39", "a frame refers to what is not kept", pos)
+        return bytes(source[header.data_begin + first:header.data_begin + first + size])
+
     while True:
         begin, pos = pos, pass_ancillary(data, pos)
-        if data[pos:pos + 4] not in (MAGIC, PLACE_MAGIC):
+        if data[pos:pos + 4] not in (MAGIC, PLACE_MAGIC, KEPT_MAGIC):
             break
-        frame_header, frame_base, pos = base_of_frame(data, pos, bases)
+        place = base_of_frame(data, pos, header, bases, len(source) - header.data_begin, earlier)
+        frame_header, frame_base, pos = place.header, place.base, place.pos
         if frame_header.is_quantized and not header.is_quantized:
             raise Reject("S21", "a quantized frame", pos)
         if len(source) + frame_header.count * DTYPES[frame_header.dtype].width > min(header.size, MOST):
@@ -2020,14 +2086,19 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
         try:
             frame = decode_frame(data[pos:], exact=False, limit=limit - len(source), base=frame_base)
         except Reject as reject:
-            raise moved(reject, pos)
+            raise of_reference(moved(reject, pos), place.refers)
         records.append((len(source), begin, seal_of(data[pos:pos + frame.size])))
+        if place.last is not None:
+            kept.append((len(source) - header.data_begin, len(source) - header.data_begin + len(frame.elements), place.last))
         source += frame.elements
+        refers |= place.refers
         quantized |= frame.header.is_quantized
         pos += frame.size
     file_need(data, pos, 4)
     if data[pos:pos + 4] != END_RECORD_MAGIC:
         raise Reject("S10", "neither a frame nor the end record", pos)
+    if refers != header.has_references:
+        raise Reject("S36", "the header does not tell whether frames refer", 24)
     if quantized != header.is_quantized:
         raise Reject("S21", "the header does not tell whether frames are quantized", 28)
     decode_end_record(data, pos, header, len(source), records, text, begin)
@@ -2196,21 +2267,34 @@ def decode_tensor(data, name, base=None):
         entry, behind = None, at + size
     if entry is None:
         raise KeyError(name)
-    begin, end = (header.data_begin + offset for offset in entry["data_offsets"])
-    elements, at = b"", begin
-    while at < end:
-        first, where, stop, seal = record_at(records.last(at + 1))
-        frame_data = parts.data[where:stop]
-        frame_header, frame_base, skip = base_of_frame(frame_data, 0, bases)
-        if seal != seal_of(frame_data[skip:]):
-            raise Reject("S31", "another frame", where)
-        width = DTYPES[frame_header.dtype].width
-        low, high = (at - first) // width, -(-(min(end, first + frame_header.count * width) - first) // width)
-        got = decode_range(frame_data[skip:], low, high - low, base=frame_base)[at - first - low * width:]
-        if not got:
-            raise Reject("S25", "no record has byte %d of the source" % at, where)
-        elements += got[:end - at]
-        at = begin + len(elements)
+
+    def refuse(first, size):
+        raise Reject("S38", "a frame that is referred to refers", 0)
+
+    def data_of(begin, end, earlier):
+        """Bytes begin .. end - 1 of the data"""
+        elements = b""
+        while begin < end:
+            at = header.data_begin + begin
+            first, where, stop, seal = record_at(records.last(at + 1))
+            frame_data = parts.data[where:stop]
+            place = base_of_frame(frame_data, 0, header, bases, first - header.data_begin, earlier)
+            frame_data = frame_data[place.pos:]
+            if seal != seal_of(frame_data):
+                raise Reject("S31", "another frame", where)
+            width = DTYPES[place.header.dtype].width
+            low, high = (at - first) // width, -(-(min(header.data_begin + end, first + place.header.count * width) - first) // width)
+            try:
+                got = decode_range(frame_data, low, high - low, base=place.base)[at - first - low * width:]
+            except Reject as reject:
+                raise of_reference(reject, place.refers)
+            if not got:
+                raise Reject("S25", "no record has byte %d of the source" % at, where)
+            elements += got[:end - begin]
+            begin += len(got[:end - begin])
+        return elements
+
+    elements = data_of(*entry["data_offsets"], lambda first, size: data_of(first, first + size, refuse))
     return entry["dtype"], entry["shape"], elements, parts.read
 
 

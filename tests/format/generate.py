@@ -3554,7 +3554,7 @@ def invalid_file_recipes():
              bad_names(lambda names: names[:-1] + [names[-1] ^ 1 << 63])],
         26: [bad_names(lambda names: names + [5]), lambda rng: name_of_none(random_snap(rng, 1))],
         27: [bad_snap(end_magic=b"ELIFPNS\xB4")],
-        28: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), lambda rng: bad_snap(features=file_features(1 << rng.randrange(32), 0))(rng)],
+        28: [bad_snap(reserved=b"\x02\x00"), bad_snap(reserved=b"\x00\x01"), lambda rng: bad_snap(features=file_features(1 << rng.randrange(1, 32), 0))(rng)],
         32: [bad_snap(ancillary=lambda: ancillary(128, b"abc"))],
         33: [bad_snap(ancillary=lambda: ancillary(0, bytes(8) + b"a")),
              bad_snap(ancillary=lambda: decoder.ANCILLARY_MAGIC + bytes(4) + le64(decoder.MOST_ANCILLARY + 1) + bytes(100))],

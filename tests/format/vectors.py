@@ -242,8 +242,10 @@ def _(data, pos, header, given):
 
 
 @traced(decoder, "base_of_frame")
-def _(data, pos, bases):
+def _(data, pos, header, bases, begin, earlier):
     trace.offset = 0
+    if data[pos:pos + 4] == decoder.KEPT_MAGIC:
+        pos = fields(data, pos, (4, "kept record: magic"), (2, "0"), (6, "begin of the last frame that refers"), (4, "check of the record"))
     if data[pos:pos + 4] == decoder.PLACE_MAGIC:
         fields(data, pos, (4, "place record: magic"), (2, "number of the base"), (6, "byte of its data"), (4, "check of the record"))
 
@@ -557,6 +559,10 @@ def place_record(number=0, at=0):
     return data + le64(xxh3(data))[:4]
 
 
+def kept_record(last, reserved=0):
+    return decoder.KEPT_MAGIC + place_record(reserved, last)[4:12] + le64(xxh3(decoder.KEPT_MAGIC + place_record(reserved, last)[4:12]))[:4]
+
+
 def text_record(text):
     return g.Snap(1, [], []).text_record(random.Random(0), text)
 
@@ -567,20 +573,25 @@ def delta_frame(data=DATA):
     return g.Frame(F32, 16, [g.stored_block(values, 4)], 3, g.base_extension(g.base_info(1, base)), {}, base)
 
 
-def file_of(records, kind=2, text=TEXT, source_size=None):
+MARKS = (decoder.PLACE_MAGIC, decoder.KEPT_MAGIC)
+
+
+def file_of(records, kind=2, text=TEXT, source_size=None, incompatible=0):
     """Records one behind the other: (bytes, how many of the source they give, or None where they are not in the tree)"""
     size = sum(given or 0 for _, given in records) + 8 if source_size is None else source_size
-    header = decoder.encode_file_header(kind, len(text), size)
+    header = decoder.encode_file_header(kind, len(text), size, incompatible)
     data, entries, begin = header, [], 8
     for record, given in records:
         if given is not None:
-            if record[:4] in (decoder.PLACE_MAGIC, decoder.MAGIC):
+            frame = record
+            while frame[:4] in MARKS:
+                frame = frame[16:]
+            if frame[:4] == decoder.MAGIC:
                 begin = max(begin, 8 + len(text))
-            frame = record[16:] if record[:4] == decoder.PLACE_MAGIC else record
             entries.append((begin, len(data), decoder.seal_of(frame) if frame[:4] == decoder.MAGIC else decoder.u64(record, len(record) - 8)))
             begin += given
         data += record
-    return data + decoder.encode_end_record(header[32:], size, entries, [], len(data))
+    return data + decoder.encode_end_record(header[32:], size, entries, [], len(data), header[24:32])
 
 
 def delta_file(name, rule=None, bases_bytes=None, text=TEXT, given=(safetensors(TEXT, DATA),), before=b"", place=place_record(), frame=None, made=None):
@@ -636,9 +647,63 @@ def delta_files():
         delta_file("S17-no-base", "S17", given=()), with_two_bases("S17-one-of-two", "S17", most=1), delta_file("S17-no-safetensors", "S17", given=(b"12345678",)),
         delta_file("S17-two", "S17", given=(safetensors(TEXT, DATA), safetensors(OTHER, DATA))), delta_file("S17-another-text", "S17", given=(safetensors(OTHER, DATA),)),
         delta_file("S18-more-data", "S18", given=(safetensors(TEXT, DATA + b"\0"),)),
-        delta_file("S34-itself", "S34", place=place_record(0xFFFF)), delta_file("S19-number", "S19", place=place_record(1)), delta_file("S19-no-place", "S19", place=b""),
+        delta_file("S36-itself", "S36", place=place_record(0xFFFF)), delta_file("S19-number", "S19", place=place_record(1)), delta_file("S19-no-place", "S19", place=b""),
         delta_file("S19-no-base", "S19", frame=plain), delta_file("S20-place", "S20", place=place_record(0, 1)),
         delta_file("R44-base", 44, given=(safetensors(TEXT, DATA[:-1] + b"\0"),)),
+    ]
+
+
+REFERENCE_TEXT = (b'{"half":{"dtype":"BF16","shape":[4096],"data_offsets":[0,8192]},'
+                  b'"whole":{"dtype":"F32","shape":[4096],"data_offsets":[8192,24576]}}')
+
+
+def half_frame(element=b"\xC0\x3F", n=4096):
+    return g.Frame(9, 16, [g.const_block(element, n, 1)] if n else [], 3)
+
+
+def referring_frame(base_elements, dtype=F32, base_dtype=9):
+    base = decoder.Base(base_dtype, base_elements)
+    n, role = len(base_elements) // DTYPES[base_dtype].width, 1 if dtype == base_dtype else 3
+    return g.Frame(dtype, 16, [g.same_block(base, dtype, role, 0, n)], 3, g.base_extension(g.base_info(role, base)), {}, base)
+
+
+def reference_file(name, rule=None, frames=None, incompatible=1, text=REFERENCE_TEXT, bases=(), record=None):
+    """A frame of F32 that refers to an earlier one of BF16; or these frames, with the records before each"""
+    if frames is None:
+        frames = [(kept_record(8192), half_frame()), (place_record(0xFFFF, 0), referring_frame(half_frame().elements()))]
+    source = safetensors(text, b"".join(frame.elements() for _, frame in frames))
+    records = [(record, None)] if record else [(text_record(text), len(text))]
+    records += [(marks + frame.write(), len(frame.elements())) for marks, frame in frames]
+    data = file_of(records, 2 if record else 1, text, len(source), incompatible)
+    return Vector(name, rule, [(None, base) for base in bases], file=data, **({} if rule else {"source": source}))
+
+
+def reference_files():
+    half, place = half_frame(), place_record(0xFFFF, 0)
+    refers, data = referring_frame(half.elements()), half.elements()
+    two = [(kept_record(8192), half_frame(n=1000)), (kept_record(8192), half_frame(b"\x40\x40", 3096))]
+    spread = referring_frame(two[0][1].elements() + two[1][1].elements())
+    text = b'{"a":{"dtype":"BF16","shape":[4096],"data_offsets":[0,8192]},"b":{"dtype":"BF16","shape":[4096],"data_offsets":[8192,16384]}}'
+    against = referring_frame(data, 9)
+    return [
+        reference_file("upcast"), reference_file("of-two-frames", frames=two + [(place, spread)]),
+        reference_file("equal", frames=[(kept_record(8192), half), (place, against)], text=text),
+        reference_file("with-a-base", frames=[(kept_record(8192) + place_record(), against), (place, against)], text=text,
+                       bases=[safetensors(text, data + data)], record=bases_record(text, text, bytes_of_data=16384)),
+        reference_file("S9-kept", "S9", [(kept_record(8192)[:-1] + b"\0", half), (place, refers)]),
+        reference_file("S36-kept", "S36", incompatible=0), reference_file("S36-none", "S36", [(b"", half)]),
+        reference_file("S37-itself", "S37", [(kept_record(8192), half), (place_record(0xFFFF, 8192), refers)]),
+        reference_file("S37-part", "S37", [(kept_record(8192), half), (place_record(0xFFFF, 2), refers)]),
+        reference_file("S38-two-marks", "S38", [(kept_record(8192), half), (kept_record(24576) + place, refers)]),
+        reference_file("S39-not-kept", "S39", [(b"", half), (place, refers)]),
+        reference_file("S39-a-part", "S39", [two[0], (b"", two[1][1]), (place, spread)]),
+        reference_file("S39-forgotten", "S39", [(kept_record(8192), half), (b"", half_frame(n=1)), (place, refers)]),
+        reference_file("S39-refers-itself", "S39", [(kept_record(1 << 40), half), (place, against), (place_record(0xFFFF, 8192), against)]),
+        reference_file("S40-small", "S40", [(kept_record(8192), half), (place, referring_frame(data[2:]))]),
+        reference_file("S41-other-elements", "S41", [(kept_record(8192), half_frame(b"\0\0")), (place, refers)]),
+        reference_file("S42-reserved", "S42", [(kept_record(8192, 1), half), (place, refers)]),
+        reference_file("S42-before-the-end", "S42", [(kept_record(8191), half), (place, refers)]),
+        reference_file("S42-no-elements", "S42", [(kept_record(8192), half), (kept_record(8192), half_frame(n=0)), (place, refers)]),
     ]
 
 
@@ -714,6 +779,7 @@ def all_vectors():
             valid("no-header-quantized", quantized_without_header)] + rejected(
             "S9", "S10", "S11", "S12", "S25", "S26", most=2)),
         ("file-delta", "8.5, 8.6: files that are deltas", of_deltas + bad_deltas),
+        ("file-references", "8.8: frames that refer to earlier data of the file", reference_files()),
     ]
 
 

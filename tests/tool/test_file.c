@@ -1422,6 +1422,180 @@ static void claims(void)
     free(b.p);
 }
 
+/* ================================================================================= REFERENCES */
+
+enum { HALVES = 70000, WHOLE_AT = 2 * HALVES + 12, COPY_AT = WHOLE_AT + 4 * HALVES, REFERENCES_END = COPY_AT + 2 * HALVES };
+
+/* A source: BF16, a few bytes, F32 that the first rounds, and the first once more. Little-endian. */
+static bytes references_source(void)
+{
+    static const char text[] = "{\"half\":{\"dtype\":\"BF16\",\"shape\":[70000],\"data_offsets\":[0,140000]},\"few\":{\"dtype\":\"I8\",\"shape\":[12],"
+                               "\"data_offsets\":[140000,140012]},\"whole\":{\"dtype\":\"F32\",\"shape\":[70000],\"data_offsets\":[140012,420012]},"
+                               "\"copy\":{\"dtype\":\"BF16\",\"shape\":[70000],\"data_offsets\":[420012,560012]}}";
+    bytes b;
+    uint8_t *data;
+    size_t i;
+    b.size = 8 + strlen(text) + REFERENCES_END;
+    b.p = (uint8_t *)calloc(b.size, 1);
+    b.p[0] = (uint8_t)strlen(text);
+    b.p[1] = (uint8_t)(strlen(text) >> 8);
+    memcpy(b.p + 8, text, strlen(text));
+    data = b.p + 8 + strlen(text);
+    for (i = 0; i < HALVES; i++) {
+        data[2 * i] = data[COPY_AT + 2 * i] = data[WHOLE_AT + 4 * i + 2] = (uint8_t)test_random();
+        data[2 * i + 1] = data[COPY_AT + 2 * i + 1] = data[WHOLE_AT + 4 * i + 3] = (uint8_t)(0x3C + test_below(2));
+        data[WHOLE_AT + 4 * i] = (uint8_t)test_random();
+    }
+    return b;
+}
+
+/* Writes it in four frames. `wrong`: what is not as it has to be; 0: nothing. */
+static bitsnap_status write_references(sunk *x, const bytes *source, int wrong, bitsnap_file_error *e)
+{
+    static const struct { bitsnap_dtype dtype, base; uint64_t begin, count; } frames[4] = {
+        { BITSNAP_BF16, (bitsnap_dtype)0, 0, HALVES }, { BITSNAP_I8, (bitsnap_dtype)0, 2 * HALVES, 12 },
+        { BITSNAP_F32, BITSNAP_BF16, WHOLE_AT, HALVES }, { BITSNAP_BF16, BITSNAP_BF16, COPY_AT, HALVES }
+    };
+    const bitsnap_file_place place = { BITSNAP_BASE_ITSELF, 0 };
+    const bitsnap_sink sink = { sink_write, x };
+    bitsnap_file_writer w;
+    bitsnap_file_head head;
+    bitsnap_source s;
+    bitsnap_file itself;
+    bitsnap b;
+    bitsnap_status status;
+    unsigned i;
+    memset(&b, 0, sizeof b);
+    memset(&s, 0, sizeof s);
+    memset(&head, 0, sizeof head);
+    s.data = source->p;
+    s.size = source->size;
+    CHECK(!bitsnap_file_open(&itself, &s, NULL, 0, NULL), "%s", itself.error.message);
+    b.flags = BITSNAP_CONTENT_ID;
+    b.workspace_size = 8 << 20;
+    b.workspace = malloc(b.workspace_size);
+    head.kind = BITSNAP_SOURCE_SAFETENSORS;
+    head.text = (const char *)source->p + 8;
+    head.text_size = (size_t)itself.text_size;
+    head.source_size = source->size;
+    head.references = wrong != 1;
+    status = bitsnap_file_write_head(&w, &b, &sink, &head, NULL);
+    w.itself = wrong == 2 ? NULL : &itself;
+    for (i = 0; i < 4 && !status; i++) {
+        const uint8_t *elements = source->p + 8 + head.text_size + frames[i].begin;
+        const uint64_t count = wrong == 3 && i == 2 ? BITSNAP_REFERENCE_LEAST - 1 : frames[i].count;
+        if (i == 0 || (wrong == 4 && i == 2)) w.referred = COPY_AT;
+        b.base.dtype = frames[i].base;
+        status = bitsnap_file_write_frame(&w, frames[i].dtype, count, frames[i].base ? &place : NULL);
+        if (!status) status = bitsnap_file_write_elements(&w, elements, (size_t)count);
+        if (!status) status = bitsnap_file_write_frame_end(&w);
+        memset(&b.base, 0, sizeof b.base);
+    }
+    if (!status) status = bitsnap_file_write_end(&w);
+    *e = w.error;
+    bitsnap_file_write_close(&w);
+    bitsnap_file_close(&itself);
+    free(b.workspace);
+    return status;
+}
+
+typedef struct spilled { /* bytes of the data, where they were */
+    uint8_t bytes[REFERENCES_END];
+    size_t written, read;
+} spilled;
+
+static int spill_write(void *context, uint64_t offset, const void *p, size_t size)
+{
+    spilled *x = (spilled *)context;
+    if (offset > sizeof x->bytes || size > sizeof x->bytes - offset) return 1;
+    memcpy(x->bytes + offset, p, size);
+    x->written += size;
+    return 0;
+}
+
+static int spill_read(void *context, uint64_t offset, void *p, size_t size)
+{
+    spilled *x = (spilled *)context;
+    if (offset > sizeof x->bytes || size > sizeof x->bytes - offset) return 1;
+    memcpy(p, x->bytes + offset, size);
+    x->read += size;
+    return 0;
+}
+
+/* Reads the file in order with so much memory for what frames refer to, checking only or not, with a spill or not. */
+static bitsnap_status read_references(const bytes *file, const bytes *source, uint64_t most, spilled *x, int check)
+{
+    uint8_t *out = (uint8_t *)malloc(4 * HALVES);
+    const size_t data = source->size - REFERENCES_END;
+    bitsnap_file_stream s;
+    pipe_end in;
+    bitsnap b;
+    size_t n;
+    bitsnap_status status = pipe_begin(&s, &b, &in, file->p, file->size, 0);
+    s.kept_most = most;
+    if (x) {
+        s.spill.write = spill_write;
+        s.spill.read = spill_read;
+        s.spill.context = x;
+    }
+    if (!status) status = bitsnap_file_stream_texts(&s);
+    while (!status && !(status = bitsnap_file_stream_next(&s)) && s.in_frame) {
+        const uint64_t begin = s.frame.begin;
+        do {
+            status = bitsnap_file_stream_read(&s, check ? NULL : out, HALVES, &n);
+            if (!status && !check)
+                CHECK(!memcmp(out, source->p + data + begin + (s.decoder.position - n) * s.frame.info.width, n * s.frame.info.width),
+                      "other elements at byte %lu", (unsigned long)begin);
+        } while (!status && s.decoder.position < s.frame.info.count);
+        if (!status) status = bitsnap_file_stream_frame_end(&s);
+    }
+    bitsnap_file_stream_close(&s);
+    free(out);
+    return status;
+}
+
+static void references(void)
+{
+    static const unsigned rules[5] = { 0, 36, 0, 40, 38 };
+    const bytes source = references_source();
+    sunk x = { NULL, 0, 0, 0, 0 };
+    bitsnap_file_error e;
+    bitsnap_file_frame frame;
+    bitsnap_source s;
+    bitsnap_file f;
+    bytes file;
+    spilled *spill = (spilled *)calloc(1, sizeof *spill);
+    int wrong, check;
+    if (test_big_endian()) { free(source.p); free(spill); return; } /* elements are given as they are in the source */
+    for (wrong = 1; wrong < 5; wrong++) {
+        sunk bad = { NULL, 0, 0, 0, 0 };
+        CHECK(write_references(&bad, &source, wrong, &e) == BITSNAP_E_ARGUMENT && e.rule == rules[wrong], "%d: S%u %s", wrong, e.rule, e.message);
+        free(bad.p);
+    }
+    CHECK(!write_references(&x, &source, 0, &e), "%s", e.message);
+    file.p = x.p;
+    file.size = x.size;
+    CHECK(file.size < source.size - 2 * HALVES - HALVES, "%lu bytes: references save nothing", (unsigned long)file.size);
+    check_file(file.p, file.size, NULL, 0, source.p, source.size, "references");
+    memset(&s, 0, sizeof s);
+    s.data = file.p;
+    s.size = file.size;
+    CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL) && f.incompatible == BITSNAP_FILE_REFERENCES, "%s", f.error.message);
+    CHECK(!bitsnap_file_frame_at(&f, 0, &frame) && frame.referred == COPY_AT && !frame.info.has_base, "the first frame");
+    CHECK(!bitsnap_file_frame_at(&f, 3, &frame) && !frame.referred && frame.base == BITSNAP_BASE_ITSELF && frame.base_begin == 0, "the last frame");
+    bitsnap_file_close(&f);
+    for (check = 0; check < 2; check++) {
+        CHECK(!read_references(&file, &source, 2 * HALVES, NULL, check), "memory that is enough");
+        CHECK(read_references(&file, &source, 2 * HALVES - 1, NULL, check) == BITSNAP_E_WORKSPACE, "memory that is not enough");
+        spill->written = spill->read = 0;
+        CHECK(!read_references(&file, &source, 2 * HALVES - 1, spill, check) && spill->written == 2 * HALVES && spill->read == 4 * HALVES,
+              "spilled: %lu, read: %lu", (unsigned long)spill->written, (unsigned long)spill->read);
+    }
+    free(spill);
+    free(source.p);
+    free(file.p);
+}
+
 int main(void)
 {
     char remove[500];
@@ -1438,6 +1612,7 @@ int main(void)
     RUN(blocks_of_another_file);
     RUN(several_bases);
     RUN(writers_that_fail);
+    RUN(references);
     (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!tool || !mkdtemp(folder)) {
         SKIP("files of the tool", "build/bitsnap is not there");

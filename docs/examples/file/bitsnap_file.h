@@ -10,7 +10,8 @@
  *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside of the buffers, and no
  *     call takes more than linear time in the sizes of its input and output, except for sorting.
  *   - Functions that can fail return a status, and say more in the bitsnap_file_error that they are given, which must not be null.
- *   - Stack: less than 8 KiB more than bitsnap.h takes, and 1 KiB for each base of a base. No recursion, but from a file to its base.
+ *   - Stack: less than 8 KiB more than bitsnap.h takes, and 1 KiB for each base of a base, 2 KiB if it has references. No recursion, but
+ *     from a file to its base, and from a frame to the earlier one that it refers to, which refers to none.
  */
 #ifndef BITSNAP_FILE_H
 #define BITSNAP_FILE_H
@@ -151,7 +152,8 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
  * Parts that were not read may be damaged; bitsnap_file_verify reads everything.
  *
  * Memory, from bitsnap_memory: 48 KiB for an open file; 1.4 MiB while a text is decoded, and the text if it is needed as a whole; the
- * workspace and one block of the frame that is read, each at most some MiB, and a block of its base for each worker; the same for each base.
+ * workspace and one block of the frame that is read, each at most some MiB, and a block of its base for each worker; the same for each base;
+ * and twice that once a frame is read that refers to earlier data of its own file.
  * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
 
 /* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
@@ -220,8 +222,9 @@ BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offs
 typedef struct bitsnap_file_frame {
     uint64_t at, size;       /* bytes of the file */
     uint64_t begin;          /* where its elements begin in the data: info.elements_size bytes */
-    unsigned base;           /* with info.has_base: the number of its base, */
+    unsigned base;           /* with info.has_base: the number of its base, or BITSNAP_BASE_ITSELF, */
     uint64_t base_begin;     /* and the same of that base's data */
+    uint64_t referred;       /* the byte of the data at which the last frame begins that refers to this one; 0: none does */
     bitsnap_info info;       /* without the counts of blocks */
     uint64_t seal;           /* identifies what the frame holds: docs/FORMAT.md, 8.3 */
 } bitsnap_file_frame;
@@ -257,7 +260,8 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
  *     bitsnap_file_stream_close(&s);
  *
  * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 20 bytes for each frame, the header text as it
- * is coded, and of a base one block for each worker. Sizes that the file states cost memory only as its bytes arrive. */
+ * is coded, and of a base one block for each worker; elements that later frames refer to, up to kept_most bytes of them. Sizes that the file
+ * states cost memory only as its bytes arrive. */
 
 /* The begin of a file, before texts and frames: its header and, in a delta, the record of its bases. */
 typedef struct bitsnap_file_start {
@@ -287,6 +291,14 @@ typedef struct bitsnap_input {
     void *context;
 } bitsnap_input;
 
+/* Takes elements that later frames refer to, where memory may not hold all of them. `write` gets them in order, as bytes of the data from byte
+ * `offset` on, and `read` gives parts of them again. Both return 0, or anything else if they fail (BITSNAP_E_SOURCE). */
+typedef struct bitsnap_spill {
+    int (*write)(void *context, uint64_t offset, const void *bytes, size_t size);
+    int (*read)(void *context, uint64_t offset, void *to, size_t size);
+    void *context;
+} bitsnap_spill;
+
 /* A block of a frame, by its first bytes. */
 typedef struct bitsnap_file_block {
     unsigned form;
@@ -294,8 +306,8 @@ typedef struct bitsnap_file_block {
     uint64_t size;            /* with head, check and hashes */
 } bitsnap_file_block;
 
-/* A file that is read in order. The caller may set start.bases[i].file, window, text and model before bitsnap_file_stream_next; all other
- * members are for reading. */
+/* A file that is read in order. The caller may set start.bases[i].file, window, kept_most, spill, text and model before
+ * bitsnap_file_stream_next; all other members are for reading. */
 typedef struct bitsnap_file_stream {
     bitsnap_file_start start;
     uint8_t *coded, *base_coded; /* the texts of the file and, of a delta, of its first base, as text records: what the file has of them. The */
@@ -303,6 +315,8 @@ typedef struct bitsnap_file_stream {
     const char *text;         /* start.text_size bytes that the caller has decoded; null: names are believed as they are in the file */
     const bitsnap_safetensors *model; /* the text as the caller has parsed it, or null */
     size_t window;            /* bytes that are read ahead; 0: 1 MiB */
+    uint64_t kept_most;       /* bytes of elements that memory may hold for later frames; 256 MiB unless it is set. More go to `spill`; without */
+    bitsnap_spill spill;      /* its functions they are BITSNAP_E_WORKSPACE */
     uint64_t offset;          /* bytes of the file that are done with */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
@@ -373,9 +387,13 @@ typedef struct bitsnap_sink {
     void *context;
 } bitsnap_sink;
 
-/* The caller may read these members, and may set `align` before the first frame; all others it may not change. */
+/* The caller may read these members, and may set `align` and `itself` before the first frame, and `referred` before each; all others it may
+ * not change. */
 typedef struct bitsnap_file_writer {
     uint32_t align;           /* a power of two, 512 to 1 MiB: each frame begins at a multiple of it, by padding; 0: where it comes to lie */
+    bitsnap_file *itself;     /* the source as an open file, for frames that refer to earlier data of it; or null */
+    uint64_t referred;        /* of the next frame: the byte of the data at which the last frame will begin that refers to it. 0, which it is */
+                              /* again after each frame: none will */
     uint64_t size;            /* bytes of the file so far */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
@@ -420,6 +438,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
+    int references;           /* at least one frame will refer to earlier data of the file */
     int sha256;               /* the end record is to have a SHA-256 of the source: bitsnap_file_write_source gets all of its data */
     uint64_t source_size;     /* UINT64_MAX: not known yet; deltas must know it */
     const char *text;         /* null in raw files, or if it is not known */
@@ -441,7 +460,8 @@ BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *b
 BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
                                                    const bitsnap_memory *memory);
 
-/* Where b->base begins: the number of the base, and the byte of its data. */
+/* Where b->base begins: the number of the base, and the byte of its data. Number BITSNAP_BASE_ITSELF: earlier data of the file, in frames for
+ * which `referred` was set; the frame then has BITSNAP_REFERENCE_LEAST elements or more. */
 typedef struct bitsnap_file_place {
     unsigned base;
     uint64_t begin;
@@ -471,7 +491,7 @@ enum {
     BITSNAP_FILE_HEADER = 40,
     BITSNAP_BASES_PREFIX = 20, BITSNAP_BASE_ENTRY = 21, /* each followed by a name; after the last come 8 bytes */
     BITSNAP_TEXT_PREFIX = 12,    /* a coded piece and 8 bytes follow */
-    BITSNAP_PLACE_SIZE = 16,
+    BITSNAP_PLACE_SIZE = 16, BITSNAP_KEPT_SIZE = 16,
     BITSNAP_ANCILLARY_PREFIX = 16, /* at most BITSNAP_ANCILLARY_MOST bytes and 8 follow */
     BITSNAP_END_PREFIX = 40, BITSNAP_END_SUFFIX = 40, /* the trees are between these */
     BITSNAP_END_SHA256 = BITSNAP_SHA256_SIZE, /* bytes after the prefix, in files with that feature */
@@ -482,18 +502,21 @@ enum {
 #define BITSNAP_BASES_MAGIC "\xB5" "BAS"
 #define BITSNAP_TEXT_MAGIC "\xB5TXT"
 #define BITSNAP_PLACE_MAGIC "\xB5PLC"
+#define BITSNAP_KEPT_MAGIC "\xB5KEP"
 #define BITSNAP_FRAME_MAGIC "\xB5SNP"
 #define BITSNAP_ANCILLARY_MAGIC "\xB5" "ANC"
 #define BITSNAP_END_MAGIC "\xB5" "END"
 #define BITSNAP_LAST_MAGIC "ELIFPNS\xB5"
 
 #define BITSNAP_BASES_MOST 65534u /* bases of a delta */
-#define BITSNAP_BASE_ITSELF 0xFFFFu /* number of a base that is the file's own source: reserved */
+#define BITSNAP_BASE_ITSELF 0xFFFFu /* number of a base that is earlier data of the file's own source */
+#define BITSNAP_REFERENCE_LEAST 4096u /* elements of a frame with such a base */
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
-/* Compatible features of a file: some frames are quantized; the end record has a SHA-256. No incompatible one is defined yet. */
+/* Compatible features of a file: some frames are quantized; the end record has a SHA-256. Incompatible: some frames refer to earlier data. */
 enum { BITSNAP_FILE_QUANTIZED = 1, BITSNAP_FILE_SHA256 = 2 };
-#define BITSNAP_FILE_INCOMPATIBLE 0u /* those that this version can read */
+enum { BITSNAP_FILE_REFERENCES = 1 };
+#define BITSNAP_FILE_INCOMPATIBLE 1u /* those that this version can read */
 
 /* Bits of bytes 6 and 7 of the bases record. */
 enum { BITSNAP_BASES_SAME_TEXT = 1, BITSNAP_BASES_WITH_TEXT = 2 };
@@ -1937,12 +1960,144 @@ BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const 
     return status;
 }
 
+/* ================================================================================= KEPT
+ * Elements that later frames refer to, where the file is read in order: each frame that has a kept record is a piece, in memory or spilled. */
+
+typedef struct bsf_piece {
+    uint64_t begin, end;      /* bytes of the data */
+    uint64_t last;            /* where the last frame begins that may refer to it */
+    uint64_t filled;          /* bytes that have come; fewer than all if the frame was passed over */
+    uint8_t *bytes;           /* in memory; null: none have come, or they are spilled */
+    size_t room;
+    int spilled;
+} bsf_piece;
+
+typedef struct bsf_kept {
+    const bitsnap_memory *memory;
+    const bitsnap_spill *spill;
+    bsf_piece *pieces;        /* in the order of their bytes, which do not overlap */
+    size_t count, room;
+    size_t frames;            /* since pieces were dropped last */
+    uint64_t held;            /* bytes of the pieces that are or will be in memory */
+} bsf_kept;
+
+/* Drops pieces: frames from byte `begin` on may not refer to them. With n pieces it looks at them only after n frames, so the time is linear. */
+static void bsf_kept_drop(bsf_kept *k, uint64_t begin)
+{
+    size_t i, n = 0;
+    if (k->frames++ < k->count) return;
+    k->frames = 0;
+    for (i = 0; i < k->count; i++) {
+        bsf_piece *p = &k->pieces[i];
+        if (p->last >= begin) {
+            k->pieces[n++] = *p;
+            continue;
+        }
+        if (!p->spilled) k->held -= p->end - p->begin;
+        bsf_release(k->memory, p->bytes);
+    }
+    k->count = n;
+}
+
+/* Begins the piece of a frame. At most `most` bytes may be in memory. */
+static bitsnap_status bsf_kept_begin(bsf_kept *k, uint64_t begin, uint64_t size, uint64_t last, uint64_t most, bitsnap_file_error *error)
+{
+    uint8_t *bytes = (uint8_t *)k->pieces;
+    size_t room = k->room;
+    bsf_piece *p;
+    const bitsnap_status status = bsf_grow(k->memory, &bytes, &room, (k->count + 1) * sizeof *p, error);
+    if (status) return status;
+    k->pieces = (bsf_piece *)(void *)bytes;
+    k->room = room;
+    p = &k->pieces[k->count++];
+    memset(p, 0, sizeof *p);
+    p->begin = begin;
+    p->end = begin + size;
+    p->last = last;
+    p->spilled = k->held > most || size > most - k->held;
+    if (!p->spilled) k->held += size;
+    return BITSNAP_OK;
+}
+
+/* Adds the next bytes of the last piece. */
+static bitsnap_status bsf_kept_add(bsf_kept *k, const void *bytes, size_t size, bitsnap_file_error *error)
+{
+    bsf_piece *p = &k->pieces[k->count - 1];
+    const uint64_t whole = p->end - p->begin;
+    if (p->spilled) {
+        if (!k->spill->write)
+            return bsf_fail(error, BITSNAP_E_WORKSPACE, 0, 0, "elements that later frames refer to take more memory than it may");
+        if (k->spill->write(k->spill->context, p->begin + p->filled, bytes, size))
+            return bsf_fail(error, BITSNAP_E_SOURCE, 0, 0, "the callback of the spill failed");
+    } else {
+        const uint64_t wanted = 2 * (p->filled + size) < whole ? 2 * (p->filled + size) : whole;
+        if (p->filled + size > p->room) {
+            uint8_t *more = wanted <= SIZE_MAX ? (uint8_t *)bsf_resize(k->memory, p->bytes, (size_t)wanted) : NULL;
+            if (!more) return bsf_no_memory(error);
+            p->bytes = more;
+            p->room = (size_t)wanted;
+        }
+        memcpy(p->bytes + p->filled, bytes, size);
+    }
+    p->filled += size;
+    return BITSNAP_OK;
+}
+
+/* The last piece that begins at this byte or before it; the first if none does. */
+static size_t bsf_kept_find(const bsf_kept *k, uint64_t at)
+{
+    size_t low = 0, high = k->count;
+    while (high - low > 1) {
+        const size_t middle = low + (high - low) / 2;
+        if (k->pieces[middle].begin <= at) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Whether a frame that begins at byte `frame` may refer to these bytes: all are kept for it. */
+static int bsf_kept_has(const bsf_kept *k, uint64_t at, uint64_t size, uint64_t frame)
+{
+    const uint64_t end = at + size;
+    size_t i;
+    for (i = k->count ? bsf_kept_find(k, at) : 0; i < k->count && at < end; i++) {
+        const bsf_piece *p = &k->pieces[i];
+        if (at < p->begin || at >= p->end || p->last < frame) break;
+        at = p->end;
+    }
+    return at >= end;
+}
+
+/* Reads bytes that bsf_kept_has has found. */
+static bitsnap_status bsf_kept_read(const bsf_kept *k, uint64_t at, uint8_t *to, size_t size, bitsnap_file_error *error)
+{
+    size_t i = bsf_kept_find(k, at), n;
+    for (; size; i++, at += n, to += n, size -= n) {
+        const bsf_piece *p = &k->pieces[i];
+        n = p->end - at < size ? (size_t)(p->end - at) : size;
+        if (p->filled < p->end - p->begin)
+            return bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "the frame refers to one that has been passed over");
+        if (!p->spilled) memcpy(to, p->bytes + (at - p->begin), n);
+        else if (k->spill->read(k->spill->context, at, to, n))
+            return bsf_fail(error, BITSNAP_E_SOURCE, 0, 0, "the callback of the spill failed");
+    }
+    return BITSNAP_OK;
+}
+
+static void bsf_kept_close(bsf_kept *k)
+{
+    size_t i;
+    for (i = 0; i < k->count; i++) bsf_release(k->memory, k->pieces[i].bytes);
+    bsf_release(k->memory, k->pieces);
+}
+
 /* ================================================================================= BASES
  * A part of a base: the elements that the blocks at hand need, in native byte order. */
 
 typedef struct bsf_window {
     const bitsnap_memory *memory;
-    bitsnap_file *file;       /* null: there is no base */
+    bitsnap_file *file;       /* null: there is no base, or it is in `kept` */
+    const bsf_kept *kept;     /* the base is earlier data of a file that is read in order */
     unsigned number;          /* of the base */
     uint64_t begin;           /* byte of its data where the elements of the frame begin */
     bitsnap_base base;        /* for the codec; held is 0 before any are here */
@@ -1950,18 +2105,22 @@ typedef struct bsf_window {
     size_t room;
 } bsf_window;
 
+static int bsf_is_inner(const bitsnap_file *f);
+
 /* What the last call on a base has found. */
 static bitsnap_status bsf_window_failed(const bsf_window *w, bitsnap_file_error *error)
 {
     *error = w->file->error;
+    if (bsf_is_inner(w->file)) return error->status; /* it is the same file */
     error->depth++;
     error->base = w->number;
     return error->status;
 }
 
-static void bsf_window_begin_at(bsf_window *w, const bitsnap_file_base *base, unsigned number, uint64_t begin)
+static void bsf_window_begin_at(bsf_window *w, bitsnap_file *file, unsigned number, uint64_t begin)
 {
-    w->file = base->file;
+    w->file = file;
+    w->kept = NULL;
     w->number = number;
     w->begin = begin;
     memset(&w->base, 0, sizeof w->base);
@@ -1979,7 +2138,10 @@ static bitsnap_status bsf_window_load(bsf_window *w, uint64_t first, uint64_t co
         w->room = w->elements ? size : 0;
         if (!w->elements) return bsf_no_memory(error);
     }
-    if (bitsnap_file_read_data(w->file, w->begin + first * width, w->elements, size)) return bsf_window_failed(w, error);
+    if (w->kept) {
+        const bitsnap_status status = bsf_kept_read(w->kept, w->begin + first * width, w->elements, size, error);
+        if (status) return status;
+    } else if (bitsnap_file_read_data(w->file, w->begin + first * width, w->elements, size)) return bsf_window_failed(w, error);
     bsf_swap_elements(w->elements, size, width);
     w->base.data = w->elements;
     w->base.first = first;
@@ -1993,6 +2155,9 @@ static uint64_t bsf_window_size(unsigned block_log2, unsigned workers)
     const uint64_t fit = (SIZE_MAX / 16) >> block_log2; /* blocks of 8-byte elements in half of the addresses */
     return (workers < fit ? workers ? workers : 1 : fit) << block_log2;
 }
+
+/* Whether there is a base to read from. */
+static int bsf_window_is_open(const bsf_window *w) { return w->file || w->kept; }
 
 /* Gets what blocks from this element on need, unless it is here. */
 static bitsnap_status bsf_window_hold(bsf_window *w, uint64_t first, unsigned block_log2, unsigned workers, bitsnap_file_error *error)
@@ -2017,6 +2182,8 @@ typedef struct bsf_reader {
     bitsnap_source source;
     const bitsnap_memory *memory;
     unsigned depth;                  /* length of the chain of its bases */
+    bitsnap_file *itself;            /* the same file once more, for what frames of it refer to; null until one is read */
+    int inner;                       /* this is that */
     bitsnap_file_start start;
     uint64_t end, records_end;       /* where the end record begins, and where the last record before it ends */
     uint64_t data;                   /* where the data begins in the source */
@@ -2038,7 +2205,7 @@ typedef struct bsf_reader {
     uint64_t frame;                  /* number of the record that is open, or UINT64_MAX */
     bitsnap_file_frame open;
     bitsnap_source frame_source;
-    uint8_t first[96];               /* bytes of it from its beginning on: first_size of them */
+    uint8_t first[112];              /* bytes of it from its beginning on: first_size of them */
     size_t first_size;
     uint8_t last[12];                /* its last bytes, as the codec has read them */
     bitsnap_index index;
@@ -2047,6 +2214,8 @@ typedef struct bsf_reader {
     uint64_t block_first;
     bsf_window window;               /* of its base */
 } bsf_reader;
+
+static int bsf_is_inner(const bitsnap_file *f) { return f->reader && f->reader->inner; }
 
 /* ---- bytes ---- */
 
@@ -2391,6 +2560,8 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
     if (r) {
+        if (r->itself) bitsnap_file_close(r->itself);
+        bsf_release(r->memory, r->itself);
         bitsnap_safetensors_free(&r->model);
         bitsnap_safetensors_free(&r->one);
         bsf_release(r->memory, (void *)r->by_name);
@@ -2631,6 +2802,69 @@ static int bsf_read_frame(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
+/* Whether frames of a file may have a base. */
+static int bsf_may_place(const bitsnap_file_start *s) { return s->kind == BITSNAP_SOURCE_DELTA || s->incompatible & BITSNAP_FILE_REFERENCES; }
+
+/* Adds to what the codec has found of a frame which base it has. Where that is earlier data of the file, the file is wrong, not a base that
+ * somebody gave. */
+static bitsnap_status bsf_about_base(bitsnap_file_error *error, const bitsnap_file_frame *frame)
+{
+    if (error->status != BITSNAP_E_BASE) return error->status;
+    error->base = frame->base;
+    if (frame->base != BITSNAP_BASE_ITSELF) return error->status;
+    error->base = 0;
+    error->rule = 41;
+    error->message = "the elements that it refers to are not those that it was coded against";
+    return error->status = BITSNAP_E_CORRUPT;
+}
+
+/* Compares the base of a frame with what there is: its number with that of the bases, its bytes with theirs. `at`: where the frame begins in
+ * the file. */
+static bitsnap_status bsf_check_base(const bitsnap_file_frame *frame, const bitsnap_file_base *bases, uint64_t at, bitsnap_file_error *error)
+{
+    const bitsnap_info *info = &frame->info;
+    const int itself = frame->base == BITSNAP_BASE_ITSELF;
+    const uint64_t end = itself ? frame->begin : bases[frame->base].data_size;
+    if (itself && info->count < BITSNAP_REFERENCE_LEAST)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 40, at + 8, "a frame that refers to earlier data, with fewer than 4096 elements");
+    if (frame->base_begin <= end && info->count <= (end - frame->base_begin) / bitsnap_width(info->base_dtype)) return BITSNAP_OK;
+    return itself ? bsf_fail(error, BITSNAP_E_CORRUPT, 37, at, "a frame that refers to data that do not lie before it")
+                  : bsf_fail(error, BITSNAP_E_CORRUPT, 20, at, "a place beyond the end of the base");
+}
+
+/* Reads a place or kept record: what both have, 2 bytes and 6. `at`: where it begins in the file. */
+static bitsnap_status bsf_read_mark(const uint8_t *p, uint64_t at, unsigned *number, uint64_t *byte, bitsnap_file_error *error)
+{
+    if ((uint32_t)bitsnap_hash(p, 12) != bsf_load(p + 12, 4))
+        return bsf_fail(error, BITSNAP_E_CHECK, 9, at, "the check of a place or kept record does not match");
+    *number = (unsigned)bsf_load(p + 4, 2);
+    *byte = bsf_load(p + 6, 6);
+    return BITSNAP_OK;
+}
+
+/* Takes the place or kept record at p into the frame that follows it. */
+static bitsnap_status bsf_take_mark(bitsnap_file_frame *frame, const bitsnap_file_start *start, const uint8_t *p, uint64_t at,
+                                    bitsnap_file_error *error)
+{
+    const int kept = !memcmp(p, BITSNAP_KEPT_MAGIC, 4);
+    unsigned number;
+    uint64_t byte;
+    bitsnap_status status = bsf_read_mark(p, at, &number, &byte, error);
+    if (status) return status;
+    if ((kept || number == BITSNAP_BASE_ITSELF) && !(start->incompatible & BITSNAP_FILE_REFERENCES))
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 36, at, "a reference to earlier data in a file that announces none");
+    if (kept && (number || !byte)) return bsf_fail(error, BITSNAP_E_CORRUPT, 42, at + 4, "an impossible kept record");
+    if (kept) frame->referred = byte;
+    if (kept) return BITSNAP_OK;
+    if (number != BITSNAP_BASE_ITSELF && number >= start->base_count)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 19, at + 4, "a base that is not there");
+    if (number == BITSNAP_BASE_ITSELF && frame->referred)
+        return bsf_fail(error, BITSNAP_E_CORRUPT, 38, at + 4, "a frame that is referred to and refers itself");
+    frame->base = number;
+    frame->base_begin = byte;
+    return BITSNAP_OK;
+}
+
 /* What the codec has found in the open frame. A workspace that is too small is made larger: 0, for another try. */
 static bitsnap_status bsf_frame_failed(bitsnap_file *f)
 {
@@ -2644,8 +2878,43 @@ static bitsnap_status bsf_frame_failed(bitsnap_file *f)
         return f->b.workspace ? BITSNAP_OK : bsf_no_memory(&f->error);
     }
     (void)bsf_fail_codec(&f->error, &f->b, 0, r->open.at);
-    if (e->status == BITSNAP_E_BASE) f->error.base = r->open.base;
-    return f->error.status;
+    return bsf_about_base(&f->error, &r->open);
+}
+
+/* Opens the file once more, for what frames of it refer to. */
+static bitsnap_status bsf_open_itself(bitsnap_file *f)
+{
+    bsf_reader *r = f->reader;
+    bitsnap_file **bases = NULL;
+    const size_t count = bsf_lacks_base(f) ? 0 : f->base_count;
+    size_t i;
+    bitsnap_status status;
+    if (!r->itself) {
+        r->itself = (bitsnap_file *)bsf_resize(r->memory, NULL, sizeof *r->itself);
+        if (!r->itself) return bsf_no_memory(&f->error);
+        memset(r->itself, 0, sizeof *r->itself);
+    }
+    if (!r->itself->reader) {
+        if (count) bases = (bitsnap_file **)bsf_resize(r->memory, NULL, count * sizeof *bases);
+        if (count && !bases) return bsf_no_memory(&f->error);
+        for (i = 0; i < count; i++) bases[i] = f->bases[i].file;
+        status = bitsnap_file_open(r->itself, &r->source, bases, count, r->memory);
+        bsf_release(r->memory, (void *)bases);
+        if (!status && r->itself->check != f->check)
+            status = bsf_fail(&r->itself->error, BITSNAP_E_CHECK, 6, 0, "the file has changed since it was opened");
+        if (status) {
+            f->error = r->itself->error;
+            bitsnap_file_close(r->itself);
+            return status;
+        }
+        r->itself->reader->inner = 1;
+    }
+    r->itself->b.kernels = f->b.kernels;
+    r->itself->b.flags = f->b.flags;
+    r->itself->b.run = f->b.run;
+    r->itself->b.run_context = f->b.run_context;
+    r->itself->b.workers = f->b.workers;
+    return BITSNAP_OK;
 }
 
 /* Finds where the frame of a record begins: after ancillary records, and the place of its base, if it has one (*placed). Its first bytes are
@@ -2665,16 +2934,12 @@ static bitsnap_status bsf_open_record(bitsnap_file *f, uint64_t number, bsf_exte
         if (!status) status = bsf_pass_over(f, x, r->first, n, &passed);
     }
     if (status) return status;
-    if (f->kind == BITSNAP_SOURCE_DELTA && n >= BITSNAP_PLACE_SIZE && !memcmp(r->first, BITSNAP_PLACE_MAGIC, 4)) {
-        const uint8_t *p = r->first;
-        if ((uint32_t)bitsnap_hash(p, 12) != bsf_load(p + 12, 4))
-            return bsf_fail_file(f, BITSNAP_E_CHECK, 9, x->at, "the check of a place record does not match");
-        r->open.base = (unsigned)bsf_load(p + 4, 2);
-        r->open.base_begin = bsf_load(p + 6, 6);
-        if (r->open.base == BITSNAP_BASE_ITSELF)
-            return bsf_fail_file(f, BITSNAP_E_UNSUPPORTED, 34, x->at + 4, "made by a newer bitsnap: the base of a frame is its own file");
-        if (r->open.base >= f->base_count) return bsf_corrupt(f, 19, x->at + 4, "a base that is not there");
-        *placed = 1;
+    for (passed = 0; passed < 2 && !*placed && n >= BITSNAP_PLACE_SIZE; passed++) {
+        const int place = bsf_may_place(&r->start) && !memcmp(r->first, BITSNAP_PLACE_MAGIC, 4);
+        if (!place && (passed || memcmp(r->first, BITSNAP_KEPT_MAGIC, 4))) break;
+        status = bsf_take_mark(&r->open, &r->start, r->first, x->at, &f->error);
+        if (status) return status;
+        *placed = place;
         x->at += BITSNAP_PLACE_SIZE;
         x->size -= BITSNAP_PLACE_SIZE;
         n -= BITSNAP_PLACE_SIZE;
@@ -2718,10 +2983,12 @@ static bitsnap_status bsf_check_open(bitsnap_file *f, const bsf_extent *x, int p
     if (info->elements_size != x->bytes) return bsf_corrupt(f, 22, at, "a frame of another size than the tree of records says");
     if ((info->bins | info->clusters) && !f->quantized)
         return bsf_corrupt(f, 21, at, "a quantized frame in a file that announces none");
-    if (placed && (r->open.base_begin > f->bases[r->open.base].data_size ||
-                   info->count > (f->bases[r->open.base].data_size - r->open.base_begin) / bitsnap_width(info->base_dtype)))
-        return bsf_corrupt(f, 20, at, "a place beyond the end of the base");
-    status = bsf_seal(f, &r->open.seal);
+    status = placed ? bsf_check_base(&r->open, f->bases, at, &f->error) : BITSNAP_OK;
+    if (!status && r->open.referred && (!info->count || r->open.referred < r->open.begin + info->elements_size))
+        status = bsf_corrupt(f, 42, at, "an impossible kept record");
+    if (!status && placed && r->open.base == BITSNAP_BASE_ITSELF && r->inner)
+        status = bsf_corrupt(f, 38, at, "a frame that is referred to and refers itself");
+    if (!status) status = bsf_seal(f, &r->open.seal);
     if (status) return status;
     return r->open.seal == x->seal ? BITSNAP_OK : bsf_wrong_seal(f, at);
 }
@@ -2755,7 +3022,13 @@ static bitsnap_status bsf_open_frame(bitsnap_file *f, uint64_t number)
     }
     status = bsf_check_open(f, &x, placed);
     if (status) return status;
-    if (placed) bsf_window_begin_at(&r->window, &f->bases[r->open.base], r->open.base, r->open.base_begin);
+    if (placed && r->open.base == BITSNAP_BASE_ITSELF) {
+        status = bsf_open_itself(f);
+        if (status) return status;
+        bsf_window_begin_at(&r->window, r->itself, r->open.base, r->open.base_begin);
+    } else if (placed) {
+        bsf_window_begin_at(&r->window, f->bases[r->open.base].file, r->open.base, r->open.base_begin);
+    }
     r->window.base.count = info->count;
     r->window.base.dtype = info->base_dtype;
     r->frame = number;
@@ -2973,13 +3246,14 @@ typedef struct bsf_stream_reader {
     int ended;                /* the input has no more */
     bsf_records records;
     uint64_t record_begin;    /* byte of the file where the record of the frame begins, with ancillary ones before it */
-    int met_quantized;        /* a quantized frame has come */
+    int met_quantized, met_reference; /* a quantized frame has come, or one that refers to earlier data */
     int stage;                /* of the frame: BSF_AT_HEADER, ... */
     int footer;               /* it has one */
     uint64_t seal;            /* of it, as far as it has been read */
     uint64_t passed, blocks;  /* its elements so far in whole blocks; blocks that have been passed */
     uint64_t to_pass;         /* bytes of the header, or of the block that has been found */
     bsf_window window;        /* of the base of the frame */
+    bsf_kept kept;            /* elements that later frames refer to */
     uint8_t *elements;        /* of one block that is only checked */
     size_t elements_room;
     void *workspace;          /* b's, where it comes from the memory */
@@ -3094,7 +3368,9 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bit
     if (!s->reader) return bsf_no_memory(&s->error);
     memset(s->reader, 0, sizeof *s->reader);
     s->reader->input = *input;
-    s->reader->memory = s->reader->window.memory = memory;
+    s->reader->memory = s->reader->window.memory = s->reader->kept.memory = memory;
+    s->reader->kept.spill = &s->spill;
+    s->kept_most = (uint64_t)1 << 28;
     bsf_stream_ready(s);
     while ((status = bitsnap_file_read_start(&s->start, bsf_bytes(s), bsf_available(s), memory, &s->error)) == BITSNAP_E_TRUNCATED) {
         status = bsf_want(s, s->error.wanted);
@@ -3188,14 +3464,20 @@ static int bsf_in_seal(const bitsnap_file_stream *s, size_t at)
     return at >= prefix && (at - prefix) / BITSNAP_RECORD_ENTRY < s->reader->records.count && (at - prefix) % BITSNAP_RECORD_ENTRY >= 12;
 }
 
-/* Adds elements, in native byte order, to the SHA-256 that the file has. */
-static void bsf_hash_elements(bitsnap_file_stream *s, void *elements, size_t size, unsigned width)
+/* Adds elements, in native byte order, to the SHA-256 that the file has, and keeps them if later frames refer to them. */
+static bitsnap_status bsf_note_elements(bitsnap_file_stream *s, void *elements, size_t size, unsigned width)
 {
-    if (!(s->start.compatible & BITSNAP_FILE_SHA256) || !elements) return;
+    const int hashed = (s->start.compatible & BITSNAP_FILE_SHA256) != 0;
+    bitsnap_status status = BITSNAP_OK;
+    if (!elements || (!hashed && !s->frame.referred)) return BITSNAP_OK;
     bsf_swap_elements(elements, size, width);
-    bitsnap_strong_hash_add(&s->reader->strong, s->b, elements, size);
+    if (hashed) {
+        bitsnap_strong_hash_add(&s->reader->strong, s->b, elements, size);
+        s->reader->hashed += size;
+    }
+    if (s->frame.referred) status = bsf_kept_add(&s->reader->kept, elements, size, &s->error);
     bsf_swap_elements(elements, size, width);
-    s->reader->hashed += size;
+    return status;
 }
 
 /* Begins that hash with the text, as soon as the caller has given it. */
@@ -3275,6 +3557,8 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
         return bsf_stream_failed(s, 22, at + 8, "the size of the source does not agree");
     if (bsf_load(p + 32, 8) != s->reader->record_begin) return bsf_stream_failed(s, 23, at + 32, "the end of the records does not agree");
     if (bsf_load(p + 16, 8) != s->reader->records.count) return bsf_stream_failed(s, 23, at + 16, "the number of records does not agree");
+    if (s->start.incompatible & BITSNAP_FILE_REFERENCES && !s->reader->met_reference)
+        return bsf_stream_failed(s, 36, 24, "references to earlier data announced, but there are none");
     if (s->start.quantized && !s->reader->met_quantized) return bsf_stream_failed(s, 21, 28, "quantized frames announced, but there are none");
     if (bsf_load(p + 24, 4) != s->start.incompatible || bsf_load(p + 28, 4) != s->start.compatible)
         return bsf_stream_failed(s, 29, at + 24, "the end record has other features than the file header");
@@ -3312,44 +3596,61 @@ static bitsnap_status bsf_stream_codec_failed(bitsnap_file_stream *s)
         return r->workspace ? BITSNAP_OK : bsf_no_memory(&s->error);
     }
     (void)bsf_fail_codec(&s->error, s->b, 0, s->frame.at);
-    if (e->status == BITSNAP_E_BASE) s->error.base = s->frame.base;
-    return s->error.status;
+    return bsf_about_base(&s->error, &s->frame);
 }
 
-/* The place of the frame's base. */
-static bitsnap_status bsf_read_place(bitsnap_file_stream *s)
+/* Reads the kept and the place record of the frame, if they are the next records, which begin with 4 bytes that are here. So are then 4 more. */
+static bitsnap_status bsf_read_marks(bitsnap_file_stream *s, int *placed)
 {
-    const uint8_t *p;
-    bitsnap_status status = bsf_want(s, BITSNAP_PLACE_SIZE);
-    if (status) return status;
-    p = bsf_bytes(s);
-    if ((uint32_t)bitsnap_hash(p, 12) != bsf_load(p + 12, 4))
-        return bsf_stream_failed(s, 9, s->offset, "the check of a place record does not match");
-    s->frame.base = (unsigned)bsf_load(p + 4, 2);
-    s->frame.base_begin = bsf_load(p + 6, 6);
-    if (s->frame.base == BITSNAP_BASE_ITSELF)
-        return bsf_fail(&s->error, BITSNAP_E_UNSUPPORTED, 34, s->offset + 4, "made by a newer bitsnap: the base of a frame is its own file");
-    if (s->frame.base >= s->start.base_count) return bsf_stream_failed(s, 19, s->offset + 4, "a base that is not there");
-    bsf_consume(s, BITSNAP_PLACE_SIZE);
-    return BITSNAP_OK;
+    bitsnap_status status = BITSNAP_OK;
+    int i;
+    *placed = 0;
+    for (i = 0; i < 2 && !*placed && !status; i++) {
+        const int place = bsf_may_place(&s->start) && !memcmp(bsf_bytes(s), BITSNAP_PLACE_MAGIC, 4);
+        if (!place && (i || memcmp(bsf_bytes(s), BITSNAP_KEPT_MAGIC, 4))) break;
+        status = bsf_want(s, BITSNAP_PLACE_SIZE);
+        if (!status) status = bsf_take_mark(&s->frame, &s->start, bsf_bytes(s), s->offset, &s->error);
+        if (status) break;
+        *placed = place;
+        bsf_consume(s, BITSNAP_PLACE_SIZE);
+        status = bsf_want(s, 4);
+    }
+    return status;
+}
+
+/* Notes a frame that refers to earlier data, or is referred to. */
+static bitsnap_status bsf_check_references(bitsnap_file_stream *s, int placed)
+{
+    bsf_stream_reader *r = s->reader;
+    const bitsnap_file_frame *frame = &s->frame;
+    const uint64_t bytes = frame->info.elements_size;
+    bsf_kept_drop(&r->kept, frame->begin);
+    if (placed && frame->base == BITSNAP_BASE_ITSELF) {
+        r->met_reference = 1;
+        if (!bsf_kept_has(&r->kept, frame->base_begin, frame->info.count * bitsnap_width(frame->info.base_dtype), frame->begin))
+            return bsf_stream_failed(s, 39, frame->at, "a frame refers to data that are not kept for it");
+    }
+    if (!frame->referred) return BITSNAP_OK;
+    if (!bytes || frame->referred < frame->begin + bytes) return bsf_stream_failed(s, 42, frame->at, "an impossible kept record");
+    return bsf_kept_begin(&r->kept, frame->begin, bytes, frame->referred, s->kept_most, &s->error);
 }
 
 /* Checks the header of a frame against the file, before anything is made by its numbers. */
 static bitsnap_status bsf_check_frame(bitsnap_file_stream *s, int placed)
 {
     const bitsnap_info *info = &s->frame.info;
-    const bitsnap_file_base *base = placed ? &s->start.bases[s->frame.base] : NULL;
+    bitsnap_status status;
     const uint64_t at = s->frame.at, bytes = info->count * info->width; /* count is at most 2^48 */
     if (!info->checks) return bsf_stream_failed(s, 30, at, "a frame without checks");
     if (info->has_base != placed)
         return bsf_stream_failed(s, 19, at, placed ? "a place in the base, but a frame without one" : "a frame with a base that has no place");
     if (s->quantized && !s->start.quantized) return bsf_stream_failed(s, 21, at, "a quantized frame in a file that announces none");
-    if (base && (s->frame.base_begin > base->data_size || info->count > (base->data_size - s->frame.base_begin) / bitsnap_width(info->base_dtype)))
-        return bsf_stream_failed(s, 20, at, "a place beyond the end of the base");
+    status = placed ? bsf_check_base(&s->frame, s->start.bases, at, &s->error) : BITSNAP_OK;
+    if (status) return status;
     if (bytes > BITSNAP_FILE_MOST - s->source_size) return bsf_stream_failed(s, 8, at + 8, "a source of 2^48 bytes or more");
     if (s->start.source_size != UINT64_MAX && s->source_size + bytes > s->start.source_size)
         return bsf_stream_failed(s, 22, at + 8, "more elements than the file header announces");
-    return BITSNAP_OK;
+    return bsf_check_references(s, placed);
 }
 
 static bitsnap_status bsf_read_frame_header(bitsnap_file_stream *s, int placed)
@@ -3390,13 +3691,9 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s)
     r->passed = r->blocks = r->to_pass = 0;
     r->record_begin = s->offset;
     status = bsf_pass_ancillary(s);
-    if (!status && s->start.kind == BITSNAP_SOURCE_DELTA && !memcmp(bsf_bytes(s), BITSNAP_PLACE_MAGIC, 4)) {
-        placed = 1;
-        status = bsf_read_place(s);
-        if (!status) status = bsf_want(s, 4);
-    }
+    if (!status) status = bsf_read_marks(s, &placed);
     if (status) return status;
-    if (!placed && !memcmp(bsf_bytes(s), BITSNAP_END_MAGIC, 4)) return bsf_read_end(s);
+    if (!placed && !s->frame.referred && !memcmp(bsf_bytes(s), BITSNAP_END_MAGIC, 4)) return bsf_read_end(s);
     if (memcmp(bsf_bytes(s), BITSNAP_FRAME_MAGIC, 4)) return bsf_stream_failed(s, 10, s->offset, "neither a frame nor the end record");
     status = bsf_read_frame_header(s, placed);
     if (status) return status;
@@ -3418,12 +3715,15 @@ static bitsnap_status bsf_begin_decoder(bitsnap_file_stream *s)
     bsf_consume(s, used);
     r->stage = BSF_DECODED;
     r->window.file = NULL;
+    r->window.kept = NULL;
     s->base = info->has_base ? &r->window.base : NULL;
     if (!s->base) return BITSNAP_OK;
-    bsf_window_begin_at(&r->window, &s->start.bases[s->frame.base], s->frame.base, s->frame.base_begin);
+    bsf_window_begin_at(&r->window, s->frame.base == BITSNAP_BASE_ITSELF ? NULL : s->start.bases[s->frame.base].file, s->frame.base,
+                        s->frame.base_begin);
+    if (s->frame.base == BITSNAP_BASE_ITSELF) r->window.kept = &r->kept;
     r->window.base.count = info->count;
     r->window.base.dtype = info->base_dtype;
-    if (r->window.file) return BITSNAP_OK;
+    if (bsf_window_is_open(&r->window)) return BITSNAP_OK;
     (void)bsf_fail(&s->error, BITSNAP_E_BASE, 17, s->frame.at, "this delta needs its base");
     s->error.base = s->frame.base;
     return BITSNAP_E_BASE;
@@ -3449,7 +3749,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
     *count = 0;
     bsf_stream_ready(s);
     status = bsf_begin_decoder(s);
-    if (!status && !to && (s->start.compatible & BITSNAP_FILE_SHA256 || (s->decoder.block_log2 < 16 && s->frame.info.has_content_id))) {
+    if (!status && !to && (s->start.compatible & BITSNAP_FILE_SHA256 || s->frame.referred || (s->decoder.block_log2 < 16 && s->frame.info.has_content_id))) {
         /* which need the elements: 4 MiB, in whole blocks */
         const uint64_t left = s->decoder.count - s->decoder.position;
         uint64_t each = ((uint64_t)1 << 22) / s->decoder.width >> s->decoder.block_log2 << s->decoder.block_log2;
@@ -3463,17 +3763,17 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
         bitsnap_status found;
         /* reads on in good time, but does not move the bytes for every block */
         if (bsf_available(s) < ahead / 2) status = bsf_fill(s, ahead);
-        if (!status && r->window.file)
+        if (!status && bsf_window_is_open(&r->window))
             status = bsf_window_hold(&r->window, s->decoder.position, s->decoder.block_log2, s->b->workers, &s->error);
         if (status) break;
-        if (r->window.file) s->b->base = r->window.base;
+        if (bsf_window_is_open(&r->window)) s->b->base = r->window.base;
         found = bitsnap_decoder_pull(s->b, &s->decoder, to, room, count, bsf_bytes(s), bsf_available(s), &used);
         memset(&s->b->base, 0, sizeof s->b->base);
         if (found == BITSNAP_E_TRUNCATED) status = bsf_want(s, s->b->error.needed);
         else if (found) status = bsf_stream_codec_failed(s);
     }
+    if (!status) status = bsf_note_elements(s, to, *count * s->decoder.width, s->decoder.width);
     if (status) return status;
-    bsf_hash_elements(s, to, *count * s->decoder.width, s->decoder.width);
     s->source_size += (uint64_t)*count * s->decoder.width;
     s->blocks = bsf_bytes(s);
     s->blocks_size = used;
@@ -3656,6 +3956,7 @@ BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s)
         bsf_release(r->memory, r->records.entries);
         bsf_release(r->memory, r->window.elements);
         bsf_release(r->memory, r->elements);
+        bsf_kept_close(&r->kept);
         bsf_release(r->memory, r);
     }
     memset(s, 0, sizeof *s);
@@ -3678,6 +3979,20 @@ static int bsf_read_whole(void *context, void *to, size_t size, size_t *got)
     return 0;
 }
 
+/* What frames refer to is decoded once more: nothing has to be kept. */
+static int bsf_keep_nothing(void *context, uint64_t offset, const void *bytes, size_t size)
+{
+    (void)context, (void)offset, (void)bytes, (void)size;
+    return 0;
+}
+
+static int bsf_read_again(void *context, uint64_t offset, void *to, size_t size)
+{
+    bitsnap_file *f = (bitsnap_file *)context;
+    if (!bsf_open_itself(f) && bitsnap_file_read_data(f->reader->itself, offset, to, size)) f->error = f->reader->itself->error;
+    return f->error.status != BITSNAP_OK;
+}
+
 /* The start of the file, which is still the one that was opened, and its texts. */
 static bitsnap_status bsf_verify_start(bitsnap_file *f, bitsnap_file_stream *s, const char *text)
 {
@@ -3688,6 +4003,10 @@ static bitsnap_status bsf_verify_start(bitsnap_file *f, bitsnap_file_stream *s, 
         return bsf_fail(&s->error, BITSNAP_E_CHECK, 6, 0, "the start of the file has changed since it was opened");
     for (i = 0; i < f->base_count; i++) s->start.bases[i].file = f->bases[i].file;
     s->reader->workspace = f->b.workspace;
+    s->kept_most = 0;
+    s->spill.write = bsf_keep_nothing;
+    s->spill.read = bsf_read_again;
+    s->spill.context = f;
     status = bitsnap_file_stream_texts(s);
     s->text = text;
     return status;
@@ -3727,7 +4046,7 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
     status = bitsnap_file_stream_begin(s, &f->b, &input, memory);
     if (!status) status = bsf_verify_start(f, s, text);
     if (!status) status = bsf_verify_frames(s);
-    if (status != BITSNAP_E_SOURCE) f->error = s->error; /* else bsf_get has said more */
+    if (status != BITSNAP_E_SOURCE) f->error = s->error; /* else bsf_get or bsf_read_again has said more */
     if (s->reader) s->reader->workspace = NULL; /* it is the file's */
     bitsnap_file_stream_close(s);
     bsf_release(memory, s);
@@ -3744,7 +4063,7 @@ typedef struct bsf_writer {
     uint8_t *names;             /* entries of their tree */
     size_t name_count;
     uint64_t check;             /* that of the header */
-    uint32_t compatible;        /* features */
+    uint32_t incompatible, compatible; /* features */
     bitsnap_strong_hash strong; /* of the source, with that feature */
     uint64_t hashed;            /* bytes of it so far */
     uint64_t frame_begin;       /* byte of the file */
@@ -3852,6 +4171,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     header[9] = (uint8_t)head->kind;
     bsf_store(header + 12, head->text_size, 4); /* at most BITSNAP_TEXT_MAX */
     bsf_store(header + 16, head->source_size, 8);
+    w->writer->incompatible = head->references ? (unsigned)BITSNAP_FILE_REFERENCES : 0u;
     w->writer->compatible = (head->quantized ? (unsigned)BITSNAP_FILE_QUANTIZED : 0u) | (head->sha256 ? (unsigned)BITSNAP_FILE_SHA256 : 0u);
     bitsnap_strong_hash_begin(&w->writer->strong);
     if (head->kind != BITSNAP_SOURCE_RAW) {
@@ -3861,6 +4181,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
         bitsnap_file_write_source(w, text_size, 8);
         bitsnap_file_write_source(w, head->text, head->text_size);
     }
+    bsf_store(header + 24, w->writer->incompatible, 4);
     bsf_store(header + 28, w->writer->compatible, 4);
     w->writer->check = bitsnap_hash(header, 32);
     w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
@@ -3881,11 +4202,11 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     return status;
 }
 
-/* Writes the padding after which a frame begins at a multiple of w->align, with a place record before it or not. */
-static bitsnap_status bsf_put_padding(bitsnap_file_writer *w, int placed)
+/* Writes the padding after which a frame begins at a multiple of w->align, with `marks` bytes of place and kept records before it. */
+static bitsnap_status bsf_put_padding(bitsnap_file_writer *w, unsigned marks)
 {
     enum { LEAST = BITSNAP_ANCILLARY_PREFIX + 8 };
-    const uint64_t align = w->align, begin = w->size + (placed ? (unsigned)BITSNAP_PLACE_SIZE : 0u);
+    const uint64_t align = w->align, begin = w->size + marks;
     uint8_t *record;
     size_t size;
     bitsnap_status status;
@@ -3917,20 +4238,40 @@ BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *b
     w->writer->hashed += size;
 }
 
-/* Writes what comes before a frame: padding, and the place of its base, if it has one. */
-static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
+/* Writes a place or kept record. */
+static bitsnap_status bsf_put_mark(bitsnap_file_writer *w, const char *magic, unsigned number, uint64_t byte)
 {
     uint8_t record[BITSNAP_PLACE_SIZE];
-    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
-    if (!status) status = bsf_put_padding(w, place != NULL);
-    w->writer->frame_begin = w->size;
-    if (status || !place) return status;
-    memcpy(record, BITSNAP_PLACE_MAGIC, 4);
-    bsf_store(record + 4, place->base, 2);
-    bsf_store(record + 6, place->begin, 6);
+    memcpy(record, magic, 4);
+    bsf_store(record + 4, number, 2);
+    bsf_store(record + 6, byte, 6);
     bsf_store(record + 12, bitsnap_hash(record, 12), 4);
-    w->writer->frame_begin += BITSNAP_PLACE_SIZE;
     return bsf_put_out(w, record, BITSNAP_PLACE_SIZE);
+}
+
+/* Writes what comes before a frame: padding, that it is referred to, and the place of its base, if it has one. */
+static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
+{
+    const unsigned marks = (w->referred ? (unsigned)BITSNAP_KEPT_SIZE : 0u) + (place ? (unsigned)BITSNAP_PLACE_SIZE : 0u);
+    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
+    if (!status) status = bsf_put_padding(w, marks);
+    if (!status && w->referred) status = bsf_put_mark(w, BITSNAP_KEPT_MAGIC, 0, w->referred);
+    if (!status && place) status = bsf_put_mark(w, BITSNAP_PLACE_MAGIC, place->base, place->begin);
+    w->writer->frame_begin = w->size;
+    w->referred = 0;
+    return status;
+}
+
+/* Whether a frame may refer to earlier data of the file, as it is to do. */
+static bitsnap_status bsf_may_refer(bitsnap_file_writer *w, const bitsnap_file_place *place, uint64_t count)
+{
+    if (!(w->writer->incompatible & BITSNAP_FILE_REFERENCES) && (w->referred || (place && place->base == BITSNAP_BASE_ITSELF)))
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 36, w->size, "a reference to earlier data in a file that announces none");
+    if (!place || place->base != BITSNAP_BASE_ITSELF) return BITSNAP_OK;
+    if (w->referred) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 38, w->size, "a frame that is referred to and refers itself");
+    if (count < BITSNAP_REFERENCE_LEAST)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 40, w->size, "a frame that refers to earlier data, with fewer than 4096 elements");
+    return BITSNAP_OK;
 }
 
 static void bsf_end_frame(bitsnap_file_writer *w)
@@ -3956,12 +4297,14 @@ static bitsnap_status bsf_begin_base(bitsnap_file_writer *w, const bitsnap_file_
     enum { LITTLE = 1 << 16 };
     bsf_window *x = &w->writer->window;
     bitsnap_base *b = &w->b->base;
-    bitsnap_status status;
+    bitsnap_file *file = NULL;
+    bitsnap_status status = bsf_may_refer(w, place, count);
     x->file = NULL;
-    if (!place || b->data || b->source.read) return BITSNAP_OK;
-    if (place->base >= w->writer->base_count || !w->writer->bases[place->base].file)
-        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "a base that is not open");
-    bsf_window_begin_at(x, &w->writer->bases[place->base], place->base, place->begin);
+    if (status || !place || b->data || b->source.read) return status;
+    if (place->base == BITSNAP_BASE_ITSELF) file = w->itself;
+    else if (place->base < w->writer->base_count) file = w->writer->bases[place->base].file;
+    if (!file) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "a base that is not open");
+    bsf_window_begin_at(x, file, place->base, place->begin);
     x->base.dtype = b->dtype;
     x->base.count = count;
     if (count <= LITTLE) { /* the encoder finds its id */
@@ -4074,7 +4417,8 @@ BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, con
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 30, w->size, "no frame, or one without checks");
     w->writer->seal = bsf_has_footer(p, info.blocks) ? bsf_load(p + size - 12, 8) :
                       info.blocks ? bsf_load(p + info.header_size + 4, 8) : info.header_check;
-    status = bsf_begin_frame(w, place);
+    status = bsf_may_refer(w, place, info.count);
+    if (!status) status = bsf_begin_frame(w, place);
     if (!status) status = bsf_put_out(w, frame, size);
     w->source_size += source_bytes;
     bsf_end_frame(w);
@@ -4100,6 +4444,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
     end.source_size = w->source_size;
     end.file_check = x->check;
     end.records_end = w->size;
+    end.incompatible = x->incompatible;
     end.compatible = x->compatible;
     if (x->compatible & BITSNAP_FILE_SHA256) {
         if (x->hashed != w->source_size)

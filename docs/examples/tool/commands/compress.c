@@ -11,6 +11,7 @@
 #include "../tensors/lossy.h"
 #include "../tensors/pairs.h"
 #include "../tensors/plan.h"
+#include "../tensors/references.h"
 #include "../console/progress.h"
 #include "../tensors/stage.h"
 #include "../tensors/tally.h"
@@ -34,6 +35,8 @@ typedef struct job {
     const base *base;      /* the same; null: what is written is no delta */
     file_base *bases;      /* those of it that are used, a list */
     pairs pairs;           /* of its tensors with ours */
+    pairs references;      /* of our tensors with earlier ones */
+    base itself;           /* the source, for these */
     uint64_t against;      /* bytes of elements that are coded against it */
     uint64_t paired_stored; /* bytes of the frames that have elements of it */
     delta_ends ends;
@@ -88,6 +91,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
 {
     const file_form *form = &p->form;
     uint64_t left = count * bitsnap_width(form->dtype);
+    if (p->referred) j->writer.to.referred = p->last;
     if (file_write_frame(&j->writer, form, count, range, j->f)) return 1;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
@@ -222,8 +226,9 @@ static int put_file(job *j)
     j->codec->sha256 = j->o->sha256;
     if (j->base ? begin_delta(j)
                 : file_write_begin(&j->writer, j->codec, &j->out, size, raw ? NULL : j->header.text, j->header.size,
-                                     j->plan.quantizes, j->f))
+                                   (j->plan.quantizes ? FRAMES_QUANTIZED : 0u) | (j->plan.refers ? FRAMES_REFER : 0u), j->f))
         return 1;
+    if (j->plan.refers) file_write_itself(&j->writer, &j->itself.file);
     j->writer.to.align = (uint32_t)j->o->align;
     j->writer.observer.note = tally_note;
     j->writer.observer.context = &j->tally;
@@ -315,6 +320,24 @@ static int pair_tensors(job *j)
     return j->base ? number_bases(j, count) : 0;
 }
 
+/* Tensors that are equal to earlier ones, or what these round to: in a file without base, which can be read at any place. */
+static int find_references(job *j)
+{
+    const safetensors *model = &j->header.model;
+    unsigned char *skip;
+    size_t i;
+    int failed, found = 0;
+    if (j->base || j->o->no_references || j->o->dry_run) return 0;
+    if (base_again(&j->itself, j->codec, &j->in, &found, j->f)) return 1;
+    if (!found) return 0;
+    skip = (unsigned char *)malloc(model->count + 1);
+    if (!skip) return fault_memory(j->f);
+    for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
+    failed = references_find(&j->references, model, j->in.offset, &j->itself.in, skip, j->f);
+    free(skip);
+    return failed;
+}
+
 /* What becomes of each tensor. */
 static int choose(job *j, const char *path)
 {
@@ -325,8 +348,8 @@ static int choose(job *j, const char *path)
     if (!j->choices || adam_choose(&j->adam, model, j->choices)) return fault_memory(j->f);
     j->lossy.model = model;
     j->lossy.roles = j->choices;
-    return check_moments(j) || pair_tensors(j) ||
-           plan_make(&j->plan, model, j->base ? &j->pairs : NULL, j->choices, j->o->level, j->f) ||
+    return check_moments(j) || pair_tensors(j) || find_references(j) ||
+           plan_make(&j->plan, model, j->base ? &j->pairs : j->references.used ? &j->references : NULL, j->choices, j->o->level, j->f) ||
            group_plan(&j->plan, j->base != NULL, j->f);
 }
 
@@ -646,6 +669,8 @@ static int report(const job *j, const char *path, const char *target, double beg
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
+        if (j->references.used) json_member_whole(&out, "reference_tensors", j->references.used);
+        if (j->references.used) json_member_whole(&out, "reference_bytes", j->references.used_bytes);
         json_bases(&out, j->o);
         if (j->given) {
             json_member_truth(&out, "needs_base", j->base != NULL);
@@ -670,7 +695,7 @@ static int report(const job *j, const char *path, const char *target, double beg
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
     const double begun = seconds_now();
-    job j = { .o = o, .codec = c, .given = b, .base = b, .f = f, .in = *in, .out.fd = -1 };
+    job j = { .o = o, .codec = c, .given = b, .base = b, .f = f, .in = *in, .out.fd = -1, .itself.in.fd = -1 };
     int failed;
     memset(in, 0, sizeof *in);
     in->fd = -1;
@@ -687,6 +712,8 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     lossy_free(&j.lossy);
     plan_free(&j.plan);
     pairs_free(&j.pairs);
+    pairs_free(&j.references);
+    base_close(&j.itself);
     free(j.bases);
     free(j.choices);
     delta_ends_free(&j.ends);

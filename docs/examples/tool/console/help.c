@@ -144,6 +144,8 @@ static const char compress_text[] =
     "                       and on the disk, if FILE is still what was read\n"
     "      --sha256         a SHA-256 of the source, for who has to fear forgery; test\n"
     "                       and decompress check it\n"
+    "      --no-references  no tensor is coded against an earlier one of FILE; readers of\n"
+    "                       the output then need keep nothing\n"
     "      --self-contained with -b: a delta that can be merged without its base, and\n"
     "                       inverted where no part of it is smaller without the base;\n"
     "                       larger by a tenth to a third\n"

@@ -221,6 +221,18 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
     return failed;
 }
 
+int base_again(base *b, const codec *c, const input *in, int *found, fault *f)
+{
+    const off_t here = lseek(in->fd, 0, SEEK_CUR); /* which the other input shares and changes */
+    int failed;
+    base_clear(b);
+    *found = in->regular && here >= 0 && (uint64_t)here == in->offset + input_available(in);
+    if (!*found) return 0;
+    failed = input_again(in, &b->in, f);
+    if (lseek(in->fd, here, SEEK_SET) < 0 && !failed) failed = fault_errno(f, "cannot be read");
+    return failed || open_reader(b, c, NULL, 0, f);
+}
+
 int base_plain(base *b, const codec *c, const char *path, fault *f)
 {
     base_clear(b);

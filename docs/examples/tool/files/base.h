@@ -24,6 +24,10 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 /* Opens a file that follows `before`, one base or several, which become its own; null: it has to be whole, or find its base beside it. */
 int base_follow(base *b, codec *c, const char *path, base *before, uint64_t limit, fault *f);
 
+/* Opens a .safetensors file that is being read as an input once more, if its own position says that the input begins where the file does; else *found
+ * is 0. base_close is to be called in any case. */
+int base_again(base *b, const codec *c, const input *in, int *found, fault *f);
+
 /* Opens a .safetensors file, and nothing else. */
 int base_plain(base *b, const codec *c, const char *path, fault *f);
 

@@ -80,12 +80,20 @@ typedef struct file_writer {
     block_observer observer;
     bitsnap_info info;     /* of the frame that is written */
     uint64_t noted;        /* number of its elements that the observer has been told of */
+    int level, level_set;  /* 1: the codec's own level, which this frame may not have */
     const file_base *base; /* of a delta */
+    const file_base *itself; /* the source, or null */
 } file_writer;
 
-/* Writes the header. `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. `quantized`: some frames will be. */
+/* What some of the frames will be. */
+enum { FRAMES_QUANTIZED = 1, FRAMES_REFER = 2 };
+
+/* Writes the header. `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. */
 int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size, const char *text, size_t text_size,
-                     int quantized, fault *f);
+                     unsigned frames, fault *f);
+
+/* Gives the source as an open file, for frames that refer to earlier data of it: their range has base BITSNAP_BASE_ITSELF. */
+void file_write_itself(file_writer *w, const file_base *itself);
 
 /* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. */
 int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f);
@@ -156,6 +164,8 @@ typedef struct file_reader {
     bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
     uint64_t noted;        /* number of elements of the frame that the observers have been told of */
     int ended;             /* 1: the end record has been read and is right */
+    output spool;          /* elements that later frames refer to; fd is -1 until memory does not hold them */
+    const output *restored; /* the source so far, as a file that can be read; null: there is none */
     uint8_t *elements;     /* c->window bytes */
     int only_check;        /* 1: the elements are not needed. file_read gives a size, and no elements to look at */
     int pass_runs;         /* 1: equal windows of one repeated element come once */

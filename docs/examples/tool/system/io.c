@@ -332,6 +332,42 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
     return 0;
 }
 
+int output_write_at(const output *out, uint64_t offset, const void *bytes, size_t n, fault *f)
+{
+    const uint8_t *p = (const uint8_t *)bytes;
+    while (n) {
+        const ssize_t some = pwrite(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX, (off_t)offset);
+        if (some < 0 && errno != EINTR) {
+            (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)offset);
+            if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
+            return fault_in(f, out->name);
+        }
+        if (some <= 0) continue;
+        p += some;
+        offset += (uint64_t)some;
+        n -= (size_t)some;
+    }
+    return 0;
+}
+
+int output_read_at(const output *out, uint64_t offset, void *to, size_t n, fault *f)
+{
+    uint8_t *p = (uint8_t *)to;
+    while (n) {
+        const ssize_t some = pread(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX, (off_t)offset);
+        if (!some) errno = 0;
+        if (!some || (some < 0 && errno != EINTR)) {
+            (void)fault_errno(f, "cannot be read at byte %llu", (unsigned long long)offset);
+            return fault_in(f, out->name);
+        }
+        if (some < 0) continue;
+        p += some;
+        offset += (uint64_t)some;
+        n -= (size_t)some;
+    }
+    return 0;
+}
+
 void output_keep_time(output *out) { out->timed = out->like && out->like->regular; }
 
 #ifdef __linux__

@@ -113,6 +113,10 @@ static inline int output_is_file(const output *out) { return out->target != NULL
 
 int output_write(output *out, const void *bytes, size_t n, fault *f);
 
+/* Of a spool, or the bytes of a regular file that have been written: writes and reads at any place. */
+int output_write_at(const output *out, uint64_t offset, const void *bytes, size_t n, fault *f);
+int output_read_at(const output *out, uint64_t offset, void *to, size_t n, fault *f);
+
 /* The output is on the disk, and has its name. Permissions, owner and time that cannot be given are a warning. */
 int output_commit(output *out, fault *f);
 void output_discard(output *out);

@@ -136,7 +136,8 @@ size_t group_length(const plan *p, size_t first)
     const size_t count = p->grouped ? p->count - first : 1;
     size_t i;
     for (i = 0; i < count; i++)
-        if (x[i].bytes >= SMALL || piece_stands_alone(&x[i]) || x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
+        if (x[i].bytes >= SMALL || piece_stands_alone(&x[i]) || x[i].referred || piece_refers(&x[i]) ||
+            x[i].begin + x[i].bytes - x[0].begin > GROUP_MOST) break;
     return i ? i : 1;
 }
 

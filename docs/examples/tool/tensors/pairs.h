@@ -20,6 +20,7 @@ typedef struct pair {
     const tensor *other;   /* in the base; null: none */
     unsigned base;         /* the number of that */
     uint64_t bytes;        /* so many of the tensor, from the first on, have elements there: all, or the rows that both have */
+    int referred;          /* later tensors of the file refer to it: references.h */
 } pair;
 
 typedef struct pairs {
@@ -28,6 +29,7 @@ typedef struct pairs {
     size_t found, used;    /* tensors that have a partner, and of these the ones that are to be coded against it */
     uint64_t found_bytes, used_bytes;
     uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
+    int itself;            /* partners are earlier tensors of the same file: references.h */
 } pairs;
 
 /* Rules FROM=TO: a name that begins with FROM begins in the base with TO instead. The first that fits counts. */

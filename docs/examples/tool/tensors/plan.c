@@ -11,6 +11,9 @@
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
+/* A frame that later ones refer to may hold as many bytes of neighbours to which none does: a reader keeps them for nothing. */
+#define KEPT_FOR_NOTHING 65536
+
 /* The last dimension, where there is another. */
 static uint64_t columns_of(const tensor *t)
 {
@@ -26,6 +29,7 @@ static int continues(const piece *a, const piece *b)
     const bitsnap_dtype dtype = a->form.dtype;
     if (dtype != b->form.dtype || a->paired != b->paired || piece_stands_alone(a) || piece_stands_alone(b) || a->form.columns || b->form.columns)
         return 0;
+    if (a->referred != b->referred && (a->referred ? b : a)->bytes > KEPT_FOR_NOTHING) return 0;
     if (!b->paired) return 1;
     return a->range.base == b->range.base && a->range.dtype == b->range.dtype &&
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
@@ -39,6 +43,7 @@ static piece piece_of(const tensor *t, const pair *with, int is_delta, const ada
     x.begin = t->begin;
     x.bytes = t->end - t->begin;
     x.paired = with && with->kind == PAIR_FOUND;
+    x.referred = with && with->referred;
     if (x.paired) {
         x.bytes = with->bytes;
         x.range.base = with->base;
@@ -50,7 +55,7 @@ static piece piece_of(const tensor *t, const pair *with, int is_delta, const ada
         x.form.clusters = choice->clusters;
         x.second = piece_stands_alone(&x) && choice->role == ADAM_V;
     }
-    if (!is_delta && bitsnap_tensor_has_octaves(t)) {
+    if (!is_delta && !x.paired && bitsnap_tensor_has_octaves(t)) {
         const uint64_t columns = columns_of(t);
         if (piece_stands_alone(&x) || (level == BITSNAP_BEST && columns >= COLUMNS_LEAST && t->elements >= MATRIX_LEAST)) x.form.columns = columns;
     }
@@ -59,8 +64,31 @@ static piece piece_of(const tensor *t, const pair *with, int is_delta, const ada
 
 static void add(plan *p, const piece *x)
 {
-    if (p->count && continues(&p->pieces[p->count - 1], x)) p->pieces[p->count - 1].bytes += x->bytes;
-    else p->pieces[p->count++] = *x;
+    piece *last = &p->pieces[p->count - 1];
+    if (!p->count || !continues(last, x)) {
+        p->pieces[p->count++] = *x;
+        return;
+    }
+    last->bytes += x->bytes;
+    last->referred |= x->referred;
+}
+
+/* Notes in the pieces that others refer to which is the last of these. */
+static void find_last(plan *p)
+{
+    size_t i, low, high;
+    for (i = 0; i < p->count; i++) {
+        const piece *x = &p->pieces[i];
+        const uint64_t end = x->range.begin + x->bytes / bitsnap_width(x->form.dtype) * bitsnap_width(x->range.dtype ? x->range.dtype : x->form.dtype);
+        if (!piece_refers(x)) continue;
+        p->refers = 1;
+        for (low = 0, high = p->count; high - low > 1;) {
+            const size_t middle = low + (high - low) / 2;
+            if (p->pieces[middle].begin <= x->range.begin) low = middle;
+            else high = middle;
+        }
+        for (; low < p->count && p->pieces[low].begin < end; low++) p->pieces[low].last = x->begin;
+    }
 }
 
 int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f)
@@ -73,7 +101,7 @@ int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_c
         const tensor *t = &model->tensors[i];
         piece x;
         if (t->begin == t->end) continue; /* ends no run */
-        x = piece_of(t, with ? &with->list[i] : NULL, with != NULL, choices ? &choices[i] : NULL, level);
+        x = piece_of(t, with ? &with->list[i] : NULL, with && !with->itself, choices ? &choices[i] : NULL, level);
         if (piece_stands_alone(&x)) p->quantizes = 1;
         add(p, &x);
         if (x.begin + x.bytes == t->end) continue;
@@ -82,6 +110,7 @@ int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_c
         x.paired = 0;
         add(p, &x);
     }
+    find_last(p);
     return 0;
 }
 

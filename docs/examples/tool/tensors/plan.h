@@ -14,20 +14,25 @@ typedef struct piece {
     int second;             /* is quantized as a second moment */
     int paired;             /* has elements of the base */
     file_range range;       /* which */
+    int referred;           /* later pieces refer to it */
+    uint64_t last;          /* the byte of the data with which the last of these begins */
 } piece;
 
 /* What is quantized is a frame of its own. */
 static inline int piece_stands_alone(const piece *x) { return (x->form.cells | x->form.clusters) != 0; }
 
+/* Whether it refers to earlier data of the file. */
+static inline int piece_refers(const piece *x) { return x->paired && x->range.base == BITSNAP_BASE_ITSELF; }
+
 typedef struct plan {
     piece *pieces;          /* in the order of the data, all of it */
     size_t count;
-    int quantizes;          /* some are */
+    int quantizes, refers;  /* some are; some refer to earlier ones */
     int grouped;            /* group.h says which are to be written together */
 } plan;
 
-/* Neighbours that are coded as the same dtype are one frame. With a base (`with` is not null): those whose partners there are
- * neighbours, too. Without one a frame of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
+/* Neighbours that are coded as the same dtype are one frame. With a base, or with references (`with` is not null): those whose partners are
+ * neighbours, too, and which are referred to, or not; small ones join those that are. Without a base a frame of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
  * large enough to gain by its columns. */
 int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f);
 void plan_free(plan *p);
