@@ -89,6 +89,26 @@ run("compress", "-q", "-b", "base", "--self-contained", "two", "-o", "delta.bsna
 good = [read(name) for name in ("whole.bsnap", "lossy.bsnap", "delta.bsnap", "base")]
 for i in range(160):
     write(f"damaged{i}" + (".bsnap" if i % 4 < 3 else ""), damaged(good[i % 4], good))
+# a file in which tensors refer to earlier ones; places and kept records with any numbers, and right checks
+half = bytes(r.choice((0x3C, 0xBD)) if i % 2 else r.randrange(256) for i in range(12000))
+titles = ("a", "again.a", "third.a")
+head = "{" + ",".join('"%s":{"dtype":"BF16","shape":[6000],"data_offsets":[%d,%d]}' % (title, 12000 * i, 12000 * i + 12000) for i, title in enumerate(titles)) + "}"
+write("tied", struct.pack("<Q", len(head)) + head.encode() + 3 * half)
+run("compress", "-q", "tied", "-o", "tied.bsnap")
+tied = read("tied.bsnap")
+marks = [at for at in range(len(tied)) if tied[at:at + 4] in (b"\xB5PLC", b"\xB5KEP")]
+if len(marks) < 2:
+    bad.append("no tensor refers to another")
+for i in range(60):
+    data, at = bytearray(tied), r.choice(marks)
+    data[at + 4:at + 12] = struct.pack("<Q", r.choice((0xFFFF, 0, 1)) | r.choice((0, 2, 12000, 12001, 24000, 36000, 1 << 47, r.randrange(40000))) << 16)
+    if i % 5 == 0:
+        data[at:at + 4] = r.choice((b"\xB5PLC", b"\xB5KEP"))
+    data[at + 12:at + 16] = struct.pack("<Q", xxh3(bytes(data[at:at + 12])))[:4]
+    write(f"tied{i}.bsnap", bytes(data))
+    if i < 20:
+        for title in titles:
+            run("extract", "-f", "-o", "x", f"tied{i}.bsnap", title)
 every = sorted(name for name in os.listdir(".") if os.path.isfile(name))
 for line in (("test", "-q"), ("info",), ("info", "-v", "--no-bound", "--json"), ("decompress", "-q", "-f", "-o", "out/")):
     if line[-1] == "out/":

@@ -35,7 +35,7 @@ static int look_in_file(job *j, const file_frame *frame)
 static int note_frame(void *context, const file_frame *frame, fault *f)
 {
     job *j = (job *)context;
-    if (frame_role(frame) > 1 && frame->base != BITSNAP_BASE_ITSELF)
+    if (frame_role(frame) > 1 && !frame_refers(frame))
         return fault_set(f, "this delta makes tensors of another dtype than the file has; bitsnap decompress -b writes them to another file");
     return j->is_result && look_in_file(j, frame);
 }

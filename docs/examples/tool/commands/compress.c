@@ -327,14 +327,15 @@ static int find_references(job *j)
     unsigned char *skip;
     size_t i;
     int failed, found = 0;
-    if (j->base || j->o->no_references || j->o->dry_run) return 0;
-    if (base_again(&j->itself, j->codec, &j->in, &found, j->f)) return 1;
-    if (!found) return 0;
+    if (j->base || j->o->no_references || j->o->dry_run || !j->in.regular) return 0;
     skip = (unsigned char *)malloc(model->count + 1);
     if (!skip) return fault_memory(j->f);
     for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
-    failed = references_find(&j->references, model, j->in.offset, &j->itself.in, skip, j->f);
+    failed = references_find(&j->references, model, j->in.offset, &j->in, skip, j->f);
     free(skip);
+    if (failed || !j->references.used) return failed;
+    failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);
+    if (!found) j->references.used = 0; /* samples are hints, which may be of other places */
     return failed;
 }
 

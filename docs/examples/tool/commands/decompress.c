@@ -141,6 +141,74 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     return failed;
 }
 
+/* Names of tensors, as many as a message holds. */
+typedef struct lost_names {
+    char text[260];
+    size_t count, last; /* last: index of the last tensor, and one; tensors come in order */
+} lost_names;
+
+/* Adds the tensors with any of these bytes of the data. */
+static void list_tensors(lost_names *l, const safetensors *model, uint64_t begin, uint64_t end)
+{
+    size_t i;
+    for (i = 0; i < model->count && model->tensors[i].begin < end; i++) {
+        const tensor *t = &model->tensors[i];
+        const size_t used = strlen(l->text);
+        if (t->end <= begin || t->begin == t->end || i < l->last) continue;
+        l->last = i + 1;
+        l->count++;
+        if (t->name.size + 40 < sizeof l->text - used)
+            (void)snprintf(l->text + used, sizeof l->text - used, "%s%.*s", used ? ", " : "", (int)t->name.size, t->name.at);
+        else if (!used || l->text[used - 1] != '.') (void)snprintf(l->text + used, sizeof l->text - used, "%s...", used ? ", " : "");
+    }
+}
+
+/* Adds the tensors of frames that refer to these bytes: whole cells, since each is decoded with its part of the base. */
+static void list_referring(lost_names *l, bitsnap_file *file, const safetensors *model, uint64_t begin, uint64_t end)
+{
+    uint64_t count, i;
+    bitsnap_file_frame x;
+    if (bitsnap_file_frames(file, &count)) return;
+    for (i = 0; i < count; i++) {
+        const int refers = !bitsnap_file_frame_at(file, i, &x) && frame_refers(&x);
+        const unsigned width = refers ? bitsnap_width(x.info.base_dtype) : 1;
+        const uint64_t cell = refers ? (uint64_t)1 << x.info.block_log2 : 1;
+        uint64_t first, last;
+        if (!refers || end <= x.base_begin || begin >= x.base_begin + x.info.count * width) continue;
+        first = begin > x.base_begin ? (begin - x.base_begin) / width / cell * cell : 0;
+        last = ((end - x.base_begin - 1) / width / cell + 1) * cell;
+        if (last > x.info.count) last = x.info.count;
+        list_tensors(l, model, x.begin + first * x.info.width, x.begin + last * x.info.width);
+    }
+}
+
+/* Adds to the failure of a block which tensors it takes with it. */
+static void name_lost(job *j, const codec *c, fault *f)
+{
+    const bitsnap_file_stream *s = &j->reader.s;
+    const bitsnap_error *e = &c->b.error;
+    const bitsnap_info *info = &s->frame.info;
+    const uint64_t begin = s->frame.begin + e->element * info->width, cell = (uint64_t)1 << info->block_log2;
+    const uint64_t end = begin + (info->count - e->element < cell ? info->count - e->element : cell) * info->width;
+    lost_names own = { "", 0, 0 }, others = { "", 0, 0 };
+    safetensors model;
+    base again;
+    fault ignored;
+    int found;
+    if (!s->in_frame || !j->reader.text || (e->status != BITSNAP_E_CHECK && e->status != BITSNAP_E_CORRUPT) || e->element >= info->count) return;
+    if (!safetensors_parse(&model, j->reader.text, j->reader.text_size, &ignored)) {
+        list_tensors(&own, &model, begin, end);
+        if (s->start.kind == BITSNAP_SOURCE_SAFETENSORS && s->start.incompatible & BITSNAP_FILE_REFERENCES) {
+            if (!base_again(&again, c, &j->in, &found, &ignored) && found) list_referring(&others, again.file.file, &model, begin, end);
+            base_close(&again);
+        }
+    }
+    bitsnap_safetensors_free(&model);
+    if (own.count) (void)fault_add(f, "; damaged: "), (void)fault_add(f, own.text);
+    if (others.count) (void)fault_add(f, "; and what refers to that: "), (void)fault_add(f, others.text);
+    else if (s->frame.referred) (void)fault_add(f, "; and what refers to that");
+}
+
 static void report_test(const job *j, const summary *s)
 {
     if (j->o->json) {
@@ -172,7 +240,11 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     int failed;
     failed = input_open(&j.in, path, f) || begin(&j, c, b, path);
     j.reader.only_check = 1;
-    failed = failed || restore_source(&j.reader, NULL, &j.progress, f) || check_lossy(&j);
+    if (!failed) {
+        failed = restore_source(&j.reader, NULL, &j.progress, f);
+        if (failed) name_lost(&j, c, f);
+        else failed = check_lossy(&j);
+    }
     progress_end(&j.progress);
     if (!failed) {
         const summary s = { path, NULL, j.in.offset, j.reader.s.source_size, seconds_now() - begun };

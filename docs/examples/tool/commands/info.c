@@ -211,6 +211,45 @@ static void print_delta(const delta *x, uint64_t file_size)
                  (unsigned long long)all.info.same, (unsigned long long)differences(&all), (unsigned long long)all.info.plain);
 }
 
+/* What frames refer to earlier data. */
+typedef struct reference_sums {
+    uint64_t frames, bytes; /* that refer, and their elements */
+    uint64_t kept;          /* bytes of elements of the frames that they refer to */
+} reference_sums;
+
+static reference_sums sum_references(const delta *x)
+{
+    reference_sums all = { 0, 0, 0 };
+    size_t i;
+    for (i = 0; i < x->count; i++) {
+        const file_frame *a = &x->frames[i].about;
+        if (frame_refers(a)) all.frames++, all.bytes += a->info.elements_size;
+        if (a->referred) all.kept += a->info.elements_size;
+    }
+    return all;
+}
+
+static void print_references(const options *o, const delta *x)
+{
+    const reference_sums s = sum_references(x);
+    char from[32], to[32];
+    if (!s.frames) return;
+    (void)printf("refers   frames: %llu, %s are coded against earlier data of the file; a pipe's reader keeps %s for that, or less\n",
+                 (unsigned long long)s.frames, amount(o, from, s.bytes), amount(o, to, s.kept));
+}
+
+static void json_references(json *j, const delta *x)
+{
+    const reference_sums s = sum_references(x);
+    if (!s.frames) return;
+    json_name(j, "references");
+    json_begin(j, '{');
+    json_member_whole(j, "frames", s.frames);
+    json_member_whole(j, "bytes", s.bytes);
+    json_member_whole(j, "kept_bytes", s.kept);
+    json_end(j, '}');
+}
+
 /* How blocks are coded: in all, and where `each` is set frame by frame; of deltas a line for each frame anyway. */
 static void print_frames(const chain_link *x, int each)
 {
@@ -221,9 +260,9 @@ static void print_frames(const chain_link *x, int each)
         (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->info.count, bitsnap_dtype_name(a->info.dtype),
                      (unsigned long long)a->begin);
         if (a->info.has_base) {
-            (void)printf("against %s at byte %llu%s", bitsnap_dtype_name(a->info.base_dtype), (unsigned long long)a->base_begin,
-                         frame_role(a) == 2 ? ", cast" : frame_role(a) == 3 ? ", upcast" : "");
-            if (x->file.ends.base_count > 1) (void)printf(", of base %u", a->base);
+            (void)printf("against %s%s at byte %llu%s", frame_refers(a) ? "earlier " : "", bitsnap_dtype_name(a->info.base_dtype),
+                         (unsigned long long)a->base_begin, frame_role(a) == 2 ? ", cast" : frame_role(a) == 3 ? ", upcast" : "");
+            if (x->file.ends.base_count > 1 && !frame_refers(a)) (void)printf(", of base %u", a->base);
         } else (void)printf("without a base");
         (void)printf(": %.4f bits/element", per_element(a->size, a->info.count));
         if (x->is_delta)
@@ -302,7 +341,8 @@ static void json_delta(json *j, const chain_link *x, uint64_t file_size, int fol
         forms_json(j, &x->forms[i]);
         if (a->info.has_base) {
             json_member_string(j, "base_dtype", bitsnap_dtype_name(a->info.base_dtype));
-            if (x->file.ends.base_count > 1) json_member_whole(j, "base", a->base);
+            if (frame_refers(a)) json_member_truth(j, "refers", 1);
+            else if (x->file.ends.base_count > 1) json_member_whole(j, "base", a->base);
             json_member_whole(j, "base_begin", a->base_begin);
             put_id(j, "base_id", a->info.base_id);
         }
@@ -569,6 +609,7 @@ static void print_totals(const job *j, const sums *s)
     }
     (void)printf("check    %016llx\n", (unsigned long long)j->reader.s.check);
     if (*sha256_text(hex, &j->reader.s)) (void)printf("sha256   %s\n", hex);
+    print_references(j->o, &j->self.file);
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) print_delta(&j->self.file, s->bytes_out);
     if (j->follows >= 0) {
         (void)printf(j->follows ? "chain    follows " : "chain    does not follow ");
@@ -596,6 +637,7 @@ static void print_json(const job *j, const sums *s, const char *path)
         json_member_real(&out, "bound_bytes", s->bound_bytes);
         json_member_real(&out, "bound_ratio", quotient((double)s->element_bytes, s->bound_bytes));
     }
+    json_references(&out, &j->self.file);
     if (j->reader.s.start.kind == BITSNAP_SOURCE_DELTA) json_delta(&out, &j->self, s->bytes_out, j->follows);
     json_bases(&out, j->o);
     lossy_json_truth(&j->lossy, &out, j->reader.s.start.quantized);

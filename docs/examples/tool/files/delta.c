@@ -166,7 +166,7 @@ int delta_take(delta *d, file_reader *r, fault *f)
 /* Of an observer: frames that have elements. */
 static int note_frame(void *context, const file_frame *about, fault *f)
 {
-    if (about->info.has_base && about->base == BITSNAP_BASE_ITSELF)
+    if (frame_refers(about))
         return fault_set(f, "has frames that refer to earlier data of the same file, and cannot be put together, nor turned, without the base: "
                          GIVE_BASE);
     return about->info.count ? delta_note_frame((delta *)context, about, f) : 0;
@@ -349,9 +349,8 @@ int delta_follows(const delta *before, const delta *x, char *why)
     }
     for (i = 0; i < x->count; i++) {
         const file_frame *a = &x->frames[i].about;
-        const int refers = a->info.has_base && a->base == BITSNAP_BASE_ITSELF;
-        const delta_frame *b = a->info.has_base && !refers ? frame_at(before, a->base_begin) : NULL;
-        if (!a->info.has_base || !a->info.count || refers) continue;
+        const delta_frame *b = a->info.has_base && !frame_refers(a) ? frame_at(before, a->base_begin) : NULL;
+        if (!a->info.has_base || !a->info.count || frame_refers(a)) continue;
         if (!holds(b, a) || !b->about.info.has_content_id) {
             unknown++;
         } else if (b->about.info.content_id != a->info.base_id) {

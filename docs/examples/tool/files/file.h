@@ -123,6 +123,9 @@ typedef bitsnap_file_frame file_frame;
 
 static inline int frame_is_quantized(const file_frame *x) { return (x->info.bins | x->info.clusters) != 0; }
 
+/* Whether its base is earlier data of the same file. */
+static inline int frame_refers(const file_frame *x) { return x->info.has_base && x->base == BITSNAP_BASE_ITSELF; }
+
 /* 0: it has no base, 1: one of the same dtype, 2: F32 that is rounded to its dtype, 3: F16 or BF16 as F32. */
 static inline int frame_role(const file_frame *x)
 {
