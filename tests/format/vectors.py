@@ -698,6 +698,8 @@ def reference_files():
         reference_file("S39-not-kept", "S39", [(b"", half), (place, refers)]),
         reference_file("S39-a-part", "S39", [two[0], (b"", two[1][1]), (place, spread)]),
         reference_file("S39-forgotten", "S39", [(kept_record(8192), half), (b"", half_frame(n=1)), (place, refers)]),
+        reference_file("S39-forgotten-between", "S39", [(kept_record(1 << 40), half_frame(n=1000)), (kept_record(4096), half_frame(n=1048)),
+                                                        (kept_record(1 << 40), half_frame(n=2048)), (place, referring_frame(data))]),
         reference_file("S39-refers-itself", "S39", [(kept_record(1 << 40), half), (place, against), (place_record(0xFFFF, 8192), against)]),
         reference_file("S40-small", "S40", [(kept_record(8192), half), (place, referring_frame(data[2:]))]),
         reference_file("S41-other-elements", "S41", [(kept_record(8192), half_frame(b"\0\0")), (place, refers)]),

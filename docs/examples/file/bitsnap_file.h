@@ -1967,6 +1967,7 @@ typedef struct bsf_piece {
     uint64_t begin, end;      /* bytes of the data */
     uint64_t last;            /* where the last frame begins that may refer to it */
     uint64_t filled;          /* bytes that have come; fewer than all if the frame was passed over */
+    uint64_t number, run;     /* how many pieces came before it, and how many of these do not begin where another ends */
     uint8_t *bytes;           /* in memory; null: none have come, or they are spilled */
     size_t room;
     int spilled;
@@ -1978,6 +1979,8 @@ typedef struct bsf_kept {
     bsf_piece *pieces;        /* in the order of their bytes, which do not overlap */
     size_t count, room;
     size_t frames;            /* since pieces were dropped last */
+    uint64_t begun, runs, end; /* pieces so far, those of them that do not begin where another ends, and where the last one ends */
+    uint64_t frame;           /* where the frame begins that reads */
     uint64_t held;            /* bytes of the pieces that are or will be in memory */
 } bsf_kept;
 
@@ -2014,6 +2017,9 @@ static bitsnap_status bsf_kept_begin(bsf_kept *k, uint64_t begin, uint64_t size,
     p->begin = begin;
     p->end = begin + size;
     p->last = last;
+    p->number = k->begun++;
+    p->run = k->runs += begin != k->end;
+    k->end = p->end;
     p->spilled = k->held > most || size > most - k->held;
     if (!p->spilled) k->held += size;
     return BITSNAP_OK;
@@ -2055,17 +2061,16 @@ static size_t bsf_kept_find(const bsf_kept *k, uint64_t at)
     return low;
 }
 
-/* Whether a frame that begins at byte `frame` may refer to these bytes: all are kept for it. */
-static int bsf_kept_has(const bsf_kept *k, uint64_t at, uint64_t size, uint64_t frame)
+/* Whether all of these bytes are kept, and the first and last piece of them for the frame that reads. The time does not depend on the number of
+ * pieces between: many frames may name as many pieces, and not be decoded. Those are looked at when they are read. */
+static int bsf_kept_has(const bsf_kept *k, uint64_t at, uint64_t size)
 {
-    const uint64_t end = at + size;
-    size_t i;
-    for (i = k->count ? bsf_kept_find(k, at) : 0; i < k->count && at < end; i++) {
-        const bsf_piece *p = &k->pieces[i];
-        if (at < p->begin || at >= p->end || p->last < frame) break;
-        at = p->end;
-    }
-    return at >= end;
+    const bsf_piece *first, *last;
+    if (!k->count) return 0;
+    first = &k->pieces[bsf_kept_find(k, at)];
+    last = &k->pieces[bsf_kept_find(k, at + size - 1)];
+    return at >= first->begin && at < first->end && at + size <= last->end && first->last >= k->frame && last->last >= k->frame &&
+           first->run == last->run && last->number - first->number == (uint64_t)(last - first);
 }
 
 /* Reads bytes that bsf_kept_has has found. */
@@ -2075,6 +2080,7 @@ static bitsnap_status bsf_kept_read(const bsf_kept *k, uint64_t at, uint8_t *to,
     for (; size; i++, at += n, to += n, size -= n) {
         const bsf_piece *p = &k->pieces[i];
         n = p->end - at < size ? (size_t)(p->end - at) : size;
+        if (p->last < k->frame) return bsf_fail(error, BITSNAP_E_CORRUPT, 39, 0, "a frame refers to data that are not kept for it");
         if (p->filled < p->end - p->begin)
             return bsf_fail(error, BITSNAP_E_ARGUMENT, 0, 0, "the frame refers to one that has been passed over");
         if (!p->spilled) memcpy(to, p->bytes + (at - p->begin), n);
@@ -3625,9 +3631,10 @@ static bitsnap_status bsf_check_references(bitsnap_file_stream *s, int placed)
     const bitsnap_file_frame *frame = &s->frame;
     const uint64_t bytes = frame->info.elements_size;
     bsf_kept_drop(&r->kept, frame->begin);
+    r->kept.frame = frame->begin;
     if (placed && frame->base == BITSNAP_BASE_ITSELF) {
         r->met_reference = 1;
-        if (!bsf_kept_has(&r->kept, frame->base_begin, frame->info.count * bitsnap_width(frame->info.base_dtype), frame->begin))
+        if (!bsf_kept_has(&r->kept, frame->base_begin, frame->info.count * bitsnap_width(frame->info.base_dtype)))
             return bsf_stream_failed(s, 39, frame->at, "a frame refers to data that are not kept for it");
     }
     if (!frame->referred) return BITSNAP_OK;
@@ -3765,6 +3772,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void
         if (bsf_available(s) < ahead / 2) status = bsf_fill(s, ahead);
         if (!status && bsf_window_is_open(&r->window))
             status = bsf_window_hold(&r->window, s->decoder.position, s->decoder.block_log2, s->b->workers, &s->error);
+        if (status && s->error.rule == 39) s->error.offset = s->frame.at;
         if (status) break;
         if (bsf_window_is_open(&r->window)) s->b->base = r->window.base;
         found = bitsnap_decoder_pull(s->b, &s->decoder, to, room, count, bsf_bytes(s), bsf_available(s), &used);
