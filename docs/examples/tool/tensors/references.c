@@ -31,6 +31,7 @@ typedef struct search {
     const input *in;
     uint64_t data;       /* byte of the file where the data begin */
     const unsigned char *skip;
+    int halves, wholes;  /* there are tensors of F16 or BF16, and of F32: only then names tell anything */
     look *looks;
     entry *entries;
     size_t count;
@@ -150,7 +151,7 @@ static size_t keys_of(const search *s, size_t i, uint64_t keys[1 + 2 * PARTS])
     size_t n = 0;
     if (!s->looks[i].is_constant) keys[n++] = equal_key(s, i);
     if (!is_dtype(t, "F32") && !is_half(t)) return n;
-    if (s->looks[i].is_constant) return n;
+    if (s->looks[i].is_constant || !s->halves || !s->wholes) return n;
     n += name_keys(t, t->name.size, keys + n);
     if (is_dtype(t, "F32")) n += name_keys(t, without_last_part(t), keys + n);
     return n;
@@ -299,6 +300,10 @@ static int find_all(search *s, fault *f)
 {
     uint64_t keys[1 + 2 * PARTS];
     size_t i, k, n;
+    for (i = 0; i < s->model->count; i++) {
+        s->halves |= is_half(&s->model->tensors[i]);
+        s->wholes |= is_dtype(&s->model->tensors[i], "F32");
+    }
     for (i = 0; i < s->model->count; i++) {
         if (!takes_part(s, i)) continue;
         if (read_sample(s, i, f)) return 1;
