@@ -210,6 +210,7 @@ typedef enum bitsnap_status {
     R(53, CHECK, INDEX_CHECK, "damaged: a block was replaced by one of another frame") \
     R(54, UNSUPPORTED, NEW_FORM, "a form of block that is not known: made by a newer bitsnap") \
     R(56, CORRUPT, PARTED, "granules or sides of a PARTED block that break their rules") \
+    R(57, CORRUPT, CODED_PLANE, "a coded plane of a SPLIT block that breaks its rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
@@ -527,7 +528,8 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: the measured error */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the symbols; BYTES, ZIGZAG: each plane;
+    bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the coded planes, if there are any, all in one
+                                part, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, or no parts where classes cannot be told apart; SPARSE: one part;
                                 SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words;
                                 PARTED: the bytes of the mask, then each side, whose `kind` is its form */
@@ -7383,7 +7385,7 @@ typedef struct bsn_work {
  * hashes of cells, headers and footers. Another record needs no kernel. Another hash needs `hash`, `start` and `finish` in
  * bitsnap_simd.h, docs/examples/offload/hash.h, and a new version of the format (FORMAT.md 6.1). */
 typedef struct bsn_record {
-    uint8_t bytes[28 + 16 + 20 + 8 * 9]; /* bsn_record_begin, hashes of cells, the descriptor of SPLIT, 8 planes and a list */
+    uint8_t bytes[28 + 16 + 24 + 8 * 9]; /* bsn_record_begin, hashes of cells, the descriptor of SPLIT, 8 planes and a list */
     size_t size;
 } bsn_record;
 
@@ -7583,10 +7585,16 @@ static unsigned bsn_planes_coded(const bsn_context *c)
     return bsn_symbol_bits(c->shape.dtype) && c->shape.dtype != BITSNAP_F64 ? 1 : c->shape.width < 4 ? c->shape.width : 4;
 }
 
-/* Encoding SPLIT, BYTES and ZIGZAG. */
+/* Returns 1 if SPLIT may code planes. */
+BSN_INLINE int bsn_may_rank(const bsn_context *c)
+{
+    return bsn_symbol_bits(c->shape.dtype) && c->shape.width > 1 && c->shape.width <= 4;
+}
+
+/* Encoding SPLIT, BYTES and ZIGZAG. After the symbols of SPLIT comes a plane that is coded. */
 static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    x->planes = (uint8_t *)bsn_arena_take(a, bsn_planes_coded(c) * bsn_plane_room(n));
+    x->planes = (uint8_t *)bsn_arena_take(a, (bsn_planes_coded(c) + (unsigned)bsn_may_rank(c)) * bsn_plane_room(n));
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
 }
 
@@ -7675,9 +7683,10 @@ typedef struct bsn_layout {
     bsn_field field;
     unsigned planes;      /* bytes of an element that have other bits than the symbol's */
     unsigned shift;       /* bits below the symbol in the top byte */
-    uint8_t varying[8];   /* for each byte: the bits that are stored */
+    uint8_t varying[8];   /* for each byte: the bits that its raw plane stores */
+    uint8_t coded[8];     /* for each byte: the bits that are coded by rank */
     uint8_t value[8];     /* for each byte: the value of its other bits */
-    uint8_t descriptor[20];
+    uint8_t descriptor[24];
     size_t descriptor_size;
     size_t at[9];         /* where each raw plane begins in the body, then where the list does */
 } bsn_layout;
@@ -7709,6 +7718,10 @@ static void bsn_layout_place(bsn_layout *y, size_t n)
 }
 
 #define BSN_HAS_CONSTANTS 0x10u
+#define BSN_HAS_CODED 0x20u
+
+/* Returns the bits of byte k that have one value in all elements. */
+static unsigned bsn_fixed_bits(const bsn_layout *y, unsigned k) { return bsn_rest_bits(y, k) & ~(unsigned)(y->varying[k] | y->coded[k]); }
 
 /* ---- encoding ---- */
 
@@ -7789,6 +7802,8 @@ typedef struct bsn_coding {
     bsn_record record;    /* and what its check covers */
     bsn_record begun;     /* the same without a body */
     uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
+    int plain;            /* SPLIT: 1 if all planes stay raw */
+    int side;             /* SPLIT: 1 if it is a side of PARTED, of which only the plane below the top one may be coded */
     unsigned exponent;    /* SPLIT of F64: the lowest exponent, less 1 */
     uint64_t any;         /* CLASSED: the OR of all words */
     uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
@@ -7892,7 +7907,7 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
  * F32 if they can (`third`); `none` if there is no such plane. */
 BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigned none, int third)
 {
-    if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF) return 2;
+    if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF && !y->coded[2]) return 2;
     return y->planes > top ? top : none;
 }
 
@@ -8010,7 +8025,7 @@ static int bsn_split_started(bsn_splitting *s, size_t i, size_t m)
             continue;
         }
         if (k < top && k != s->within) {
-            if (!bsn_bits_hold(s->plane[k], m, bsn_rest_bits(y, k) & ~(unsigned)y->varying[k], y->value[k])) return 0;
+            if (!bsn_bits_hold(s->plane[k], m, bsn_fixed_bits(y, k), y->value[k])) return 0;
             bsn_bits_take(c->kernels, to + bsn_bits_size(y->varying[k], i), s->plane[k], y->varying[k], m);
         }
         if (bsn_has_checks(&c->shape)) bsn_hash_feed(c->kernels, &s->work->hasher[k], to, bsn_bits_size(y->varying[k], i + m));
@@ -8031,7 +8046,7 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
     bsn_split(c->kernels, &y->field, s->plane, elements + i * c->shape.width, m);
     for (k = 0; k < y->planes; k++) {
         uint8_t *to = s->body + y->at[k];
-        const unsigned fixed = bsn_rest_bits(y, k) & ~(unsigned)y->varying[k];
+        const unsigned fixed = bsn_fixed_bits(y, k);
         bsn_ahead_ask(s->ahead, part);
         if (fixed && !bsn_bits_hold(s->plane[k], m, fixed, y->value[k])) return 0;
         if (bsn_splits_whole(s, k)) {
@@ -8095,8 +8110,138 @@ BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *s
     return 1;
 }
 
-/* SPLIT: raw planes and a list of symbols. Bits that turn out to vary although e->constant has them are split again. */
-static int bsn_produce_split(bsn_coding *e)
+/* ---- coded planes of SPLIT ---- */
+
+/* Bytes of the mask of values that occur in a group, if these have this many bits. */
+BSN_INLINE unsigned bsn_mask_size(unsigned bits) { return bits & 0x80 ? 32 : 16; }
+
+/* Puts the values of 64 bytes into a mask. */
+BSN_INLINE void bsn_values_of(uint64_t mask[4], const uint8_t *bytes, unsigned bits)
+{
+    unsigned j;
+    mask[0] = mask[1] = mask[2] = mask[3] = 0;
+    for (j = 0; j < 64; j++) mask[(bytes[j] & bits) >> 6] |= UINT64_C(1) << (bytes[j] & bits & 63);
+}
+
+/* Chooses which bits of each plane to code: those of planes where few values occur in a group of 64, as in numbers that are a level times a
+ * scale. A sign is random beside them, and stays raw. Returns 1 if a plane has such bits. Two groups of a usual plane show that it has not:
+ * of 128 random values 51 occur in a group, of 256 57. */
+static int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
+{
+    static const uint8_t most[9] = { 0, 0, 0, 0, 0, 0, 30, 40, 46 }; /* values of a group, by the bits of a plane */
+    const bsn_context *c = e->context;
+    const unsigned symbol_bits = bsn_symbol_bits(c->shape.dtype);
+    const size_t groups = e->n / 64;
+    unsigned count[8], k, r, any = 0;
+    uint64_t mask[4];
+    bsn_layout y;
+    memset(coded, 0, 8);
+    if (e->plain || !bsn_may_rank(c) || groups < 64) return 0;
+    bsn_layout_write(&y, c->shape.dtype, symbol_bits, 0, e->constant, 0, e->n);
+    for (k = 0; k + 1 < c->shape.width; k++) {
+        coded[k] = y.varying[k];
+        if (symbol_bits == 8 && k + 2 == c->shape.width) coded[k] &= 0x7F;
+        if (!most[bsn_ones_in[coded[k]]] || (e->side && k + 2 != c->shape.width)) coded[k] = 0;
+        count[k] = 0;
+        any |= coded[k];
+    }
+    for (r = 0; r < 8 && any; r++) {
+        bsn_split(c->kernels, &y.field, e->work->plane, e->elements + (groups - 1) * (r + 1) / 9 * 64 * c->shape.width, 64);
+        for (k = any = 0; k + 1 < c->shape.width; k++) {
+            if (!coded[k]) continue;
+            bsn_values_of(mask, e->work->plane[k], coded[k]);
+            count[k] += bsn_popcount(mask[0]) + bsn_popcount(mask[1]) + bsn_popcount(mask[2]) + bsn_popcount(mask[3]);
+            if (count[k] >= most[bsn_ones_in[coded[k]]] * (r + 1) + (r < 7 ? 12 : 0)) coded[k] = 0;
+            any |= coded[k];
+        }
+    }
+    return any != 0;
+}
+
+static int bsn_looks_coded(bsn_coding *e)
+{
+    uint8_t coded[8];
+    return bsn_choose_coded(e, coded);
+}
+
+/* Adds to a layout that these bits are coded. */
+static void bsn_layout_code(bsn_layout *y, const uint8_t coded[8], size_t n)
+{
+    unsigned k;
+    y->descriptor[0] |= BSN_HAS_CODED;
+    for (k = 0; k < y->planes; k++) {
+        y->coded[k] = y->descriptor[y->descriptor_size++] = coded[k];
+        y->varying[k] &= (uint8_t)~coded[k];
+    }
+    bsn_layout_place(y, n);
+}
+
+/* Makes the masks of groups, and ranks of their values. */
+static void bsn_rank_bytes(uint8_t *bytes, uint8_t *masks, size_t groups, unsigned bits)
+{
+    const unsigned size = bsn_mask_size(bits);
+    uint8_t rank[256];
+    uint64_t mask[4], left;
+    unsigned next, k;
+    for (; groups--; bytes += 64, masks += size) {
+        bsn_values_of(mask, bytes, bits);
+        for (k = next = 0; k < size / 8; k++) {
+            bsn_store64(masks + 8 * k, mask[k]);
+            for (left = mask[k]; left; left &= left - 1) rank[64 * k + bsn_lowest_bit(left)] = (uint8_t)next++;
+        }
+        for (k = 0; k < 64; k++) bytes[k] = rank[bytes[k] & bits];
+    }
+}
+
+/* Chooses how many groups lie between masks that are alike, as of tiles of a matrix: 1 to 255, or 0 if none are. */
+static unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned size)
+{
+    const unsigned most = (unsigned)bsn_min(groups / 2, 255);
+    uint32_t least = 0, ones;
+    unsigned best = 0, d, r, k;
+    for (d = 0; d <= most; d++) {
+        for (r = ones = 0; r < 16; r++) {
+            const uint8_t *p = masks + (most + (groups - most - 1) * r / 15) * size, *q = p - d * size;
+            for (k = 0; k < size; k += 8) ones += bsn_popcount(bsn_load64(p + k) ^ (d ? bsn_load64(q + k) : 0));
+        }
+        if (d && ones >= least) continue;
+        least = d ? ones : ones - ones / 5;
+        best = d;
+    }
+    return best;
+}
+
+/* Writes the coded bits of plane k: the distance, masks, ranks. Their elements may lie in room->lists. Returns 0 if raw bits take no more. */
+static int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, const bsn_rooms *room, unsigned k)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width, size = bsn_mask_size(y->coded[k]);
+    const size_t n = e->n, all = n / 64 * size;
+    uint8_t *bytes = room->planes + bsn_plane_room(n), *masks = room->lists, *plane[8];
+    const uint8_t *begin = w->at;
+    unsigned q, distance;
+    size_t i;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        for (q = 0; q < 8; q++) plane[q] = q == k ? bytes + i : e->work->plane[q];
+        bsn_split(c->kernels, &y->field, plane, e->elements + i * width, bsn_min(BSN_CHUNK, n - i));
+    }
+    bsn_rank_bytes(bytes, masks, n / 64, y->coded[k]);
+    for (i = n & ~(size_t)63; i < n; i++) bytes[i] &= y->coded[k];
+    distance = bsn_mask_distance(masks, n / 64, size);
+    for (i = all; distance && i > distance * size; i -= 8)
+        bsn_store64(masks + i - 8, bsn_load64(masks + i - 8) ^ bsn_load64(masks + i - 8 - distance * size));
+    if (!bsn_room(w, 1)) return 1;
+    *w->at++ = (uint8_t)distance;
+    w->scratch = masks + all + 64;
+    bsn_list_write(w, masks, all, 8);
+    w->scratch = room->lists;
+    if (!w->full) bsn_list_write(w, bytes, n, 8);
+    return w->full || (size_t)(w->at - begin) < bsn_bits_size(y->coded[k], n);
+}
+
+/* SPLIT: raw planes, coded ones, and a list of symbols. Bits that turn out to vary although e->constant has them are split again. Returns -1 if
+ * coded planes do not pay: with e->plain it would be smaller. */
+static int bsn_write_split(bsn_coding *e)
 {
     bsn_work *w = e->work;
     const bsn_context *c = e->context;
@@ -8108,12 +8253,15 @@ static int bsn_produce_split(bsn_coding *e)
     bsn_ahead ahead;
     bsn_writer wr;
     bsn_layout y;
-    int counted, done;
-    unsigned k, symbol_bits;
+    int counted = 0, done, ranks;
+    unsigned k, symbol_bits = bsn_symbol_bits(c->shape.dtype);
+    uint8_t coded[8];
     bsn_lay_alone(&arena, &room, c, n);
-    symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
+    ranks = bsn_choose_coded(e, coded);
+    if (!ranks) symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
         bsn_layout_write(&y, c->shape.dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->shape.width), n);
+        if (ranks) bsn_layout_code(&y, coded, n);
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
         ahead = bsn_ahead_of(elements + n * c->shape.width, c->large && w->next ? n * c->shape.width : 0, 2); /* most likely the next block */
@@ -8125,6 +8273,9 @@ static int bsn_produce_split(bsn_coding *e)
     } while (!done);
     bsn_coding_writer(&wr, e, y.at[y.planes], room.lists);
     list = wr.at;
+    for (k = 0; k < y.planes && !wr.full; k++)
+        if (y.coded[k] && !bsn_write_coded(e, &y, &wr, &room, k)) return -1;
+    if (wr.full) return 0;
     wr.counted = counted;
     wr.ahead = &ahead;
     wr.ahead_step = (ahead.lines - ahead.line) / ((n + 1023) / 1024);
@@ -8139,6 +8290,15 @@ static int bsn_produce_split(bsn_coding *e)
     }
     e->size = (size_t)(wr.at - e->body);
     return 1;
+}
+
+static int bsn_produce_split(bsn_coding *e)
+{
+    int done;
+    e->plain = 0;
+    done = bsn_write_split(e);
+    e->plain = done < 0;
+    return done < 0 ? bsn_write_split(e) : done;
 }
 
 /* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
@@ -9168,11 +9328,11 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     s->elements = elements;
     s->n = n;
     s->body = at + 1;
-    for (stored = 0; stored < 2 && !done; stored++) {
+    for (s->plain = stored = 0; stored < 2 && done <= 0; stored += done == 0, s->plain = done < 0) {
         e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
         s->end = stored ? e->end : s->body + bsn_min((size_t)(e->end - s->body), n * width - 1);
         *at = (uint8_t)(stored ? BSN_FORM_STORED : bsn_plain_form(s));
-        done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_produce_split(s);
+        done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_write_split(s);
     }
     return done ? s->body + s->size : NULL;
 }
@@ -9188,6 +9348,7 @@ static int bsn_produce_parted(bsn_coding *e)
     bsn_lay_mask(&arena, &p->room, n);
     p->side = *e;
     p->side.context = &p->context;
+    p->side.side = 1;
     p->side.arena = arena;
     bsn_lay_alone(&arena, &p->room, e->context, n);
     mask = p->room.place;
@@ -9244,7 +9405,7 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
 
 /* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. Of forms that could pay all are made, and
  * each must be smaller than those before: no estimate is good enough to say that none is larger than at a lower level. But PARTED is the
- * last if it takes less than the raw planes of SPLIT. */
+ * last if it takes less than the planes of SPLIT do while they are raw. If they are coded, so are those of the sides. */
 static int bsn_choose_alone(bsn_coding *e, size_t most)
 {
     const bsn_context *c = e->context;
@@ -9320,7 +9481,8 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->size : 0;
     if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
     if (!delta) return bsn_choose_alone(e, most);
-    if (!bsn_looks_parted(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta)) return 1; /* of PARTED it is no bound */
+    if (!bsn_looks_parted(e) && !bsn_looks_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
+        return 1; /* of PARTED and coded planes it is no bound */
     return bsn_choose_other(e, delta - 1);
 }
 
@@ -9352,6 +9514,8 @@ BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t 
     e.arena = w->arena;
     e.body = to + prefix;
     e.room = capacity - prefix;
+    e.constant = 0;
+    e.plain = e.side = 0;
     bsn_record_begin(&e.begun, c, first, n, 0);
     if (BSN_WITH_DELTA && c->shape.role) found = bsn_choose_with_base(&e, stored - 1);
     else if (BSN_WITH_QUANTIZE && (c->log || c->shape.clusters)) found = bsn_choose_quantized(&e, stored - 1);
@@ -9461,6 +9625,7 @@ typedef struct bsn_split_body {
     bsn_layout layout;
     bsn_reader reader;         /* the list of symbols */
     uint64_t list_hash;
+    const uint8_t *coded;      /* coded bits of plane 0, if it has any; those of plane k are k * bsn_plane_room(n) bytes further on */
     const uint8_t *plane[8];   /* the planes of the current chunk */
     unsigned within;           /* the plane that `finish` makes of bit planes itself; the width, if none */
     int finishes;              /* 1: the kernel `finish` makes chunks at once; 0: step by step */
@@ -9648,16 +9813,16 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
 {
     const unsigned dtype = d->context->shape.dtype, width = d->context->shape.width;
     const uint8_t *p = d->body;
-    unsigned bits, flags, k, some = 0, base = 0;
+    unsigned bits, flags, k, some = 0, any, base = 0;
     if (p == d->end) return BITSNAP_R_PLANES;
     flags = bsn_once8(p++);
     bits = flags & 15;
     flags &= 0xF0;
     if (!bsn_symbol_bits(dtype) || bits < 1 || bits > (width == 1 ? 7u : 8u) || (dtype == BITSNAP_F64 && bits != 8) ||
-        (flags & ~BSN_HAS_CONSTANTS))
+        (flags & ~(BSN_HAS_CONSTANTS | BSN_HAS_CODED)))
         return BITSNAP_R_DESCRIPTOR;
     bsn_layout_begin(y, dtype, bits, 0);
-    if (flags) {
+    if (flags & BSN_HAS_CONSTANTS) {
         if ((size_t)(d->end - p) < 2 * y->planes) return BITSNAP_R_PLANES;
         for (k = 0; k < y->planes; k++) {
             const unsigned all = y->varying[k], varying = bsn_once8(p + k), value = bsn_once8(p + y->planes + k);
@@ -9676,6 +9841,16 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
         y->field.base = base;
         p += 2;
     }
+    if (flags & BSN_HAS_CODED) {
+        if ((size_t)(d->end - p) < y->planes) return BITSNAP_R_PLANES;
+        for (k = any = 0; k < y->planes; k++) {
+            y->coded[k] = bsn_once8(p++);
+            if ((y->coded[k] & ~y->varying[k]) || (y->coded[k] && (d->side ? k + 2 != width : k + 1 == width))) return BITSNAP_R_CODED_PLANE;
+            y->varying[k] &= (uint8_t)~y->coded[k];
+            any |= y->coded[k];
+        }
+        if (!any) return BITSNAP_R_CODED_PLANE;
+    }
     y->descriptor_size = (size_t)(p - d->body);
     bsn_layout_place(y, d->n);
     if ((size_t)(d->end - d->body) < y->at[y->planes]) return BITSNAP_R_PLANES;
@@ -9684,15 +9859,56 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     return 0;
 }
 
-/* Reads descriptor and list. The hashes of the planes begin here and go on chunk by chunk, that of the list is computed here. */
+/* Makes bytes of their ranks: in full groups of 64 by the group's mask of values, which has `size` bytes. Returns 0 if a rank has no value. */
+static int bsn_unrank_bytes(uint8_t *bytes, const uint8_t *masks, size_t groups, unsigned size)
+{
+    uint8_t value[256];
+    uint64_t left;
+    unsigned count, k;
+    for (; groups--; bytes += 64, masks += size) {
+        for (k = count = 0; k < size; k += 8)
+            for (left = bsn_load64(masks + k); left; left &= left - 1) value[count++] = (uint8_t)(8 * k + bsn_lowest_bit(left));
+        if (!count || bsn_above64(bytes, count - 1)) return 0;
+        BSN_UNROLL
+        for (k = 0; k < 64; k++) bytes[k] = value[bytes[k]];
+    }
+    return 1;
+}
+
+/* Reads the coded bits of plane k at r->at, and adds its constant ones. The masks take the room before plane 0, which nothing else needs. */
+static unsigned bsn_open_coded(bsn_decoding *d, bsn_reader *r, const bsn_rooms *room, unsigned k)
+{
+    const unsigned bits = d->of.split.layout.coded[k], value = d->of.split.layout.value[k], size = bsn_mask_size(bits);
+    const size_t n = d->n, all = n / 64 * size;
+    uint8_t *masks = room->planes, *bytes = masks + (k + 1) * bsn_plane_room(n);
+    unsigned distance;
+    size_t i;
+    if (r->at == d->end) return BITSNAP_R_CODED_PLANE;
+    distance = bsn_once8(r->at);
+    bsn_reader_begin(r, d, r->at + 1, room);
+    bsn_list_read(r, all, 8);
+    if (r->rule) return r->rule;
+    bsn_list_take(r, masks, all);
+    for (i = distance * size; distance && i < all; i += 8) bsn_store64(masks + i, bsn_load64(masks + i) ^ bsn_load64(masks + i - distance * size));
+    bsn_reader_begin(r, d, r->at, room);
+    bsn_list_read(r, n, 8);
+    if (r->rule) return r->rule;
+    bsn_list_take(r, bytes, n);
+    if (!bsn_unrank_bytes(bytes, masks, n / 64, size) || !bsn_bits_hold(bytes, n, ~bits & 0xFF, 0)) return BITSNAP_R_CODED_PLANE;
+    for (i = 0; value && i < n; i++) bytes[i] |= (uint8_t)value;
+    return 0;
+}
+
+/* Reads descriptor, coded planes and list. The hashes of the planes begin here and go on chunk by chunk, that of all after them is computed
+ * here. */
 static unsigned bsn_open_split(bsn_decoding *d)
 {
     bsn_split_body *x = &d->of.split;
     bsn_layout *y = &x->layout;
     bsn_reader *r = &x->reader;
     const bsn_rooms room = bsn_planes_rooms(d);
-    const unsigned rule = bsn_layout_read(y, d);
-    unsigned k;
+    const uint8_t *begin;
+    unsigned rule = bsn_layout_read(y, d), k, coded;
     if (rule) return rule;
     bsn_reader_begin(r, d, d->body + y->at[y->planes], &room);
     if (BSN_WITH_REPORT && d->report) (void)bsn_report_part(d->report, d->n, y->at[y->planes]);
@@ -9701,16 +9917,28 @@ static unsigned bsn_open_split(bsn_decoding *d)
         for (k = 0; k < y->planes; k++) bsn_hash_begin(&d->work->hasher[k], y->at[k + 1] - y->at[k]);
         x->list_hash = bsn_hash_of(d->context->kernels, r->at, (size_t)(d->end - r->at)); /* loads the list into the cache, too */
     }
+    x->coded = room.planes + bsn_plane_room(d->n);
+    begin = r->at;
+    for (k = coded = 0; k < y->planes; k++) {
+        if (!y->coded[k]) continue;
+        rule = bsn_open_coded(d, r, &room, k);
+        d->place = r->at;
+        if (rule) return rule;
+        coded++;
+    }
+    if (BSN_WITH_REPORT && d->report && coded) (void)bsn_report_part(d->report, coded * (uint64_t)d->n, (uint64_t)(r->at - begin));
+    bsn_reader_begin(r, d, r->at, &room);
     bsn_open_list(d, r, d->n, y->field.symbol_bits);
     return bsn_opened_all(d, r);
 }
 
-/* Makes plane k of elements i .. i + m - 1 of bit planes, in scratch. */
+/* Makes plane k of elements i .. i + m - 1 of its bit planes and coded bits, in scratch. */
 static void bsn_split_plane(const bsn_decoding *d, unsigned k, size_t i, size_t m)
 {
     const bsn_layout *y = &d->of.split.layout;
     uint8_t *plane = d->work->plane[k];
-    memset(plane, y->value[k], m);
+    if (y->coded[k]) memcpy(plane, d->of.split.coded + k * bsn_plane_room(d->n) + i, m);
+    else memset(plane, y->value[k], m);
     bsn_bits_put(d->context->kernels, plane, plane, 0, 0, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
 }
 
@@ -9850,7 +10078,7 @@ static unsigned bsn_make_split(bsn_decoding *d)
                                 (d->checking ? y->planes : 0) + 2);
         for (k = 0; k < y->planes && k < top; k++) {
             if (y->varying[k] == 0xFF) x->plane[k] = d->body + y->at[k] + i;
-            else if (y->varying[k] && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
+            else if ((y->varying[k] || y->coded[k]) && out && !(at_once && k == x->within)) bsn_split_plane(d, k, i, m);
         }
         if (at_once) {
             if (bsn_split_finish(d, out, i, m)) continue;

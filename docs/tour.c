@@ -153,26 +153,49 @@ static uint8_t *list(size_t m, unsigned b, unsigned depth) { /* returns the m sy
 
 /* ---- 5. Blocks ---- */
 static void checked(void) { must(!(flags & 1) || given == xxh3(record, (size_t)(noted - record)), "R9: the check of a block"); }
+static void ranked(uint8_t *plane, size_t n, unsigned Z) { /* 5.2: adds the coded bits of a plane */
+    const size_t size = Z & 0x80 ? 32 : 16, D = *take(1, "R57: the body ends before a distance") * size;
+    uint8_t *masks = list(n / 64 * size, 8, 0), *symbols = list(n, 8, 0);
+    for (size_t i = D; D && i < n / 64 * size; i++) masks[i] ^= masks[i - D];
+    for (size_t i = 0; i < n; i++) {
+        unsigned v = symbols[i];
+        if (i < n / 64 * 64) { /* v becomes the value of that rank */
+            const uint8_t *mask = masks + i / 64 * size;
+            for (v = 0; v < 8 * size && (!(mask[v / 8] >> v % 8 & 1) || symbols[i]--); v++) {}
+            must(v < 8 * size, "R57: a rank without a value");
+        }
+        must(!(v & ~Z), "R57: a value has bits that are not coded");
+        plane[i] |= (uint8_t)v;
+    }
+}
+
 static void split_body(uint8_t *to, size_t n, int whole) { /* 5.2; whole: it is a block, of which 5.5 notes this */
     const uint8_t *descriptor = take(1, R18), *p;
-    const unsigned e = *descriptor & 15, constants = *descriptor >> 4, planes = e == 8 ? w - 1 : w;
-    unsigned fixed = 0, base = 0;
+    const unsigned e = *descriptor & 15, constants = *descriptor >> 4 & 1, planes = e == 8 ? w - 1 : w;
+    unsigned fixed = 0, base = 0, any = 0;
     uint8_t *plane[8], *symbols;
-    must(dtype > I64 && constants < 2 && e >= 1 && e <= 8 && e < 8 * w && (dtype != F64 || e == 8), "R19: a descriptor");
+    const uint8_t *coded;
+    must(dtype > I64 && *descriptor >> 6 == 0 && e >= 1 && e <= 8 && e < 8 * w && (dtype != F64 || e == 8), "R19: a descriptor");
     if (constants) take(2 * planes, R18);
     if (dtype == F64) must((base = (unsigned)number(take(2, R18), 2)) <= 1792, "R21: a base above 1792");
+    coded = *descriptor >> 5 & 1 ? take(planes, R18) : NULL;
+    for (unsigned k = 0; coded && k < planes; k++) any |= coded[k];
+    must(!coded || any, "R57: no coded bits");
     for (p = descriptor; p < at; p++) note(*p, 1);
     for (unsigned k = 0; k < planes; k++, p = at) {
         const unsigned rest = k == w - 1 ? 255u >> e : k == 0 && dtype == F64 ? 0xF8 : 0xFF; /* rest bits of the byte */
         const unsigned V = constants ? descriptor[1 + k] : rest, values = constants ? descriptor[1 + planes + k] : 0;
         must(!(V & ~rest) && !(values & ~(rest & ~V)), "R20: constant bits that are not rest bits");
         fixed |= rest & ~V;
-        plane[k] = raw_plane(n, V, values);
+        must(!coded || !coded[k] || (!(coded[k] & ~V) && (whole ? k != w - 1 : k == w - 2)), "R57: coded bits of a plane that cannot have them");
+        plane[k] = raw_plane(n, V & ~(coded ? coded[k] : 0u), values);
         note(xxh3(p, (size_t)(at - p)), 8);
     }
     must(!constants || fixed, "R20: no constant bits");
     note(xxh3(at, (size_t)(end - at)), 8);
     if (whole) checked();
+    for (unsigned k = 0; coded && k < planes; k++)
+        if (coded[k]) ranked(plane[k], n, coded[k]);
     symbols = list(n, e, 0);
     for (size_t i = 0; e < 8 && i < n; i++) symbols[i] = (uint8_t)(symbols[i] << (8 - e) | plane[w - 1][i]);
     plane[w - 1] = symbols;

@@ -497,7 +497,7 @@ def need(data, pos, size):
 class SplitBlock:
     """5.2: a SPLIT block taken to pieces, but not decoded."""
 
-    def __init__(self, data, start, end, dtype, n):
+    def __init__(self, data, start, end, dtype, n, is_side=False):
         self.data, self.start, self.end, self.dtype, self.n = data, start, end, dtype, n
         w = DTYPES[dtype].width
         bits = 8 * w
@@ -505,7 +505,7 @@ class SplitBlock:
             raise Reject(19, "a SPLIT block of %s" % DTYPES[dtype].name, start)
         first = data[start]
         self.e = first & 15
-        if first >> 5:
+        if first >> 6:
             raise Reject(19, "reserved bits of the descriptor", start)
         if self.e != 8 if dtype == F64 else not 1 <= self.e <= min(8, bits - 1):
             raise Reject(19, "a symbol of %d bits" % self.e, start)
@@ -530,10 +530,21 @@ class SplitBlock:
             if self.base > MAX_BASE:
                 raise Reject(21, "a base of %d" % self.base, pos)
             pos += 2
+        self.coded = bytes(planes)
+        if first >> 5 & 1:
+            self.need(pos + planes)
+            self.coded = data[pos:pos + planes]
+            for k, (coded, varying) in enumerate(zip(self.coded, self.varying)):
+                if coded & ~varying or coded and (k != w - 2 if is_side else k == w - 1):
+                    raise Reject(57, "coded bits that a plane cannot have", pos)
+            if not any(self.coded):
+                raise Reject(57, "there are no coded bits", pos)
+            pos += planes
+        self.raw = [varying & ~coded for varying, coded in zip(self.varying, self.coded)]
         self.descriptor = data[start:pos]
 
         self.planes = []        # where each begins
-        for varying in self.varying:
+        for varying in self.raw:
             self.planes.append(pos)
             pos += raw_plane_size(n, varying)
             self.need(pos)
@@ -560,12 +571,38 @@ class SplitBlock:
             record += le64(xxh3(self.data[start:end]))
         return record + le64(xxh3(self.data[self.list_start:self.end]))
 
+    def decode_coded(self, reader, bits):
+        """The coded bits of a byte"""
+        groups, size = self.n // 64, 32 if bits & 0x80 else 16
+        if reader.pos == self.end:
+            raise Reject(57, "coded bits without a distance", reader.pos)
+        distance = self.data[reader.pos]
+        reader = ListDecoder(self.data, reader.pos + 1, self.end)
+        stored = bytes(reader.list(groups * size, 8))
+        symbols = bytearray(reader.list(self.n, 8))
+        masks = []
+        for g in range(groups):
+            mask = int.from_bytes(stored[g * size:(g + 1) * size], "little")
+            masks.append(mask ^ masks[g - distance] if 0 < distance <= g else mask)
+            values = [v for v in range(8 * size) if masks[g] >> v & 1]
+            for i in range(64 * g, 64 * g + 64):
+                if symbols[i] >= len(values):
+                    raise Reject(57, "a rank without a value", reader.pos)
+                symbols[i] = values[symbols[i]]
+        if any(symbol & ~bits for symbol in symbols):
+            raise Reject(57, "a value that has other bits than the coded ones", reader.pos)
+        return symbols, reader
+
     def decode(self):
         n, w = self.n, DTYPES[self.dtype].width
         planes = []
-        for start, varying, value in zip(self.planes, self.varying, self.values):
+        for start, varying, value in zip(self.planes, self.raw, self.values):
             planes.append(bytes(byte | value for byte in decode_raw_plane(self.data, start, n, varying)))
         reader = ListDecoder(self.data, self.list_start, self.end)
+        for k, bits in enumerate(self.coded):
+            if bits:
+                coded, reader = self.decode_coded(reader, bits)
+                planes[k] = bytes(a | b for a, b in zip(planes[k], coded))
         symbols = reader.list(n, self.e)
         self.pos = reader.pos
         elements = bytearray(n * w)
@@ -637,7 +674,7 @@ def decode_side(data, pos, end, dtype, n):
             raise Reject(56, "a side longer than the body", pos)
         return data[pos:pos + size] * (n if form == CONST else 1), pos + size
     if form == SPLIT:
-        split = SplitBlock(data, pos, end, dtype, n)
+        split = SplitBlock(data, pos, end, dtype, n, True)
         return split.decode(), split.pos
     if form != BYTES and not (form == ZIGZAG and may_zigzag(dtype)):
         raise Reject(56, "a side of form %d" % form, pos - 1)

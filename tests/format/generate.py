@@ -562,6 +562,56 @@ def one_symbol_split(rng, dtype, n):
     return random_split(rng, dtype, n, 8 if dtype == F64 else 1, varying=varying)
 
 
+def random_coded(rng, dtype, n, side=False, wrong=None):
+    """5.2: a SPLIT block with coded bits. `wrong` spoils [coded bits of each plane, distance, masks, ranks, None to end the body before them]."""
+    w = DTYPES[dtype].width
+    e, base = random_e(rng, dtype), random_base(rng)
+    varying = random_varying(rng, dtype, e) if rng.random() < 0.5 else None
+    rest = rest_bits(dtype, e)
+    free = varying or rest
+    coded = [bits & rng.choice((0x7F, 0xFF, rng.getrandbits(8))) if (k == w - 2 if side else k < w - 1 and rng.random() < 0.7) else 0
+             for k, bits in enumerate(free)]
+    if not any(coded):
+        raise Impossible("no coded bits")
+    planes, raw, behind, encoder, cut = [], [], b"", ListEncoder(rng), False
+    spoiled = rng.choice([k for k, bits in enumerate(coded) if bits])
+    stated = list(coded)
+    for k, (bits, v) in enumerate(zip(free, coded)):
+        constant = rng.getrandbits(8) & rest[k] & ~bits
+        few = [rng.getrandbits(8) & v for _ in range(rng.choice((1, 3, 9, 200)))]
+        values = [rng.choice(few) for _ in range(n)]
+        others = [rng.getrandbits(8) & bits & ~v for _ in range(n)]
+        planes.append([constant | a | b for a, b in zip(values, others)])
+        raw.append(raw_plane(others, bits & ~v))
+        if not v or cut:
+            continue
+        size = 32 if v & 0x80 else 16
+        sets = [sorted(set(values[at:at + 64]) | (set(few) if rng.random() < 0.2 else set())) for at in range(0, n // 64 * 64, 64)]
+        distance = rng.choice((0, 0, 1, 2, 255))
+        masks = [sum(1 << value for value in one) for one in sets]
+        masks = [mask ^ (masks[g - distance] if 0 < distance <= g else 0) for g, mask in enumerate(masks)]
+        ranks = [sets[i // 64].index(value) if i < n // 64 * 64 else value for i, value in enumerate(values)]
+        parts = [stated, distance, b"".join(mask.to_bytes(size, "little") for mask in masks), bytes(ranks), b""]
+        if wrong and k == spoiled:
+            wrong(rng, parts, len(masks), v)
+        cut = parts[4] is None
+        if not cut:
+            behind += bytes(parts[1:2]) + encoder.outermost(parts[2], 8, None) + encoder.outermost(parts[3], 8, None)
+    xs = values_of(planes + ([[0] * n] if e == 8 else []))
+    symbol = rng.randrange(1 << e)
+    elements = [0] * n
+    for x, i in zip(xs, in_pair_order(list(range(n)), w)):
+        elements[i] = decoder.value_of_field_order(x | symbol << 8 * w - e, dtype, e, base)
+    values = [plane[0] & ~bits & every for plane, bits, every in zip(planes, free, rest)]
+    descriptor = descriptor_of(dtype, e, varying, values, base, e | (varying is not None) << 4 | 32) + bytes(stated)
+    behind += b"" if cut else bytes([1, symbol])
+    return fitting(split_block(descriptor, raw, behind, n, pack(elements, w)), w)
+
+
+def coded_side(rng, dtype, n):
+    return random_coded(rng, dtype, n, True)
+
+
 # ---- 6. Frames ----
 
 @dataclass
@@ -1725,6 +1775,14 @@ def valid_parted(rng, dtype, sides, g=None):
     return frame_around(rng, dtype, parted_block(rng, dtype, max(n, (1 << (g or 0)) + 1), g, sides))
 
 
+RANKED = (8, 9, 10, 11)         # dtypes whose planes may be coded
+
+
+def valid_coded(rng, dtype):
+    """5.2: a frame of one block with coded bits."""
+    return frame_around(rng, dtype, random_coded(rng, dtype, rng.choice((rng.randint(8, 80), rng.randint(128, 700)))))
+
+
 def valid_recipes():
     floats = [d for d in DTYPES if DTYPES[d].is_float]
     recipes = [valid_empty, valid_empty, valid_split_masks, valid_levels, valid_levels, valid_wrong_sides,
@@ -1748,6 +1806,8 @@ def valid_recipes():
     recipes += [lambda rng, d=d, form=form: valid_parted(rng, d, (random_const, form)) for d in DTYPES
                 for form in (random_block, random_split if d in floats else random_bytes)]
     recipes += [lambda rng, d=d, g=g: valid_parted(rng, d, None, g) for d in (2, 5, 9, 10) for g in range(7)]
+    recipes += [lambda rng, d=d: valid_coded(rng, d) for d in RANKED] * 3
+    recipes += [lambda rng, d=d: valid_parted(rng, d, (random_const, coded_side)) for d in RANKED]
     return recipes + valid_delta_recipes() + valid_lossy_recipes() + [footer_extensions(make) for make in (
         small_frame, with_footer, valid_empty, small_delta, many_blocks, some_lossy, lambda rng: with_content_id(some_lossy)(rng))] + [
         with_content_id(some_lossy)] * 3
@@ -1855,6 +1915,53 @@ def bad_parted(wrong, sides=(random_const, random_const), dtypes=tuple(DTYPES), 
         block = parted_block(rng, dtype, m, None if n is None else 0, sides, lambda parts, granules: wrong(rng, parts, granules))
         return frame_around(rng, dtype, block, flags=rng.choice((0, 1)))
     return made
+
+
+def bad_coded(wrong, dtypes=RANKED):
+    """5.2: wrong(rng, parts, groups, bits) spoils a block with coded bits."""
+    def made(rng):
+        dtype = rng.choice(dtypes)
+        return frame_around(rng, dtype, random_coded(rng, dtype, rng.randint(140, 400), False, wrong), flags=rng.choice((0, 1)))
+    return made
+
+
+def rank_above(rng, parts, groups, bits):
+    """R57"""
+    parts[3] = bytearray(parts[3])
+    parts[3][rng.randrange(64 * groups)] = 255
+    parts[3] = bytes(parts[3])
+    parts[2] = bytes(a & 0xFE for a in parts[2]) if all(a == 255 for a in parts[2]) else parts[2]
+
+
+def value_outside(rng, parts, groups, bits):
+    """R57"""
+    if bits == 0xFF or len(parts[3]) % 64 == 0:
+        raise Impossible("every value is possible")
+    parts[3] = parts[3][:-1] + bytes([rng.choice([v for v in range(256) if v & ~bits])])
+
+
+def no_coded_bits(rng, parts, groups, bits):
+    parts[0][:] = [0] * len(parts[0])
+
+
+def no_distance(rng, parts, groups, bits):
+    parts[4] = None
+
+
+def coded_symbol_bits(rng, parts, groups, bits):
+    """R57: of the top plane"""
+    if len(parts[0]) == 1:
+        raise Impossible("no bits in the top plane")
+    parts[0][-1] |= 0x80
+
+
+def more_sides(rng, dtype, n):
+    """R57: a side may code the bits of one plane alone"""
+    block = random_coded(rng, dtype, n)
+    w = DTYPES[dtype].width
+    if not any(bits for k, bits in enumerate(block.pieces[0][-len(block.pieces[1:-1]):]) if k != w - 2):
+        raise Impossible("no other plane")
+    return block
 
 
 def side_of_form(*forms):
@@ -3186,7 +3293,7 @@ def invalid_recipes():
              bad_run(lambda rng: 1 << 23), const_run_of_delta(2), const_run_of_delta(0)],
         18: [short_split, short_descriptor, short_split],
         19: [bad_descriptor(split_of_integers), symbol_size((6, 7), (0, 8, 9, 15)), symbol_size((8, 9, 10), (0, 9, 15)),
-             symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x20, 0x40, 0xE0)] + [
+             symbol_size((11,), (0, 1, 7, 9, 11))] + [reserved_descriptor(bits) for bits in (0x80, 0x40, 0xC0)] + [
              bad_parted(side_of_form(SPLIT), dtypes=(1, 2, 3, 4, 5))],
         20: [constant_bits(change)
              for change in (varying_symbol_bits, values_that_vary, values_of_symbol_bits, all_vary)],
@@ -3292,6 +3399,8 @@ def invalid_recipes():
              bad_parted(side_of_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PARTED, 11, 255)),
              bad_parted(side_of_form(ZIGZAG), dtypes=[d for d in DTYPES if not may_zigzag(d)]),
              bad_parted(side_of_form(STORED), dtypes=(9, 10))],
+        57: [bad_coded(rank_above), bad_coded(rank_above), bad_coded(value_outside), bad_coded(no_coded_bits), bad_coded(no_distance),
+             bad_coded(coded_symbol_bits, (8,)), lambda rng: frame_around(rng, 10, parted_block(rng, 10, 200, 0, (random_const, more_sides)), flags=1)],
         52: [bad_sparse(make) for make in (
             lambda rng: {"m": lambda m, n: 0}, lambda rng: {"m": lambda m, n: n // 16 + 1},
             lambda rng: {"m": lambda m, n: rng.randint(n // 16 + 1, n // 8 + 1)}, body_byte(1, lambda rng: 255),

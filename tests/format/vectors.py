@@ -726,6 +726,8 @@ def all_vectors():
         ("parted", "5.15: PARTED", [valid("%s-%s" % (name[d], form.__name__), lambda rng, d=d, form=form: g.valid_parted(rng, d, (g.random_const, form)))
             for d, form in ((9, g.random_split), (F32, g.random_stored), (4, g.cheap_bytes), (6, g.one_symbol_split))] + [
             valid("granules-%d" % k, lambda rng, k=k: g.valid_parted(rng, 9, None, k)) for k in (0, 3, 6)] + rejected(56)),
+        ("coded", "5.2: coded bits of SPLIT", [valid(name[d], lambda rng, d=d: g.valid_coded(rng, d)) for d in g.RANKED] + [
+            valid("side-" + name[d], lambda rng, d=d: g.valid_parted(rng, d, (g.random_const, g.coded_side))) for d in (9, F32)] + rejected(57)),
         ("split-f8", "5.2, 3.1: SPLIT of F8", [valid("%s-e%d" % (name[d], e), lambda rng, d=d, e=e: g.valid_e(rng, d, e)) for d in (6, 7) for e in g.possible_e(d)]),
         ("split-f16", "5.2, 3.1: SPLIT of F16 and BF16", [valid("%s-e%d" % (name[d], e), lambda rng, d=d, e=e: g.valid_e(rng, d, e)) for d in (8, 9) for e in (1, 5, 8)]),
         ("split-f32", "5.2, 3.1: SPLIT of F32 and F64, the base of exponents", [valid("f32-e%d" % e, lambda rng, e=e: g.valid_e(rng, F32, e)) for e in (3, 8)] + [

@@ -30,6 +30,9 @@
 #define main mask_main
 #include "test_mask.c"
 #undef main
+#define main coded_main
+#include "test_coded.c"
+#undef main
 #define main parted_main
 #include "test_parted.c"
 #undef main
@@ -39,7 +42,7 @@
 
 static int parts_main(void)
 {
-    return bitmask_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | parted_main() | planes_main();
+    return bitmask_main() | coded_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | parted_main() | planes_main();
 }
 
 /* Each a program of its own. They share some names with those above and with each other. */
