@@ -10,6 +10,7 @@
 
 enum { BLOCKS, PART, LISTS };
 enum { OTHERS = 1, ZEROS = 2 }; /* sides of PARTED */
+enum { SYMBOLS = 1, CODED = 2 }; /* parts of SPLIT after the raw planes */
 
 static int in_order(const form_row *a, const form_row *b)
 {
@@ -70,6 +71,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         if (!part->elements) continue;
         row.sort = PART;
         row.which = block->form == FORM_PARTED && k ? (part->changed ? OTHERS : ZEROS) : k;
+        if (block->form == FORM_SPLIT && k) row.which = k + 1 < block->parts ? CODED : SYMBOLS;
         row.lowest = classed && k ? block->borders[k - 1] : 0;
         row.highest = classed && k + 1 < block->classes ? block->borders[k] - 1u : 255;
         row.elements = part->elements;
@@ -78,7 +80,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
         if (((block->form == FORM_SPLIT || block->form == FORM_SCALED || block->form == FORM_QUANTIZED) && !k) || sparse ||
-            (block->form == FORM_PARTED && k)) continue; /* planes, or two lists, or none */
+            (block->form == FORM_PARTED && k) || (block->form == FORM_SPLIT && row.which == CODED)) continue; /* planes, or more lists, or none */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -105,7 +107,7 @@ static const char *form_name(unsigned form)
 /* What a part is; `text` has 48 bytes. */
 static void part_name(const form_row *r, char *text)
 {
-    if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which ? "exponents" : "other bits, as they are");
+    if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which == CODED ? "other bits, coded" : r->which ? "exponents" : "other bits, as they are");
     else if (r->form == FORM_SPARSE) (void)snprintf(text, 48, "places and differences");
     else if (r->form == FORM_PARTED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "zeros" : "one of two kinds of elements");
     else if (r->form == FORM_PARTED) (void)snprintf(text, 48, "which elements are of which kind");
