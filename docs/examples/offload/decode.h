@@ -31,6 +31,7 @@ FN u32 split_begin(LOCAL Group *g, const Source s, u32 dtype, u32 n)
 {
     const u32 first = read8(s, g->body), bits = 8 * g->width, e = first & 15;
     u32 at = g->body + 1, k, fixed = 0;
+    if (first >> 5 == 1) return ST_DECLINED; /* coded planes */
     if (dtype < BITSNAP_F8_E4M3 || first >> 5 || e < 1 || e > 8 || e > bits - 1) return ST_CORRUPT(19);
     g->e = e;
     g->planes = e == 8 ? g->width - 1 : g->width;

@@ -1,6 +1,6 @@
 /* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast and
  * default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare ones,
- * constant elements, what may be PARTED, and what does not gain a byte. MIT licence, see bitsnap.h. */
+ * constant elements, what may be PARTED or have coded planes, and what does not gain a byte. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_ENCODE_H
 #define OFFLOAD_ENCODE_H
 
@@ -555,8 +555,44 @@ FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
         above += low[z];
         if (z <= 8 * width - 1 - exponent_bits[work->dtype] && 8 * above * (z - least) >= runs) found = 1;
     }
-    SYNC();
     return found;
+}
+
+/* May the host code planes here? Decided as bsn_choose_coded does; also 1 if the first elements do not tell which bits vary. */
+FN u32 encode_may_rank(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
+{
+    const u32 width = width_of[work->dtype], n = work->count, groups = n / 64, x0 = get_element(work->source, width, 0);
+    LOCAL u32 *varying = &g->full[0], *values = &g->full[1]; /* of 8 groups for each plane below the top one */
+    u32 r, u, k, any = 0, found = 0;
+    for (r = THREAD; r < 4096; r += THREADS) any |= get_element(work->source, width, r) ^ x0;
+    ATOMIC_OR(varying, any);
+    SYNC();
+    any = *varying;
+    for (r = THREAD; r < 8 * (width - 1); r += THREADS) {
+        const u32 first = (groups - 1) * (r % 8 + 1) / 9 * 64, shift = r / 8 * 8;
+        const u32 coded = any >> shift & (exponent_bits[work->dtype] == 8 && r / 8 + 2 == width ? 0x7Fu : 0xFFu);
+        u32 mask[8] = { 0, 0, 0, 0, 0, 0, 0, 0 };
+        for (u = 0; u < 64; u++) {
+            const u32 value = get_element(work->source, width, first + u) >> shift & coded;
+            UNROLL
+            for (k = 0; k < 8; k++) mask[k] |= value / 32 == k ? 1u << value % 32 : 0u;
+        }
+        for (k = u = 0; k < 8; k++) u += POPC(mask[k]);
+        values[r] = u;
+    }
+    SYNC();
+    for (k = 0; k + 1 < width; k++) {
+        const u32 bits = POPC(any >> 8 * k & (exponent_bits[work->dtype] == 8 && k + 2 == width ? 0x7Fu : 0xFFu));
+        const u32 most = bits < 6 ? 0 : bits == 6 ? 30 : bits == 7 ? 40 : 46;
+        u32 sum = 0, few = most != 0;
+        for (r = 0; r < 8; r++) {
+            sum += values[8 * k + r];
+            if (sum >= most * (r + 1) + (r < 7 ? 12 : 0)) few = 0;
+        }
+        found |= few;
+    }
+    SYNC();
+    return found || !any;
 }
 
 /* Chooses codes: 0, or why the host has to. */
@@ -758,7 +794,8 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     if (t == 0) g->varying = 0;
     SYNC();
     if (encode_may_part(g, work)) return ST_DECLINED;
-    for (i = t; i < 64; i += THREADS) g->h[i] = 0;
+    if (encode_may_rank(g, work)) return ST_DECLINED;
+    for (i = t; i < 64; i += THREADS) g->h[i] = g->full[i] = 0;
     SYNC();
     encode_symbols(g, work, symbols, exponent_bits[work->dtype] + (width == 1 && !fast));
     if (!g->varying) return ST_DECLINED;
