@@ -10259,17 +10259,25 @@ static unsigned bsn_open_parted(bsn_decoding *d)
     return d->place != d->end ? BITSNAP_R_BODY_END : 0;
 }
 
-/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. */
+/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Of planes it makes whole groups of 64, since
+ * these are in pair order: `room` has BSN_SIDE_MORE elements more. */
+#define BSN_SIDE_MORE 126u
 static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, size_t m)
 {
+    const size_t begin = i & ~(size_t)63, count = bsn_min(s->d.n, (i + m + 63) & ~(size_t)63) - begin;
     if (s->zero) return NULL;
     if (s->form == BSN_FORM_SPLIT) return s->d.side + i * s->d.context->shape.width;
     if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, room, i, m);
     else if (s->form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, room, i, m);
-    else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, room, i, m);
-    else (void)bsn_make_zigzag(&s->d, room, i, m);
-    return room;
+    else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, room, begin, count);
+    else (void)bsn_make_zigzag(&s->d, room, begin, count);
+    return s->form == BSN_FORM_STORED || s->form == BSN_FORM_CONST ? room : room + (i - begin) * s->d.context->shape.width;
 }
+
+/* Elements that are made at a time. The planes of a worker have room for them and BSN_SIDE_MORE of each side. Blocks of so many elements have
+ * shorter planes, but are made at once: then no group is made twice. */
+#define BSN_PARTED_STEP 2048u
+BSN_ASSERT(sides_fit_planes, BSN_PARTED_STEP + 2 * BSN_SIDE_MORE <= BSN_CHUNK);
 
 /* Chunks come in order. If a caller needs only some, earlier ones are missing, and their elements of side 1 are counted here. */
 static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
@@ -10277,12 +10285,20 @@ static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t 
     bsn_parted *x = d->of.parted;
     const unsigned width = d->context->shape.width;
     const bitsnap_kernels *kernels = d->context->kernels;
-    uint8_t *room = d->work->plane[0]; /* all planes, which are as large as a chunk and what kernels read past it */
-    const size_t before = x->ones + kernels->count(x->mask + x->next / 8, i - x->next), ones = kernels->count(x->mask + i / 8, m);
-    const uint8_t *zeros = bsn_side_elements(&x->side[0], room, i - before, m - ones);
-    bsn_unpart(kernels, width, out, zeros, bsn_side_elements(&x->side[1], room + (m - ones) * width, before, ones), x->mask + i / 8, m);
-    x->next = i + m;
-    x->ones = before + ones;
+    uint8_t *room = d->work->plane[0]; /* all planes */
+    const size_t end = i + m;
+    for (; i < end; i = x->next, out += m * width) {
+        const size_t before = x->ones + kernels->count(x->mask + x->next / 8, i - x->next);
+        size_t ones;
+        const uint8_t *zeros, *other;
+        m = bsn_min(BSN_PARTED_STEP, end - i);
+        ones = kernels->count(x->mask + i / 8, m);
+        zeros = bsn_side_elements(&x->side[0], room, i - before, m - ones);
+        other = bsn_side_elements(&x->side[1], room + (m - ones + (m < d->n ? BSN_SIDE_MORE : 0)) * width, before, ones);
+        bsn_unpart(kernels, width, out, zeros, other, x->mask + i / 8, m);
+        x->next = i + m;
+        x->ones = before + ones;
+    }
     return 0;
 }
 

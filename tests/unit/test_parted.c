@@ -258,6 +258,49 @@ static void damaged_parts(void)
     CHECK(refused > 100, "%u", refused);
 }
 
+/* Sides of byte planes, longer than a chunk: where a chunk begins, their groups of 64 need not. */
+static void long_sides(void)
+{
+    static uint8_t frame[8 * 12000 + 100], elements[8 * 12000], back[8 * 12000], side[8 * 12000];
+    static const bitsnap_dtype dtypes[] = { BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
+    const size_t n = 12000, few = 701;
+    unsigned d, table;
+    for (d = 0; d < 4; d++) {
+        const bitsnap_dtype dtype = dtypes[d];
+        const unsigned width = bitsnap_width(dtype);
+        size_t size, i, j = 0, from = test_below(n), some = 1 + test_below(n - from);
+        bitsnap b = parted_codec(0);
+        bitsnap_block block;
+        bitsnap_info info;
+        uint8_t *at = frame + 28 + 2 + (n + 7) / 8;
+        for (i = 0; i < n; i++) data_store(side + i * width, i / 40 % 50 * 771, width); /* bytes that a list codes */
+        b.block_log2 = 16;
+        CHECK(!bitsnap_encode(&b, back, sizeof back, &size, side, n - few, dtype) && (back[24] == FORM_BYTES || back[24] == FORM_ZIGZAG));
+        *at++ = back[24];
+        memcpy(at, back + 28, size - 28);
+        at += size - 28;
+        CHECK(!bitsnap_encode(&b, frame, 500, &size, memset(elements, 7, 8 * n), n, dtype)); /* its header */
+        *at++ = FORM_CONST;
+        memcpy(at, elements, width);
+        memset(frame + 28, 0, 2 + (n + 7) / 8);
+        for (i = 0; i < n; i++) {
+            const int other = i % 17 == 5 && j < few;
+            frame[30 + i / 8] |= (uint8_t)(other << (i & 7));
+            if (!other) memcpy(elements + i * width, side + (i - j) * width, width);
+            j += other ? 1 : 0;
+        }
+        size = (size_t)(at + width - frame);
+        test_store32(frame + 24, (uint32_t)(FORM_PARTED | (size - 28) << 8));
+        for (table = 0; bitsnap_kernels_get(table) && j == few; table++) {
+            b = parted_codec(table);
+            CHECK(!bitsnap_read_info(&info, frame, size) && !bitsnap_decode(&b, back, n, dtype, frame, size), "%s", bitsnap_message(&b));
+            CHECK(!memcmp(back, elements, n * width), "%s: other elements", bitsnap_dtype_name(dtype));
+            CHECK(!bitsnap_decode_range(&b, back, from, some, dtype, frame, size) && !memcmp(back, elements + from * width, some * width));
+        }
+        CHECK(j == few && !bitsnap_read_block(&b, &block, &info, 0, frame + 24, size - 24) && block.part[1].elements == n - few);
+    }
+}
+
 int main(void)
 {
     test_program = "parted";
@@ -265,5 +308,6 @@ int main(void)
     RUN(levels_of_parted);
     RUN(refused_parts);
     RUN(damaged_parts);
+    RUN(long_sides);
     return test_failures != 0;
 }
