@@ -211,6 +211,7 @@ typedef enum bitsnap_status {
     R(54, UNSUPPORTED, NEW_FORM, "a form of block that is not known: made by a newer bitsnap") \
     R(56, CORRUPT, PARTED, "granules or sides of a PARTED block that break their rules") \
     R(57, CORRUPT, CODED_PLANE, "a coded plane of a SPLIT block that breaks its rules") \
+    R(60, CORRUPT, PATCHED, "the fields or the side of a PATCHED block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")
@@ -248,7 +249,7 @@ enum {
     BITSNAP_VERIFY = 4,     /* encode: decode each block and compare it before going on */
     BITSNAP_IGNORE_CHECKS = 8, /* decode, except bitsnap_apply: skip all checksums and the content id; as memory-safe as ever */
     BITSNAP_SELF_CONTAINED = 16, /* encode with a base: a single class of differences, so that deltas can be merged and
-                                    inverted without the base; 10 to 30 % larger */
+                                    inverted without the base; 10 to 30 % larger, and no form for what was pruned */
     BITSNAP_ALLOW_TRAILING = 32 /* decode: accept bytes after the frame; bitsnap.used receives the frame's size */
 };
 
@@ -393,7 +394,7 @@ typedef struct bitsnap_info {
     /* Blocks of a delta, counted in the index; valid with a good footer. */
     uint64_t same;           /* equal to the base */
     uint64_t sparse;         /* a few elements differ from the base, and are stored one by one */
-    uint64_t classed;        /* coded as differences to the base */
+    uint64_t classed;        /* coded as differences to the base, or as the elements that differ from it */
     uint64_t plain;          /* coded without the base */
     uint64_t header_check;   /* binds blocks to their frame */
 } bitsnap_info;
@@ -516,7 +517,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
     uint64_t size;           /* bytes */
-    uint64_t changed;        /* CLASSED, SPARSE: words above 0; a side of PARTED: 0 if all its elements are 0 */
+    uint64_t changed;        /* CLASSED, SPARSE: words above 0; a side of PARTED or PATCHED: 0 if all its elements are 0 */
     unsigned kind;           /* of the list, for words of the list of their symbols; 0 also for planes, 128 for raw words */
 } bitsnap_part;
 
@@ -532,13 +533,14 @@ typedef struct bitsnap_block {
                                 part, then the symbols; BYTES, ZIGZAG: each plane;
                                 CLASSED: each class, or no parts where classes cannot be told apart; SPARSE: one part;
                                 SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words;
-                                PARTED: the bytes of the mask, then each side, whose `kind` is its form */
+                                PARTED: the bytes of the mask, then each side, whose `kind` is its form; PATCHED: the same of its one side,
+                                which is left out if the base must be known to tell it */
 } bitsnap_block;
 
 #ifndef BITSNAP_NO_EXTRAS
 /* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from bitsnap_read_info. Blocks
  * follow the header without gaps. Lists are parsed; checksums, hashes and the numbers of a quantizer are
- * not verified. Several classes can only be told apart with the right base in b->base. Workspace: info->workspace_size. Error
+ * not verified. Several classes, and some sides, can only be told with the right base in b->base. Workspace: info->workspace_size. Error
  * offsets count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
@@ -797,12 +799,12 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
  *
  * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or a mapped file),
  * repeating the call completes the tensor, with any number of workers; the hashes of the blocks prove it:
- *   - without a journal, all blocks except CLASSED ones with several classes, which BITSNAP_SELF_CONTAINED deltas do not have.
+ *   - without a journal, all blocks except PATCHED ones and CLASSED ones with several classes. BITSNAP_SELF_CONTAINED deltas have neither.
  *     SPARSE blocks and those with one class are overwritten in order, and the place of the interruption is found by trial:
  *     up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide (also before a wrong base is refused).
  *     Other blocks leave a mark and are stored again;
  *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer: BITSNAP_E_ARGUMENT) of memory that
- *     outlives the process too; each worker saves a block of several classes there before it overwrites it. Its contents are
+ *     outlives the process too; each worker saves a block of these kinds there before it overwrites it. Its contents are
  *     used only if they match the hash of the block's base, so it need not be cleared. Pass the same journal when repeating the
  *     call, before it is used for anything else; a block found in it is put back in the first pass.
  * This requires gcc, clang or MSVC, elements aligned to 8 bytes and, on 32-bit machines, elements of at most 4 bytes. It covers
@@ -4987,6 +4989,28 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
     return m;
 }
 
+/* Inverts the bits of the mask whose elements have a magnitude below `least`, which is not 0. */
+BSN_INLINE void bsn_flip_below(uint8_t *mask, const uint8_t *elements, size_t n, uint64_t least, unsigned width)
+{
+    const uint64_t magnitude = (UINT64_C(1) << (8 * width - 1)) - 1;
+    size_t i;
+    for (i = 0; i + 64 <= n; i += 64) bsn_store64(mask + i / 8, bsn_load64(mask + i / 8) ^ ~bsn_reach(elements + i * width, least, width));
+    for (; i < n; i++)
+        mask[i / 8] = (uint8_t)(mask[i / 8] ^ ((bsn_element_load(elements + i * width, width) & magnitude) < least) << (i & 7));
+}
+
+/* Inverts the signs of elements, which are those of a mask, where predictions have one. Predictions are those of all n. */
+BSN_INLINE void bsn_flip_signs(uint8_t *elements, const uint8_t *mask, const uint8_t *predictions, size_t n, unsigned width)
+{
+    const uint64_t sign = UINT64_C(1) << (8 * width - 1);
+    size_t i;
+    uint64_t w;
+    for (i = 0; i < n; i += 64)
+        for (w = bsn_mask_word(mask, i, n); w; w &= w - 1, elements += width)
+            bsn_element_store(elements, bsn_element_load(elements, width) ^
+                              (bsn_element_load(predictions + (i + bsn_lowest_bit(w)) * width, width) & sign), width);
+}
+
 /* Are the first n bytes of a list, at most 64, 0? */
 BSN_INLINE int bsn_all_zero(const uint8_t *list, unsigned n)
 {
@@ -7311,7 +7335,8 @@ enum {
     BSN_FORM_SPARSE = 8,  /* with a base: few are not as predicted */
     BSN_FORM_ZIGZAG = 9,  /* integers of 2 bytes or more: BYTES of their zigzag code */
     BSN_FORM_PARTED = 10, /* two kinds of elements, each in a form of its own */
-    BSN_FORM_LAST = BSN_FORM_PARTED /* the highest that is known. All others are those of newer versions */
+    BSN_FORM_PATCHED = 11, /* with a base: elements as predicted, and others in a form of their own */
+    BSN_FORM_LAST = BSN_FORM_PATCHED /* the highest that is known. All others are those of newer versions */
 };
 
 #define BSN_HEAD_SIZE 4u
@@ -7808,6 +7833,7 @@ typedef struct bsn_coding {
     uint64_t any;         /* CLASSED: the OR of all words */
     uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
     unsigned granule;     /* and, if this is 3, all others of a granule are, too; else 0 */
+    int patched;          /* PATCHED: the first byte of the body; -1 if it is not tried */
     bsn_piece piece;      /* SPARSE: how changes are coded */
 } bsn_coding;
 
@@ -9284,6 +9310,53 @@ static int bsn_looks_parted(bsn_coding *e)
     return best != 0;
 }
 
+/* PATCHED: signs of the side are relative to those predicted. */
+#define BSN_RELATIVE 0x80
+
+/* A sample of runs of 8 elements and their predictions. */
+typedef struct bsn_sampled_changes {
+    unsigned same, mixed, whole;   /* elements that are as predicted; runs of which only some are, and none is */
+    unsigned zeros, minus, unlike; /* zeros that are not; of these -0, and those of another sign than predicted */
+} bsn_sampled_changes;
+
+BSN_INLINE void bsn_sample_changes(bsn_sampled_changes *x, const uint8_t *elements, const uint8_t *predictions, unsigned width)
+{
+    unsigned same = 0, k;
+    for (k = 0; k < 8; k++) {
+        const uint64_t v = bsn_element_load(elements + k * width, width), p = bsn_element_load(predictions + k * width, width);
+        same += v == p;
+        if (v == p || v & bsn_low_bits(8 * width - 1)) continue;
+        x->zeros++;
+        x->minus += v != 0;
+        x->unlike += (v ^ p) >> (8 * width - 1) != 0;
+    }
+    x->same += same;
+    x->mixed += same && same < 8;
+    x->whole += !same;
+}
+
+/* Decides whether PATCHED may pay: most runs are as predicted or not as a whole, or what is not as predicted is 0. */
+static void bsn_looks_patched(bsn_coding *e)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width, runs = (unsigned)bsn_min(32, e->n / 128);
+    unsigned r, changed, rows;
+    bsn_sampled_changes x;
+    e->patched = -1;
+    if (c->classes == 1 || !bsn_may_part(c) || e->n < 512) return;
+    memset(&x, 0, sizeof x);
+    for (r = 0; r < runs; r++) {
+        const size_t i = (e->n / 8 - 1) * r / (runs - 1) * 8;
+        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, 8, e->work->elements);
+        BSN_WIDTHS(width, bsn_sample_changes, (&x, e->elements + i * width, p));
+    }
+    changed = 8 * runs - x.same;
+    rows = x.whole && x.mixed <= x.whole && 10 * x.mixed <= runs;
+    if (!x.same || !changed || (!rows && 32 * (changed - x.zeros) > changed)) return;
+    e->patched = rows ? 3 : 0;
+    if (8 * x.unlike < x.minus) e->patched |= BSN_RELATIVE;
+}
+
 /* Makes the mask: bit i is 1 if element i is one of side 1. */
 static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
 {
@@ -9313,8 +9386,87 @@ typedef struct bsn_parting { /* in scratch, as the deepest chain of calls has no
     bsn_context context; /* of the sides: the block's check covers the whole body */
     bsn_rooms room;
     bsn_writer writer;   /* of the mask */
+    int relative;        /* 1: signs are relative to those predicted */
 } bsn_parting;
 BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTED_STATE);
+
+/* Makes the mask of PATCHED: bit i is 1 if element i, or with granules one of its 8, is not as predicted. */
+static void bsn_patching_mask(bsn_coding *e, uint8_t *mask)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width;
+    size_t i, m;
+    for (i = 0; i < e->n; i += m) {
+        const uint8_t *p;
+        m = bsn_min(BSN_CHUNK, e->n - i);
+        p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
+        bsn_compare(c->kernels, width, mask + i / 8, e->elements + i * width, p, m);
+    }
+    for (i = 0; (e->patched & 7) && i < bsn_mask_bytes(e->n); i++) mask[i] = mask[i] ? 0xFF : 0;
+    if (e->n & 7) mask[bsn_mask_bytes(e->n) - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
+}
+
+/* Counts elements by magnitude, in steps of 2^shift from `least` on: those of the mask up, others down. Returns the count of those below. */
+BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, const uint8_t *p, size_t n, uint64_t least, unsigned shift,
+                                      unsigned width)
+{
+    uint32_t below = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t v = bsn_element_load(p + i * width, width) & bsn_low_bits(8 * width - 1);
+        const uint32_t one = BSN_BIT((unsigned)mask[i / 8], i & 7) ? 1 : 0 - 1u;
+        if (v < least) below += one;
+        else if ((v - least) >> shift < 256) count[(v - least) >> shift] += one;
+    }
+    return below;
+}
+
+/* Chooses the magnitude below which most predictions are those of elements of the mask, of which there are `ones`, and others are not: what
+ * is pruned by magnitude. Each pass looks 128 times closer. Returns 0 if there is no such magnitude. */
+static uint64_t bsn_choose_magnitude(bsn_coding *e, const uint8_t *mask, size_t ones)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width;
+    const int64_t usual = ones > e->n - ones ? (int64_t)(2 * ones - e->n) : 0; /* what the mask alone tells, in elements that are not of it */
+    uint32_t *count = e->work->planner->count, below = 0;
+    unsigned shift = width == 1 ? 0 : 8 * width - 9, k, at;
+    uint64_t least = 0;
+    int64_t sum, best;
+    size_t i;
+    for (;;) {
+        memset(count, 0, 256 * sizeof *count);
+        for (below = 0, i = 0; i < e->n; i += BSN_CHUNK) {
+            const size_t m = bsn_min(BSN_CHUNK, e->n - i);
+            const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
+            BSN_WIDTHS(width, below += bsn_count_patched, (count, mask + i / 8, p, m, least, shift));
+        }
+        best = sum = (int32_t)below;
+        for (at = k = 0; k < 256; k++) {
+            sum += (int32_t)count[k];
+            if (sum <= best) continue;
+            best = sum;
+            at = k + 1;
+        }
+        if (best <= usual + (int64_t)(e->n / 32)) return 0;
+        if (!shift || best == (int64_t)ones) return least + ((uint64_t)at << shift);
+        if (at) least += (uint64_t)(at - 1) << shift;
+        shift = shift > 7 ? shift - 7 : 0;
+    }
+}
+
+/* Makes the signs of elements, which are those of the mask, relative to those predicted. */
+static void bsn_relative_signs(const bsn_coding *e, uint8_t *elements, const uint8_t *mask)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width;
+    size_t i;
+    for (i = 0; i < e->n; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
+        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
+        BSN_WIDTHS(width, bsn_flip_signs, (elements, mask + i / 8, p, m));
+        elements += c->kernels->count(mask + i / 8, m) * width;
+    }
+}
 
 /* Writes a side of n elements, and its form before it, at `at`. Returns the end of its body; null if there is no room. SPLIT overwrites
  * the elements, so STORED takes them from the block again. */
@@ -9330,6 +9482,7 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     s->body = at + 1;
     for (s->plain = stored = 0; stored < 2 && done <= 0; stored += done == 0, s->plain = done < 0) {
         e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
+        if (p->relative) bsn_relative_signs(e, elements, p->room.place);
         s->end = stored ? e->end : s->body + bsn_min((size_t)(e->end - s->body), n * width - 1);
         *at = (uint8_t)(stored ? BSN_FORM_STORED : bsn_plain_form(s));
         done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_write_split(s);
@@ -9337,35 +9490,58 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     return done ? s->body + s->size : NULL;
 }
 
-/* PARTED: the size of granules, their mask, and two sides. */
+/* PATCHED: the fields before the mask, at `at`. Inverts what the magnitudes tell in the mask. Returns where they end. */
+static uint8_t *bsn_write_patched(bsn_coding *e, uint8_t *at, const uint8_t *mask, uint8_t *symbols, size_t ones)
+{
+    const bsn_context *c = e->context;
+    const unsigned width = c->shape.width;
+    const uint64_t least = e->patched & 7 ? 0 : bsn_choose_magnitude(e, mask, ones);
+    size_t i;
+    *at++ = (uint8_t)e->patched;
+    for (i = 0; i < width; i++) *at++ = (uint8_t)(least >> 8 * i);
+    for (i = 0; i < e->n && least; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
+        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
+        BSN_WIDTHS(width, bsn_flip_below, (symbols + i / 8, p, m, least));
+    }
+    return at;
+}
+
+/* PARTED: the size of granules, their mask, and two sides. PATCHED, which has one, in the same way. */
 static int bsn_produce_parted(bsn_coding *e)
 {
+    const int patched = BSN_WITH_DELTA && e->form == BSN_FORM_PATCHED;
+    const unsigned granule = patched ? (unsigned)e->patched & 7 : e->granule;
     const size_t n = e->n, bytes = bsn_mask_bytes(n);
     bsn_arena arena = e->arena;
     bsn_parting *p = (bsn_parting *)(void *)arena.at;
-    uint8_t *at, *mask, *symbols;
+    uint8_t *at = e->body, *mask, *symbols;
     size_t ones, i;
     bsn_lay_mask(&arena, &p->room, n);
     p->side = *e;
     p->side.context = &p->context;
     p->side.side = 1;
     p->side.arena = arena;
+    p->relative = patched && (e->patched & BSN_RELATIVE);
     bsn_lay_alone(&arena, &p->room, e->context, n);
     mask = p->room.place;
     symbols = p->room.planes;
-    bsn_parting_mask(e, mask);
+    if (patched) bsn_patching_mask(e, mask);
+    else bsn_parting_mask(e, mask);
     ones = e->context->kernels->count(mask, n);
-    if (ones == 0 || ones == n || e->end == e->body) return 0;
+    if (ones == 0 || ones == n || e->end - e->body < 9) return 0;
     p->context = *e->context;
     p->context.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS;
     p->context.large = p->context.stream = 0;
     memcpy(symbols, mask, bytes);
-    if (e->granule) memset(symbols, 0, bsn_mask_bytes(bytes));
-    for (i = 0; e->granule && i < bytes; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
-    e->body[0] = (uint8_t)e->granule;
-    bsn_coding_writer(&p->writer, e, 1, p->room.lists);
-    bsn_list_write(&p->writer, symbols, e->granule ? bsn_mask_bytes(bytes) : bytes, 8);
-    at = p->writer.full ? NULL : bsn_write_side(e, p, p->writer.at, 0, n - ones);
+    if (granule) memset(symbols, 0, bsn_mask_bytes(bytes));
+    for (i = 0; granule && i < bytes; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
+    if (patched) at = bsn_write_patched(e, at, mask, symbols, ones);
+    else *at++ = (uint8_t)granule;
+    bsn_coding_writer(&p->writer, e, (size_t)(at - e->body), p->room.lists);
+    bsn_list_write(&p->writer, symbols, granule ? bsn_mask_bytes(bytes) : bytes, 8);
+    at = p->writer.full ? NULL : p->writer.at;
+    if (at && !patched) at = bsn_write_side(e, p, at, 0, n - ones);
     if (at) at = bsn_write_side(e, p, at, 1, ones);
     return at ? bsn_produced(e, at) : 0;
 }
@@ -9390,7 +9566,8 @@ static const bsn_producer bsn_producers[] = {
     { BSN_WITH_QUANTIZE ? bsn_produce_quantized : NULL },
     { BSN_WITH_DELTA ? bsn_produce_sparse : NULL },
     { bsn_produce_zigzag },
-    { bsn_produce_parted }
+    { bsn_produce_parted },
+    { BSN_WITH_DELTA ? bsn_produce_parted : NULL }
 };
 BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORM_LAST + 1);
 
@@ -9403,27 +9580,28 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
     return bsn_producers[form].produce(e);
 }
 
-/* Makes a body that needs neither base nor quantizer. Returns 0 if none has at most `most` bytes. Of forms that could pay all are made, and
- * each must be smaller than those before: no estimate is good enough to say that none is larger than at a lower level. But PARTED is the
- * last if it takes less than the planes of SPLIT do while they are raw. If they are coded, so are those of the sides. */
+/* Makes a body that needs no quantizer, and no difference to a base. Returns 0 if none has at most `most` bytes. Of forms that could pay all
+ * are made, and each must be smaller than those before: no estimate is good enough to say that none is larger than at a lower level. But
+ * PATCHED or PARTED is the last if it takes less than the planes of SPLIT do while they are raw. If these are coded, so are those of a side. */
 static int bsn_choose_alone(bsn_coding *e, size_t most)
 {
     const bsn_context *c = e->context;
-    const unsigned plain = bsn_plain_form(e), forms[3] = { BSN_FORM_PARTED, plain, BSN_FORM_SCALED };
+    const unsigned plain = bsn_plain_form(e), forms[4] = { BSN_FORM_PATCHED, BSN_FORM_PARTED, plain, BSN_FORM_SCALED };
     const unsigned more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype); /* bits that symbols may have of those of planes */
     const int scales = plain != BSN_FORM_CONST && c->level == BITSNAP_BEST && bsn_may_scale(c, e->n);
     bsn_record record = e->begun;
     size_t size = 0;
     unsigned best = 0, k;
     int intact = 0, made;
-    for (k = plain == BSN_FORM_CONST || !bsn_looks_parted(e); k < 2u + (unsigned)scales; k++) {
+    for (k = plain == BSN_FORM_CONST ? 2 : e->patched < 0; k < 3u + (unsigned)scales; k++) {
+        if (k == 1 && !bsn_looks_parted(e)) continue;
         made = bsn_try(e, forms[k], size ? size - 1 : most);
         if (made >= 0) intact = made;
         if (made <= 0) continue;
         size = e->size;
         record = e->record;
         best = forms[k];
-        if (k == 0 && !scales && 8 * size + more * e->n <= bsn_popcount(bsn_plane_bits(c) & ~e->constant) * e->n) break;
+        if (k < 2 && !scales && 8 * size + more * e->n <= bsn_popcount(bsn_plane_bits(c) & ~e->constant) * e->n) break;
     }
     if (!size) return 0;
     if (!intact) return bsn_try(e, best, size);
@@ -9480,9 +9658,10 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     }
     delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->size : 0;
     if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
+    bsn_looks_patched(e);
     if (!delta) return bsn_choose_alone(e, most);
-    if (!bsn_looks_parted(e) && !bsn_looks_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
-        return 1; /* of PARTED and coded planes it is no bound */
+    if (e->patched < 0 && !bsn_looks_parted(e) && !bsn_looks_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
+        return 1; /* of PATCHED, PARTED and coded planes it is no bound */
     return bsn_choose_other(e, delta - 1);
 }
 
@@ -9511,6 +9690,7 @@ BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t 
     e.n = n;
     e.first = first;
     e.ids = ids;
+    e.patched = -1;
     e.arena = w->arena;
     e.body = to + prefix;
     e.room = capacity - prefix;
@@ -10151,8 +10331,8 @@ static unsigned bsn_make_const(bsn_decoding *d, uint8_t *out, size_t i, size_t m
 
 /* ---- decoding: PARTED ---- */
 
-/* Makes a mask of granules one of elements, in place, from the end on. Returns how many are of side 1. */
-static size_t bsn_mask_spread(const bitsnap_kernels *kernels, uint8_t *mask, size_t n, unsigned granule)
+/* Makes a mask of granules one of elements, in place, from the end on. */
+static void bsn_mask_spread(uint8_t *mask, size_t n, unsigned granule)
 {
     size_t i = granule ? bsn_mask_bytes(n) : 0, at;
     unsigned byte, k;
@@ -10164,7 +10344,6 @@ static size_t bsn_mask_spread(const bitsnap_kernels *kernels, uint8_t *mask, siz
         mask[i] = (uint8_t)byte;
     }
     if (n & 7) mask[n / 8] &= (uint8_t)(0xFFu >> (8 - (n & 7)));
-    return kernels->count(mask, n);
 }
 
 typedef struct bsn_side {
@@ -10179,75 +10358,79 @@ typedef struct bsn_parted {
     bsn_sink sink;       /* of a side in SPLIT */
     const uint8_t *mask; /* bit i: the side of element i */
     size_t next, ones;   /* elements before the next chunk, and those of side 1 among them */
+    int relative;        /* PATCHED: signs are relative to those predicted */
 } bsn_parted;
 BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
 
-/* Reads a side, which begins with its form at d.place. Makes the elements of SPLIT, since they must come in order. They take the scratch of
+/* Reads a side, which begins with its form at d.place; `missing` is the rule if it does not. Makes the elements of SPLIT, since they must come in order. They take the scratch of
  * planes, which SPLIT does not need. */
-static unsigned bsn_open_side(bsn_side *s)
+static unsigned bsn_open_side(bsn_side *s, unsigned missing)
 {
     bsn_decoding *d = &s->d;
     const unsigned width = d->context->shape.width;
     size_t size;
     unsigned rule;
-    if (d->place == d->end) return BITSNAP_R_PARTED;
+    if (d->place == d->end) return missing;
     s->form = bsn_once8(d->place++);
     d->body = d->place;
     if (s->form == BSN_FORM_STORED || s->form == BSN_FORM_CONST) {
         size = s->form == BSN_FORM_CONST ? width : d->n * width;
-        if ((size_t)(d->end - d->body) < size) return BITSNAP_R_PARTED;
+        if ((size_t)(d->end - d->body) < size) return missing;
         d->place += size;
         s->zero = s->form == BSN_FORM_CONST && !bsn_element_load(d->body, width);
         return 0;
     }
     if (s->form == BSN_FORM_BYTES || (s->form == BSN_FORM_ZIGZAG && width > 1 && !bsn_symbol_bits(d->context->shape.dtype)))
         return bsn_open_bytes(d);
-    if (s->form != BSN_FORM_SPLIT) return BITSNAP_R_PARTED;
+    if (s->form != BSN_FORM_SPLIT) return missing;
     rule = bsn_open_split(d);
     d->sink->to = d->side;
     d->sink->until = d->n;
     return rule ? rule : bsn_make_split(d);
 }
 
-/* Parses the mask and both sides. */
-static unsigned bsn_open_parted(bsn_decoding *d)
+/* Parses the mask, which begins at d->place. Returns the rule that is broken. */
+static unsigned bsn_open_mask(bsn_decoding *d, bsn_rooms *room, unsigned granule)
 {
     bsn_arena arena = d->work->arena;
-    bsn_rooms room;
+    const size_t granules = ((d->n - 1) >> granule) + 1;
     bsn_reader r;
     bsn_parted *p;
-    size_t granules, ones;
-    unsigned granule, rule, k;
-    d->place = d->body;
-    granule = bsn_once8(d->body);
-    if (granule > 6) return BITSNAP_R_PARTED;
-    bsn_lay_parted(&arena, &room, d->context, d->n);
-    bsn_reader_begin(&r, d, d->body + 1, &room);
-    granules = ((d->n - 1) >> granule) + 1;
+    bsn_lay_parted(&arena, room, d->context, d->n);
+    bsn_reader_begin(&r, d, d->place, room);
     bsn_open_list(d, &r, bsn_mask_bytes(granules), 8);
     d->place = r.at;
     if (r.rule) return r.rule;
-    bsn_list_take(&r, room.place, bsn_mask_bytes(granules));
-    if (!bsn_bits_tail_clear(room.place, 1, granules)) return BITSNAP_R_MASK_TAIL;
-    ones = bsn_mask_spread(d->context->kernels, room.place, d->n, granule);
-    if (ones == 0 || ones == d->n) return BITSNAP_R_PARTED;
-    d->of.parted = p = (bsn_parted *)(void *)room.made;
+    bsn_list_take(&r, room->place, bsn_mask_bytes(granules));
+    if (!bsn_bits_tail_clear(room->place, 1, granules)) return BITSNAP_R_MASK_TAIL;
+    d->of.parted = p = (bsn_parted *)(void *)room->made;
     memset(p, 0, sizeof *p);
-    p->mask = room.place;
+    p->mask = room->place;
     p->context = *d->context;
     p->context.large = p->context.stream = 0;
-    for (k = 0; k < 2; k++) {
+    bsn_mask_spread(room->place, d->n, granule);
+    return 0;
+}
+
+/* Parses sides first .. 1 of a mask of elements. `missing` is the rule of a side without elements. */
+static unsigned bsn_open_sides(bsn_decoding *d, bsn_rooms *room, unsigned first, unsigned missing)
+{
+    bsn_parted *p = d->of.parted;
+    const size_t ones = d->context->kernels->count(p->mask, d->n);
+    unsigned rule, k;
+    if (ones == 0 || ones == d->n) return missing;
+    for (k = first; k < 2; k++) {
         bsn_side *s = &p->side[k];
         const uint8_t *begin = d->place;
         s->d = *d;
         s->d.n = k ? ones : d->n - ones;
-        s->d.side = room.planes;
+        s->d.side = room->planes;
         s->d.context = &p->context;
         s->d.sink = &p->sink;
         s->d.checking = 0;
         s->d.report = NULL;
-        room.planes += d->context->shape.width * bsn_plane_room(s->d.n);
-        rule = bsn_open_side(s);
+        room->planes += d->context->shape.width * bsn_plane_room(s->d.n);
+        rule = bsn_open_side(s, missing);
         d->place = s->d.place;
         if (rule) return rule;
         if (BSN_WITH_REPORT && d->report) {
@@ -10257,6 +10440,19 @@ static unsigned bsn_open_parted(bsn_decoding *d)
         }
     }
     return d->place != d->end ? BITSNAP_R_BODY_END : 0;
+}
+
+/* Parses the mask and both sides. */
+static unsigned bsn_open_parted(bsn_decoding *d)
+{
+    const unsigned granule = bsn_once8(d->body);
+    bsn_rooms room;
+    unsigned rule;
+    d->place = d->body;
+    if (granule > 6) return BITSNAP_R_PARTED;
+    d->place++;
+    rule = bsn_open_mask(d, &room, granule);
+    return rule ? rule : bsn_open_sides(d, &room, 0, BITSNAP_R_PARTED);
 }
 
 /* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Of planes it makes whole groups of 64, since
@@ -10351,6 +10547,58 @@ static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 
 /* The base is hashed while elements are made, as all of it is copied then; applying needs its hash before. */
 static unsigned bsn_base_sparse(bsn_decoding *d) { return d->base_first ? bsn_base_any(d) : 0; }
+
+/* Parses the mask and the side. Without a base, which only reporting allows, the side must be known by the mask alone. */
+static unsigned bsn_open_patched(bsn_decoding *d)
+{
+    const bsn_context *c = d->context;
+    const unsigned width = c->shape.width;
+    bsn_rooms room;
+    uint64_t least = 0;
+    size_t i;
+    unsigned head, rule, k;
+    d->place = d->body;
+    if ((size_t)(d->end - d->body) <= width) return BITSNAP_R_PATCHED;
+    head = bsn_once8(d->body);
+    for (k = 0; k < width; k++) least |= (uint64_t)bsn_once8(d->body + 1 + k) << 8 * k;
+    if ((head & ~(unsigned)BSN_RELATIVE) > 6 || least > bsn_low_bits(8 * width - 1)) return BITSNAP_R_PATCHED;
+    d->place += 1 + width;
+    rule = bsn_open_mask(d, &room, head & 7);
+    if (rule || (least && !d->base)) return rule;
+    for (i = 0; i < d->n && least; i += BSN_CHUNK) {
+        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
+        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->elements);
+        BSN_WIDTHS(width, bsn_flip_below, (room.place + i / 8, p, m, least));
+    }
+    d->of.parted->relative = head > 6;
+    return bsn_open_sides(d, &room, 1, BITSNAP_R_PATCHED);
+}
+
+/* Copies the prediction, and puts the elements of the side in their places. See bsn_make_parted. */
+static unsigned bsn_make_patched(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
+{
+    const bsn_context *c = d->context;
+    bsn_parted *x = d->of.parted;
+    const unsigned width = c->shape.width;
+    const size_t end = i + m;
+    uint8_t *room = d->work->plane[0];
+    for (; i < end; i = x->next, out += m * width) {
+        const uint8_t *mask = x->mask + i / 8, *p, *side;
+        const size_t before = x->ones + c->kernels->count(x->mask + x->next / 8, i - x->next);
+        size_t ones;
+        m = bsn_min(BSN_PARTED_STEP, end - i);
+        ones = c->kernels->count(mask, m);
+        p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->plane[4]);
+        side = bsn_side_elements(&x->side[1], room, before, ones);
+        if (!side) memset(room, 0, ones * width);
+        else if (side != room) memmove(room, side, ones * width);
+        if (x->relative) BSN_WIDTHS(width, bsn_flip_signs, (room, mask, p, m));
+        BSN_WIDTHS(width, bsn_put_any, (out, out == p ? NULL : p, room, m, mask));
+        x->next = i + m;
+        x->ones = before + ones;
+    }
+    return 0;
+}
 
 static unsigned bsn_open_sparse(bsn_decoding *d)
 {
@@ -10823,6 +11071,8 @@ static const bsn_form bsn_forms[] = {
     { BSN_NEEDS_INTEGERS, BSN_BODY_CODED, 1, 0, NULL, bsn_open_bytes, bsn_make_zigzag },
     /* PARTED */
     { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_parted, bsn_make_parted },
+    /* PATCHED */
+    { BSN_NEEDS_BASE, BSN_BODY_CODED, 1, 0, NULL, BSN_FOR_DELTA(bsn_open_patched), BSN_FOR_DELTA(bsn_make_patched) },
     /* all others */
     { 0, BSN_BODY_ANY, 0, 0, NULL, bsn_open_unknown, bsn_make_stored },
 };
@@ -11067,7 +11317,8 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_jo
  * A process that is killed while it stores leaves a cell that is neither base nor result. A later call completes it:
  *     if the form needs no base       the first bytes of the cell are a mark until all others are stored. The block is decoded again
  *     if it adds one list of words    elements are stored from the first byte on. bsn_find_place finds how far that came
- *     if it adds words of classes     the journal has a copy of the base, which is put back. Without a journal the cell is lost
+ *     if what it does to an element   the journal has a copy of the base, which is put back. Without a journal the cell is lost
+ *     depends on other elements
  * This layer is called between the base and the body of a block, and by nothing in them. */
 
 /* Copies of cells, made before these are overwritten: one for each worker. Memory for more is only read: the call that was interrupted
@@ -11213,7 +11464,7 @@ static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const b
         BSN_ORDERED(); /* after the last store to the cell before */
         if (bsn_is_alone(form)) bsn_element_store(s->to, mark, s->held = marked); /* one store: there is no half of a mark */
         else if (form == BSN_FORM_CLASSED && bsn_is_single(&d, form)) s->in_order = 1;
-        else if (form == BSN_FORM_CLASSED && journal->cells) memcpy(journal->cells + worker * journal->size, s->to, size);
+        else if ((form == BSN_FORM_CLASSED || form == BSN_FORM_PATCHED) && journal->cells) memcpy(journal->cells + worker * journal->size, s->to, size);
         BSN_ORDERED();
     }
     rule = bsn_decode_body(&d);
@@ -12049,7 +12300,7 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
         const unsigned form = bsn_once8(p + (size_t)(f.start + f.index.entry * i));
         if (form == BSN_FORM_SAME) info->same++;
         else if (form == BSN_FORM_SPARSE) info->sparse++;
-        else if (form == BSN_FORM_CLASSED) info->classed++;
+        else if (form == BSN_FORM_CLASSED || form == BSN_FORM_PATCHED) info->classed++;
         else info->plain++;
     }
     return BITSNAP_OK;
@@ -13868,7 +14119,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     job = bsn_job_of(&call, 0, &look);
     job->source = (const uint8_t *)source;
     job->input_end = job->source + look.whole;
-    if (look.form == BSN_FORM_CLASSED && bsn_has_base(b)) { /* other forms tell without it */
+    if ((look.form == BSN_FORM_CLASSED || look.form == BSN_FORM_PATCHED) && bsn_has_base(b)) { /* other forms tell without it */
         job->base = bsn_base_cell(&call, 0, first, job->n, &b->error);
         if (!job->base) return b->error.status;
     }

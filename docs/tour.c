@@ -42,7 +42,7 @@ static void spread(uint8_t *to, const uint8_t *mask, size_t a, unsigned k, const
 
 /* ---- 3. Elements and planes ---- */
 static const unsigned widths[] = { 0, 1, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8 };
-enum { I8 = 2, I64 = 5, F64 = 11, STORED = 0, CONST, SPLIT, BYTES, ZIGZAG = 9, PARTED }; /* dtypes; forms (section 5) */
+enum { I8 = 2, I64 = 5, F64 = 11, STORED = 0, CONST, SPLIT, BYTES, ZIGZAG = 9, PARTED, PATCHED }; /* dtypes; forms (section 5) */
 
 /* Makes n elements from their x: byte k of the x at position i is plane[k][i]. In a SPLIT block symbols have e bits. */
 static void join(uint8_t *to, size_t n, uint8_t *const *plane, unsigned form, unsigned e, unsigned base) {
@@ -242,7 +242,7 @@ static void block(void) {
     const size_t mark = used, size = form == CONST ? w : head >> 8;
     const size_t n = (size_t)(left >> log_cell < run ? left : (uint64_t)run << log_cell);
     uint8_t *to = elements + (size_t)first * w;
-    must(form <= BYTES || form > ZIGZAG || (form == ZIGZAG && has_zigzag()), "R15: a form that the frame cannot have");
+    must(form <= BYTES || form == PARTED || form > PATCHED || (form == ZIGZAG && has_zigzag()), "R15: a form that the frame cannot have");
     must(run >= 1 && run - 1 <= (left - 1) >> log_cell, "R17: a run of 0 or beyond the last cell");
     must(form == STORED ? size == n * w : form > PARTED || (size >= 1 && size <= n * w), "R16: the size of a body");
     given = flags & 1 ? number(take(8, R6), 8) : 0;

@@ -405,8 +405,8 @@ def decode_list(data, m, b=8):
 
 # ---- 5. Blocks ----
 
-STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG, PARTED = range(11)
-LAST_FORM = PARTED          # all above it are of newer versions
+STORED, CONST, SPLIT, BYTES, SAME, CLASSED, SCALED, QUANTIZED, SPARSE, ZIGZAG, PARTED, PATCHED = range(12)
+LAST_FORM = PATCHED         # all above it are of newer versions
 MAX_BASE = 1792
 
 
@@ -662,24 +662,34 @@ def of_zigzag(codes, w):
     return bytes(elements)
 
 
-def decode_side(data, pos, end, dtype, n):
-    """5.15: the elements of a side, and where they end"""
+def decode_side(data, pos, end, dtype, n, rule=56):
+    """5.15, 5.17: the elements of a side, and where they end"""
     w = DTYPES[dtype].width
     if pos == end:
-        raise Reject(56, "a side without a form", pos)
+        raise Reject(rule, "a side without a form", pos)
     form, pos = data[pos], pos + 1
     if form in (STORED, CONST):
         size = n * w if form == STORED else w
         if end - pos < size:
-            raise Reject(56, "a side longer than the body", pos)
+            raise Reject(rule, "a side longer than the body", pos)
         return data[pos:pos + size] * (n if form == CONST else 1), pos + size
     if form == SPLIT:
         split = SplitBlock(data, pos, end, dtype, n, True)
         return split.decode(), split.pos
     if form != BYTES and not (form == ZIGZAG and may_zigzag(dtype)):
-        raise Reject(56, "a side of form %d" % form, pos - 1)
+        raise Reject(rule, "a side of form %d" % form, pos - 1)
     elements, pos = decode_planes(data, pos, end, dtype, n)
     return of_zigzag(elements, w) if form == ZIGZAG else elements, pos
+
+
+def decode_sides(data, pos, end, g, n):
+    """5.15, 5.17: the bit of the mask for each element, and where the mask ends"""
+    granules = (n + (1 << g) - 1) >> g
+    reader = ListDecoder(data, pos, end)
+    mask = int.from_bytes(bytes(reader.list((granules + 7) // 8, 8)), "little")
+    if mask >> granules:
+        raise Reject(32, "bits behind the mask of granules", reader.pos)
+    return [mask >> (i >> g) & 1 for i in range(n)], reader.pos
 
 
 def decode_parted(data, start, end, dtype, n):
@@ -687,15 +697,10 @@ def decode_parted(data, start, end, dtype, n):
     w, g = DTYPES[dtype].width, data[start]
     if g > 6:
         raise Reject(56, "granules of 2^%d elements" % g, start)
-    granules = (n + (1 << g) - 1) >> g
-    reader = ListDecoder(data, start + 1, end)
-    mask = int.from_bytes(bytes(reader.list((granules + 7) // 8, 8)), "little")
-    if mask >> granules:
-        raise Reject(32, "bits behind the mask of granules", reader.pos)
-    sides = [mask >> (i >> g) & 1 for i in range(n)]
+    sides, pos = decode_sides(data, start + 1, end, g, n)
     if sum(sides) in (0, n):
-        raise Reject(56, "a side without elements", reader.pos)
-    first, pos = decode_side(data, reader.pos, end, dtype, n - sum(sides))
+        raise Reject(56, "a side without elements", pos)
+    first, pos = decode_side(data, pos, end, dtype, n - sum(sides))
     second, pos = decode_side(data, pos, end, dtype, sum(sides))
     if pos != end:
         raise Reject(33, "bytes behind the second side", pos)
@@ -704,6 +709,34 @@ def decode_parted(data, start, end, dtype, n):
     for side in sides:
         elements += (first, second)[side][given[side]:given[side] + w]
         given[side] += w
+    return bytes(elements)
+
+
+def decode_patched(data, start, end, dtype, predictions):
+    """5.17"""
+    w, head = DTYPES[dtype].width, data[start]
+    n, g, sign = len(predictions) // w, head & 127, 1 << 8 * w - 1
+    if g > 6:
+        raise Reject(60, "a first byte of %02X" % head, start)
+    if end - start < 1 + w:
+        raise Reject(60, "a body that ends before its threshold does", end)
+    least = int.from_bytes(data[start + 1:start + 1 + w], "little")
+    if least >= sign:
+        raise Reject(60, "a threshold of %X" % least, start + 1)
+    mask, pos = decode_sides(data, start + 1 + w, end, g, n)
+    numbers = [int.from_bytes(predictions[i:i + w], "little") for i in range(0, n * w, w)]
+    mask = [bit ^ (v % sign < least) for bit, v in zip(mask, numbers)]
+    if sum(mask) in (0, n):
+        raise Reject(60, "a side without elements, or with all", pos)
+    side, pos = decode_side(data, pos, end, dtype, sum(mask), 60)
+    if pos != end:
+        raise Reject(33, "bytes behind the side", pos)
+    elements, given = bytearray(), 0
+    for bit, v in zip(mask, numbers):
+        if bit:
+            v = int.from_bytes(side[given:given + w], "little") ^ (v & sign if head >> 7 else 0)
+            given += w
+        elements += v.to_bytes(w, "little")
     return bytes(elements)
 
 
@@ -1242,7 +1275,7 @@ def check_body_size(form, size, n, header, pos):
     if form > LAST_FORM:
         return
     w = DTYPES[header.dtype].width
-    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
+    needs = {SAME: header.base, CLASSED: header.base, SPARSE: header.base, PATCHED: header.base, SCALED: header.columns, QUANTIZED: header.quantizer,
              ZIGZAG: may_zigzag(header.dtype) or None}
     if needs.get(form, True) is None:
         raise Reject(15, "a block of form %d" % form, pos)
@@ -1315,6 +1348,8 @@ def decode_block(data, pos, header, cell, ignore_checks, base=None):
         elements = decode_scaled(data, start, end, header, first, n)
     elif form == QUANTIZED:
         elements, certificate = decode_quantized(data, start, end, header, first, n)
+    elif form == PATCHED:
+        elements = decode_patched(data, start, end, header.dtype, predict(base.cell(first, n), header))
     elif form == SPARSE:
         elements = decode_sparse(data, start, end, header.dtype, predict(base.cell(first, n), header))
     else:

@@ -28,7 +28,7 @@ from typing import List, Optional
 
 import decoder
 from decoder import (BASE_EXTENSION, BF16, BYTES, CELLS, CLASSED, CLUSTERS, COLUMNS_EXTENSION, CONST, DTYPES, ESCAPE,
-                     F16, F32, F64, FLOATS, FAN, MAX_LOW_BITS, MAX_WORDS_LEVEL, CHANGES_HEAD, PARTED, QUANTIZED,
+                     F16, F32, F64, FLOATS, FAN, MAX_LOW_BITS, MAX_WORDS_LEVEL, CHANGES_HEAD, PARTED, PATCHED, QUANTIZED,
                      QUANTIZER_EXTENSION, RAW_WORDS, SAME, SCALED, SPARSE, SPLIT, STORED, ZIGZAG, Base,
                      cell_hash, le64, may_zigzag, xxh3)
 
@@ -541,6 +541,36 @@ def parted_block(rng, dtype, n, g=None, sides=None, wrong=None):
     bits = parts[1].to_bytes((granules + 7) // 8, "little")
     body = bytes([parts[0]]) + ListEncoder(rng).outermost(bits, 8, rng.choice((None, ("raw",)))) + b"".join(parts[2]) + parts[3]
     return fitting(Block(PARTED, body, n, b"".join(elements[at:at + w] for elements, at in places)), w)
+
+
+def patched_block(rng, dtype, predictions, side=None, wrong=None):
+    """5.17: a random mask, threshold and side. `wrong` spoils [first byte, threshold, mask, side, behind]."""
+    w, n = DTYPES[dtype].width, len(predictions)
+    sign = 1 << 8 * w - 1
+    if n < 2:
+        raise Impossible("one element")
+    g, relative = rng.choice([k for k in range(7) if n > 1 << k]), rng.random() < 0.5
+    least = rng.choice((0, 1, rng.choice(predictions) % sign, rng.randrange(sign), sign - 1))
+    granules = (n + (1 << g) - 1) >> g
+    share = rng.choice((0, 0.03, 0.5, 0.9))
+    mask = [rng.random() < share for _ in range(granules)]
+    of_side = [mask[i >> g] ^ (v % sign < least) for i, v in enumerate(predictions)]
+    if sum(of_side) in (0, n):
+        raise Impossible("a side without elements")
+    block = (side or random_block)(rng, dtype, sum(of_side))
+    given = iter(range(0, block.n * w, w))
+    elements = b""
+    for bit, v in zip(of_side, predictions):
+        if bit:
+            at = next(given)
+            v = int.from_bytes(block.all_elements[at:at + w], "little") ^ (v & sign if relative else 0)
+        elements += v.to_bytes(w, "little")
+    parts = [g | relative << 7, least, sum(bit << i for i, bit in enumerate(mask)), bytes([block.form]) + block.body, b""]
+    if wrong:
+        wrong(parts, granules)
+    bits = parts[2].to_bytes((granules + 7) // 8, "little")
+    body = bytes([parts[0]]) + parts[1].to_bytes(w, "little") + ListEncoder(rng).outermost(bits, 8, rng.choice((None, ("raw",)))) + parts[3] + parts[4]
+    return fitting(Block(PATCHED, body, n, elements), w)
 
 
 def random_stored(rng, dtype, n):
@@ -1210,6 +1240,11 @@ def valid_classed(rng, dtype, classes):
     return valid_delta(rng, dtype, lambda rng, dtype, predictions: random_classed(rng, dtype, predictions, classes))
 
 
+def valid_patched(rng, dtype, side=None, wrong=None):
+    return valid_delta(rng, dtype, lambda rng, dtype, predictions: patched_block(rng, dtype, predictions, side, wrong and (
+        lambda parts, granules: wrong(rng, parts, granules))))
+
+
 def valid_delta_plain(rng, dtype):
     """A block that does not look at the base, in a frame that has one."""
     return valid_delta(rng, dtype, lambda rng, dtype, predictions: random_block(rng, dtype, len(predictions)))
@@ -1426,11 +1461,13 @@ def valid_sparse_cell(rng, log2):
 def cell_of_delta(rng, dtype, role, base, first, n, log2):
     """A block of a whole cell that takes little time."""
     w = DTYPES[dtype].width
-    form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT, SPARSE, SPARSE))
+    form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT, SPARSE, SPARSE, PATCHED))
     if form == SAME:
         return same_block(base, dtype, role, first, n)
     if form == SPARSE and n >= 100:
         return sparse_block(rng, dtype, role, base, first, n)
+    if form == PATCHED and n >= 100:
+        return patched_block(rng, dtype, predictions_of(base, dtype, role, first, n), rng.choice((random_const, cheap_bytes)))
     if form == CONST:
         return const_block(pack([random_element(rng, dtype)], w), n, 1)
     if form == CLASSED:
@@ -1488,6 +1525,7 @@ def valid_delta_recipes():
                valid_delta_leaves]
     recipes += [lambda rng, d=d: valid_classed(rng, d, None) for d in DTYPES]
     recipes += [lambda rng, k=k: valid_classed(rng, rng.choice(floats), k) for k in range(1, 9)]
+    recipes += [lambda rng, d=d, side=side: valid_patched(rng, d, side) for d in DTYPES for side in (random_const, random_block)]
     recipes += [lambda rng, d=d: valid_delta_plain(rng, d) for d in DTYPES]
     recipes += [lambda rng: valid_same(rng, rng.choice(list(DTYPES)), 1)] * 2
     recipes += [lambda rng, d=d: valid_same(rng, d, 2) for d in (F16, BF16)] * 3
@@ -1985,6 +2023,47 @@ def granules_of(g):
 def cut_side(rng, parts, granules):
     """Nothing, or the end of the last side, which is CONST."""
     parts[2][1] = parts[2][1][:rng.choice((0, 1, len(parts[2][1]) - 1))]
+
+
+def bad_patched(wrong, side=random_const, dtypes=tuple(DTYPES)):
+    """5.17: wrong(rng, parts, granules) spoils a block."""
+    return lambda rng: valid_patched(rng, rng.choice(dtypes), side, wrong)
+
+
+def patched_first(value):
+    def wrong(rng, parts, granules):
+        parts[0] = value(rng)
+    return wrong
+
+
+def high_threshold(rng, parts, granules):
+    """(of one byte: DTYPES of one)"""
+    parts[1] = rng.choice((128, 255, rng.randint(128, 255)))
+
+
+def none_or_all_patched(rng, parts, granules):
+    parts[1], parts[2] = 0, rng.choice((0, (1 << granules) - 1))
+
+
+def patched_side(*forms):
+    def wrong(rng, parts, granules):
+        parts[3] = bytes([rng.choice(forms)]) + parts[3][1:]
+    return wrong
+
+
+def cut_patched(rng, parts, granules):
+    """Nothing, or the end of the side, which is CONST."""
+    parts[3] = parts[3][:rng.choice((0, 1, len(parts[3]) - 1))]
+
+
+def patched_behind(rng, parts, granules):
+    parts[4] = rng.randbytes(rng.randint(1, 5))
+
+
+def short_patched(rng):
+    dtype = rng.choice(list(DTYPES))
+    return valid_delta(rng, dtype, lambda rng, dtype, predictions: Block(
+        PATCHED, bytes(rng.randint(1, DTYPES[dtype].width)), len(predictions), bytes(len(predictions) * DTYPES[dtype].width)))
 
 
 def bytes_behind(rng, parts, granules):
@@ -3277,9 +3356,9 @@ def invalid_recipes():
              lambda rng: spoiled(small_delta(rng), content_id=nonzero(rng))],
         13: spoil_header("dtype", 0, 12, 13, 128, 255),
         14: spoil_header("log2", 0, 5, 21, 64, 255),
-        15: bad_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE) + [
+        15: bad_form(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PATCHED) + [
             zigzag_of_other_dtype, without_base, delta_of_form(SCALED), delta_of_form(QUANTIZED)] + [
-            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, ZIGZAG)] + [
+            form_without(form, some_lossy) for form in (SAME, CLASSED, SPARSE, PATCHED, ZIGZAG)] + [
             form_without(SCALED, lambda rng: some_lossy(rng, columns=False)),
             form_without(QUANTIZED, lambda rng: some_lossy(rng, 0, True))],
         16: [sized(STORED, lambda w: 64 * w - 1), sized(STORED, lambda w: 64 * w + 1), sized(STORED, lambda w: 0),
@@ -3401,6 +3480,10 @@ def invalid_recipes():
              bad_parted(side_of_form(STORED), dtypes=(9, 10))],
         57: [bad_coded(rank_above), bad_coded(rank_above), bad_coded(value_outside), bad_coded(no_coded_bits), bad_coded(no_distance),
              bad_coded(coded_symbol_bits, (8,)), lambda rng: frame_around(rng, 10, parted_block(rng, 10, 200, 0, (random_const, more_sides)), flags=1)],
+        60: [bad_patched(patched_first(lambda rng: rng.choice((7, 8, 64, 127, 135, rng.randint(8, 127))))), short_patched,
+             bad_patched(high_threshold, dtypes=[d for d in DTYPES if DTYPES[d].width == 1]), bad_patched(none_or_all_patched),
+             bad_patched(patched_side(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PARTED, PATCHED, 12, 255)), bad_patched(cut_patched),
+             bad_patched(cut_patched), bad_patched(patched_side(ZIGZAG), dtypes=[d for d in DTYPES if not may_zigzag(d)])],
         52: [bad_sparse(make) for make in (
             lambda rng: {"m": lambda m, n: 0}, lambda rng: {"m": lambda m, n: n // 16 + 1},
             lambda rng: {"m": lambda m, n: rng.randint(n // 16 + 1, n // 8 + 1)}, body_byte(1, lambda rng: 255),

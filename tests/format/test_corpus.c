@@ -49,8 +49,8 @@ static void passes_over(const corpus_entry *e, bitsnap *b, const bitsnap_info *i
         CHECK(!bitsnap_index_find(b, &index, at, &x), "%s: %s", e->name, bitsnap_message(b));
         CHECK(!bitsnap_read_block(b, &block, info, at, e->data[CORPUS_FRAME] + x.offset, (size_t)x.size) && block.form == x.form, "%s", e->name);
         (void)bitsnap_index_decode(b, &index, out, at, x.count);
-        CHECK(x.form > FORM_PARTED ? b->error.status == BITSNAP_E_UNSUPPORTED && b->error.rule == BITSNAP_R_NEW_FORM : !b->error.status, "%s: %s", e->name, bitsnap_message(b));
-        n += x.form > FORM_PARTED;
+        CHECK(x.form > FORM_PATCHED ? b->error.status == BITSNAP_E_UNSUPPORTED && b->error.rule == BITSNAP_R_NEW_FORM : !b->error.status, "%s: %s", e->name, bitsnap_message(b));
+        n += x.form > FORM_PATCHED;
         if (!x.count) break;
     }
     CHECK(n, "%s", e->name);

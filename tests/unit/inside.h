@@ -6,7 +6,7 @@
 #include "bitsnap_simd.h"
 
 /* Forms of blocks (FORMAT.md, section 5). */
-enum { FORM_STORED, FORM_CONST, FORM_SPLIT, FORM_BYTES, FORM_SAME, FORM_CLASSED, FORM_SCALED, FORM_QUANTIZED, FORM_SPARSE, FORM_ZIGZAG, FORM_PARTED };
+enum { FORM_STORED, FORM_CONST, FORM_SPLIT, FORM_BYTES, FORM_SAME, FORM_CLASSED, FORM_SCALED, FORM_QUANTIZED, FORM_SPARSE, FORM_ZIGZAG, FORM_PARTED, FORM_PATCHED };
 
 /* Enough to encode and decode frames of any dtype, if large with a base, a quantizer or columns. */
 size_t inside_workspace(unsigned block_log2, unsigned workers, int large);

@@ -78,7 +78,8 @@ static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t
         if (block.form == BSN_FORM_SAME) CHECK(!changed && !block.parts);
         if (block.form == BSN_FORM_SPLIT) CHECK(block.parts == 2);
         if (block.form == BSN_FORM_BYTES) CHECK(block.parts == width);
-        *(block.form == BSN_FORM_SAME ? &same : block.form == BSN_FORM_SPARSE ? &sparse : block.form == BSN_FORM_CLASSED ? &classed : &plain)
+        *(block.form == BSN_FORM_SAME ? &same : block.form == BSN_FORM_SPARSE ? &sparse : block.form == BSN_FORM_CLASSED || block.form == BSN_FORM_PATCHED ? &classed
+          : &plain)
             += (block.elements + cell - 1) / cell;
         at += block.size;
         first += block.elements;

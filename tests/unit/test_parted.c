@@ -1,5 +1,5 @@
 /* PARTED blocks: of any length, with sides of any form; where the encoder makes them, that no level is larger than a lower one, and what is
- * said of them. */
+ * said of them. PATCHED blocks of deltas. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "inside.h"
@@ -301,6 +301,176 @@ static void long_sides(void)
     }
 }
 
+/* What deltas of pruned and partly replaced weights see: by magnitude, so that signs stay, where rows have borders of their own, at random; rows. */
+enum { BY_MAGNITUDE, WITH_SIGNS, BY_ROW, AT_RANDOM, NEW_ROWS, NULL_ROWS, TUNED, CHANGES };
+enum { PATCHED_MOST = 140000 };
+static uint8_t patched_base[4 * PATCHED_MOST], patched[4 * PATCHED_MOST], patched_back[4 * PATCHED_MOST + 64];
+static uint8_t patched_frame[5 * PATCHED_MOST], patched_other[5 * PATCHED_MOST], patched_merged[5 * PATCHED_MOST];
+
+/* A magnitude that about half of elements i .. i + 14 are below. */
+static uint64_t a_border(const uint8_t *elements, size_t i, unsigned width)
+{
+    const uint64_t magnitudes = (((uint64_t)1 << (8 * width - 2)) - 1) * 2 + 1;
+    unsigned j, k, below = 0;
+    for (j = 0; j < 15; j++) {
+        const uint64_t x = data_load(elements + (i + j) * width, width) & magnitudes;
+        for (below = k = 0; k < 15; k++) below += (data_load(elements + (i + k) * width, width) & magnitudes) < x;
+        if (below > 5 && below < 9) return x;
+    }
+    return data_load(elements + i * width, width) & magnitudes;
+}
+
+static void fill_patched(size_t n, bitsnap_dtype dtype, bitsnap_dtype of, unsigned sort)
+{
+    const unsigned width = bitsnap_width(dtype), bits = 8 * width, wide = bitsnap_width(of);
+    uint64_t border = 0;
+    size_t i;
+    data_fill(patched_base, n, of, DATA_WEIGHTS);
+    for (i = 0; i < n && dtype != of; i++) /* exact in both types */
+        data_store(patched_base + i * wide, data_load(patched_base + i * wide, wide) >> 16 * (wide == 4) << 16 * (wide == 4), wide);
+    for (i = 0; i < n; i++) {
+        const uint64_t x = data_load(patched_base + i * wide, wide), r = test_random();
+        uint64_t v = dtype == of ? x : wide == 2 ? x << 16 : x >> 16, magnitude;
+        magnitude = v & ((((uint64_t)1 << (bits - 2)) - 1) * 2 + 1);
+        if (i % (sort == BY_ROW ? 500 : PATCHED_MOST) == 0 && i + 15 <= n) border = a_border(patched_base, i, wide) << 16 * (width > wide) >> 16 * (width < wide);
+        if (sort == TUNED) v ^= r & 3;
+        else if (sort == NEW_ROWS ? i / 400 % 2 : sort == NULL_ROWS ? i / 400 % 2 : sort == AT_RANDOM ? (int)(r & 1) : magnitude < border)
+            v = sort == NEW_ROWS ? v ^ (r & 0x5F) << (bits - 8) ^ (r >> 20 & 0x7F) : sort == WITH_SIGNS ? v >> (bits - 1) << (bits - 1) : 0;
+        data_store(patched + i * width, v, width);
+    }
+}
+
+/* Every way to read the delta, and what follows from it. Returns 1 if a block is PATCHED. */
+static int ways_of_patched(size_t size, size_t n, bitsnap_dtype dtype, bitsnap_dtype of, unsigned table, int level)
+{
+    const unsigned width = bitsnap_width(dtype);
+    const size_t from = test_below(n), some = 1 + test_below(n - from);
+    bitsnap b = parted_codec(table);
+    bitsnap_block block;
+    bitsnap_info info;
+    uint64_t first, at, classed = 0;
+    size_t made, k;
+    guarded scratch;
+    int found = 0;
+    b.flags = 0;
+    CHECK(!bitsnap_read_info(&info, patched_frame, size));
+    scratch = guarded_alloc(b.workspace_size = info.workspace_size, 0);
+    b.workspace = scratch.p;
+    b.base.data = patched_base, b.base.count = n, b.base.dtype = of;
+    CHECK(!bitsnap_decode(&b, patched_back, n, dtype, patched_frame, size) && !memcmp(patched_back, patched, n * width), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_decode_range(&b, patched_back, from, some, dtype, patched_frame, size) && !memcmp(patched_back, patched + from * width, some * width));
+    CHECK(!bitsnap_test(&b, patched_frame, size) && !bitsnap_verify(&b, patched, n, dtype, patched_frame, size));
+    for (k = 0; k < 2; k++, memset(&b.base, 0, sizeof b.base)) /* with the base, without */
+        for (first = 0, at = info.header_size; first < n; first += block.elements, at += block.size) {
+            CHECK(!bitsnap_read_block(&b, &block, &info, first, patched_frame + at, size - at), "%s", bitsnap_message(&b));
+            if (block.form != FORM_PATCHED) { classed += !k && block.form == FORM_CLASSED; continue; }
+            CHECK(block.parts == 2 || (k && block.parts == 1), "%u parts", block.parts);
+            CHECK(block.parts < 2 || (block.part[1].elements && block.part[1].elements < block.elements && block.part[1].kind < 3));
+            classed += !k;
+            found = 1;
+        }
+    CHECK(classed == info.classed);
+    guarded_free(scratch);
+    if (of != dtype || !found || level != BITSNAP_DEFAULT) return found;
+    b = parted_codec(table);
+    memcpy(patched_back, patched_base, n * width);
+    patched_back[n / 2 * width] ^= 1;
+    CHECK(bitsnap_apply(&b, patched_back, n, dtype, patched_frame, size) == BITSNAP_E_BASE);
+    patched_back[n / 2 * width] ^= 1;
+    CHECK(!memcmp(patched_back, patched_base, n * width) && !bitsnap_apply(&b, patched_back, n, dtype, patched_frame, size) &&
+          !memcmp(patched_back, patched, n * width), "%s", bitsnap_message(&b));
+    /* The inverse and a merge need the base. */
+    CHECK(bitsnap_invert(&b, patched_other, sizeof patched_other, &made, patched_frame, size) == BITSNAP_E_UNSUPPORTED);
+    b.base.data = patched_base, b.base.count = n, b.base.dtype = of;
+    CHECK(!bitsnap_invert(&b, patched_other, sizeof patched_other, &made, patched_frame, size), "%s", bitsnap_message(&b));
+    b.base.data = patched;
+    CHECK(!bitsnap_decode(&b, patched_back, n, dtype, patched_other, made) && !memcmp(patched_back, patched_base, n * width));
+    b.base.data = patched_base;
+    CHECK(!bitsnap_merge(&b, patched_merged, sizeof patched_merged, &k, patched_frame, size, patched_other, made), "%s", bitsnap_message(&b));
+    CHECK(!bitsnap_decode(&b, patched_back, n, dtype, patched_merged, k) && !memcmp(patched_back, patched_base, n * width)); /* there and back */
+    return 1;
+}
+
+static void changes(void)
+{
+    static const struct { bitsnap_dtype dtype, base; } pairs[] = { { BITSNAP_BF16, BITSNAP_BF16 }, { BITSNAP_F32, BITSNAP_F32 }, { BITSNAP_F16, BITSNAP_F16 },
+        { BITSNAP_F8_E4M3, BITSNAP_F8_E4M3 }, { BITSNAP_BF16, BITSNAP_F32 }, { BITSNAP_F32, BITSNAP_BF16 } };
+    static const size_t counts[] = { 512, 4160, 4999, PATCHED_MOST };
+    unsigned sort, d, i, table;
+    int level;
+    for (sort = 0; sort < CHANGES; sort++)
+        for (d = 0; d < 6; d++)
+            for (i = 0; i < 4; i++) {
+                const size_t n = counts[i];
+                size_t size = 0, now;
+                if (i == 3 && d > 1 && sort > BY_ROW) continue;
+                fill_patched(n, pairs[d].dtype, pairs[d].base, sort);
+                for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
+                    for (table = 0; bitsnap_kernels_get(table); table++) {
+                        bitsnap b = parted_codec(table);
+                        guarded scratch;
+                        int found;
+                        b.flags = 0;
+                        b.level = level;
+                        b.base.data = patched_base, b.base.count = n, b.base.dtype = pairs[d].base;
+                        scratch = guarded_alloc(b.workspace_size = bitsnap_workspace_size(&b, n, pairs[d].dtype), 0);
+                        b.workspace = scratch.p;
+                        CHECK(!bitsnap_encode(&b, patched_frame, sizeof patched_frame, &now, patched, n, pairs[d].dtype), "%s", bitsnap_message(&b));
+                        guarded_free(scratch);
+                        CHECK(!table || now == size, "level %d: %lu bytes, then %lu", level, (unsigned long)size, (unsigned long)now);
+                        size = now;
+                        found = ways_of_patched(now, n, pairs[d].dtype, pairs[d].base, table, level);
+                        if (i < 3) continue;
+                        CHECK(found == (sort != TUNED), "sort %u of %s", sort, bitsnap_dtype_name(pairs[d].dtype));
+                        CHECK(sort > WITH_SIGNS || now < n / 64, "sort %u of %s: %lu bytes", sort, bitsnap_dtype_name(pairs[d].dtype), (unsigned long)now);
+                        CHECK(sort != AT_RANDOM || now < n * 11 / 80, "%lu bytes", (unsigned long)now); /* 1.1 bits */
+                        if (level == BITSNAP_DEFAULT && !table) { /* what can be merged without a base has no such blocks */
+                            b = parted_codec(0);
+                            b.flags = BITSNAP_SELF_CONTAINED;
+                            b.base.data = patched_base, b.base.count = n, b.base.dtype = pairs[d].base;
+                            CHECK(!bitsnap_encode(&b, patched_frame, sizeof patched_frame, &now, patched, n, pairs[d].dtype));
+                            CHECK(!ways_of_patched(now, n, pairs[d].dtype, pairs[d].base, 0, level));
+                        }
+                    }
+            }
+}
+
+/* A delta in which a byte of a PATCHED block has been changed: decoded or refused, and only the elements are written. */
+static void damaged_changes(void)
+{
+    static const unsigned sorts[] = { BY_ROW, NEW_ROWS, WITH_SIGNS };
+    unsigned sort, turn, refused = 0;
+    for (sort = 0; sort < 3; sort++) {
+        const size_t n = 3000;
+        const bitsnap_dtype dtype = sort ? BITSNAP_BF16 : BITSNAP_F32;
+        bitsnap b = parted_codec(0);
+        bitsnap_info info;
+        guarded from, to, scratch;
+        size_t size;
+        b.flags = 0;
+        fill_patched(n, dtype, dtype, sorts[sort]);
+        b.base.data = patched_base, b.base.count = n, b.base.dtype = dtype;
+        CHECK(!bitsnap_encode(&b, patched_frame, sizeof patched_frame, &size, patched, n, dtype) && !bitsnap_read_info(&info, patched_frame, size));
+        CHECK(patched_frame[info.header_size] == FORM_PATCHED);
+        from = guarded_alloc(size, 0);
+        to = guarded_alloc(n * bitsnap_width(dtype), 0);
+        scratch = guarded_alloc(b.workspace_size = info.workspace_size, 0);
+        b.workspace = scratch.p;
+        b.flags = BITSNAP_IGNORE_CHECKS;
+        for (turn = 0; turn < 900; turn++) {
+            const size_t at = info.header_size + 28 + (turn < 300 ? turn % 24 : test_below(size - info.header_size - 28));
+            memcpy(from.p, patched_frame, size);
+            if (at < size) from.p[at] ^= (uint8_t)(1u << test_below(8));
+            b.kernels = bitsnap_kernels_get(turn % 2);
+            refused += bitsnap_decode(&b, to.p, n, dtype, from.p, size) != BITSNAP_OK;
+        }
+        guarded_free(from);
+        guarded_free(to);
+        guarded_free(scratch);
+    }
+    CHECK(refused > 300, "%u", refused);
+}
+
 int main(void)
 {
     test_program = "parted";
@@ -309,5 +479,7 @@ int main(void)
     RUN(refused_parts);
     RUN(damaged_parts);
     RUN(long_sides);
+    RUN(changes);
+    RUN(damaged_changes);
     return test_failures != 0;
 }

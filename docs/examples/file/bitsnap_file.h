@@ -3240,7 +3240,7 @@ BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t off
 
 enum { BSF_FRAME_HEADER = 24, BSF_CERTIFICATE = 44 };
 enum { BSF_CONST = 1, BSF_BYTES = 3, BSF_SAME = 4, BSF_CLASSED = 5, BSF_SCALED = 6, BSF_QUANTIZED = 7, BSF_SPARSE = 8, BSF_ZIGZAG = 9,
-       BSF_PARTED = 10 }; /* forms */
+       BSF_PARTED = 10, BSF_PATCHED = 11 }; /* forms */
 
 enum { BSF_AT_HEADER, BSF_DECODED, BSF_PASSED };
 
@@ -3741,7 +3741,7 @@ static uint64_t bsf_count_block(bitsnap_file_stream *s, const uint8_t *p)
 {
     bitsnap_info *info = &s->frame.info;
     const bitsnap_file_block b = bitsnap_file_block_at(p, info, s->reader->passed);
-    uint64_t *count = b.form == BSF_SAME ? &info->same : b.form == BSF_CLASSED ? &info->classed : b.form == BSF_SPARSE ? &info->sparse : &info->plain;
+    uint64_t *count = b.form == BSF_SAME ? &info->same : b.form == BSF_CLASSED || b.form == BSF_PATCHED ? &info->classed : b.form == BSF_SPARSE ? &info->sparse : &info->plain;
     *count += b.cells;
     s->reader->passed += b.elements;
     return b.size;
@@ -3808,8 +3808,8 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
 static int bsf_form_fits(const bitsnap_file_stream *s, unsigned form)
 {
     const bitsnap_info *info = &s->frame.info;
-    if (form <= BSF_BYTES || form >= BSF_ZIGZAG) return 1; /* also one that only newer versions know: its size is in its head */
-    if (form <= BSF_CLASSED || form == BSF_SPARSE) return info->has_base;
+    if (form <= BSF_BYTES || form == BSF_ZIGZAG || form == BSF_PARTED || form > BSF_PATCHED) return 1; /* also one that only newer versions know: its size is in its head */
+    if (form <= BSF_CLASSED || form == BSF_SPARSE || form == BSF_PATCHED) return info->has_base;
     return form == BSF_SCALED ? info->columns != 0 : form == BSF_QUANTIZED && s->quantized;
 }
 
@@ -3836,7 +3836,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size
     if (status) return status;
     s->block = bitsnap_file_block_at(bsf_bytes(s), info, r->passed);
     if (!bsf_form_fits(s, s->block.form)) return bsf_block_failed(s, 15, "a block of a form that is not known");
-    if (!s->block.elements || (s->block.form <= BSF_PARTED &&
+    if (!s->block.elements || (s->block.form <= BSF_PATCHED &&
                                s->block.size > info->width * s->block.elements + 4 + (info->checks ? 8u : 0u) + (info->has_base ? 16u : 0u) + 2))
         return bsf_block_failed(s, 16, "wrong size of a block");
     if (least < 12) least = 12; /* head and check */

@@ -50,7 +50,7 @@ static void note_blocks(const block_observer *o, const bitsnap_info *info, uint6
     while (size) {
         const bitsnap_file_block b = bitsnap_file_block_at(p, info, *noted);
         if (o->note) o->note(o->context, b.elements * info->width, b.size);
-        if (o->against && (b.form == FORM_SAME || b.form == FORM_CLASSED || b.form == FORM_SPARSE)) *o->against += b.elements * info->width;
+        if (o->against && (b.form == FORM_SAME || b.form == FORM_CLASSED || b.form == FORM_SPARSE || b.form == FORM_PATCHED)) *o->against += b.elements * info->width;
         *noted += b.elements;
         p += (size_t)b.size;
         size -= (size_t)b.size;

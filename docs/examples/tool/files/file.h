@@ -14,7 +14,7 @@ enum { BASES_MOST = BITSNAP_BASES_MOST }; /* of a delta */
 /* Forms of blocks: docs/FORMAT.md, section 5. */
 enum {
     FORM_CONST = 1, FORM_SPLIT = 2, FORM_BYTES = 3, FORM_SAME = 4, FORM_CLASSED = 5, FORM_SCALED = 6, FORM_QUANTIZED = 7, FORM_SPARSE = 8,
-    FORM_ZIGZAG = 9, FORM_PARTED = 10
+    FORM_ZIGZAG = 9, FORM_PARTED = 10, FORM_PATCHED = 11
 };
 
 /* What a delta is against: a .safetensors file. */

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum { BLOCKS, PART, LISTS };
-enum { OTHERS = 1, ZEROS = 2 }; /* sides of PARTED */
+enum { OTHERS = 1, ZEROS = 2 }; /* sides of PARTED and PATCHED */
 enum { SYMBOLS = 1, CODED = 2 }; /* parts of SPLIT after the raw planes */
 
 static int in_order(const form_row *a, const form_row *b)
@@ -68,9 +68,10 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
     for (k = 0; k < block->parts; k++) {
         const bitsnap_part *part = &block->part[k];
         const int classed = block->form == FORM_CLASSED, sparse = block->form == FORM_SPARSE;
+        const int parted = block->form == FORM_PARTED || block->form == FORM_PATCHED;
         if (!part->elements) continue;
         row.sort = PART;
-        row.which = block->form == FORM_PARTED && k ? (part->changed ? OTHERS : ZEROS) : k;
+        row.which = parted && k ? (part->changed ? OTHERS : ZEROS) : k;
         if (block->form == FORM_SPLIT && k) row.which = k + 1 < block->parts ? CODED : SYMBOLS;
         row.lowest = classed && k ? block->borders[k - 1] : 0;
         row.highest = classed && k + 1 < block->classes ? block->borders[k] - 1u : 255;
@@ -80,7 +81,7 @@ int forms_note(forms *x, const bitsnap_block *block, uint64_t changed, fault *f)
         row.changed = part->changed;
         if (add_row(x, &row, f)) return 1;
         if (((block->form == FORM_SPLIT || block->form == FORM_SCALED || block->form == FORM_QUANTIZED) && !k) || sparse ||
-            (block->form == FORM_PARTED && k) || (block->form == FORM_SPLIT && row.which == CODED)) continue; /* planes, or more lists, or none */
+            (parted && k) || (block->form == FORM_SPLIT && row.which == CODED)) continue; /* planes, or more lists, or none */
         row.sort = LISTS;
         row.which = list_of(part->kind);
         row.lowest = row.highest = 0;
@@ -100,7 +101,7 @@ int forms_add(forms *x, const forms *more, fault *f)
 static const char *form_name(unsigned form)
 {
     static const char *const names[] = { "STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG",
-                                         "PARTED" };
+                                         "PARTED", "PATCHED" };
     return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
@@ -110,6 +111,8 @@ static void part_name(const form_row *r, char *text)
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which == CODED ? "other bits, coded" : r->which ? "exponents" : "other bits, as they are");
     else if (r->form == FORM_SPARSE) (void)snprintf(text, 48, "places and differences");
     else if (r->form == FORM_PARTED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "zeros" : "one of two kinds of elements");
+    else if (r->form == FORM_PATCHED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "elements that became zero" : "elements that differ");
+    else if (r->form == FORM_PATCHED) (void)snprintf(text, 48, "which elements differ");
     else if (r->form == FORM_PARTED) (void)snprintf(text, 48, "which elements are of which kind");
     else if (r->form == FORM_SCALED || r->form == FORM_QUANTIZED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
