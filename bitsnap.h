@@ -9343,7 +9343,7 @@ static void bsn_looks_patched(bsn_coding *e)
     unsigned r, changed, rows;
     bsn_sampled_changes x;
     e->patched = -1;
-    if (c->classes == 1 || !bsn_may_part(c) || e->n < 512) return;
+    if (c->flags & BITSNAP_SELF_CONTAINED || !bsn_may_part(c) || e->n < 512) return;
     memset(&x, 0, sizeof x);
     for (r = 0; r < runs; r++) {
         const size_t i = (e->n / 8 - 1) * r / (runs - 1) * 8;
