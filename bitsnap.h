@@ -309,7 +309,8 @@ typedef struct bitsnap {
                                    16, and raised up to 18 while a short last block (at most half full) follows fewer than 4;
                                  with a base: 17 for elements of 4 or 8 bytes (level fast: 18); else 18 with
                                    BITSNAP_SELF_CONTAINED, 20 at level best, 19 otherwise;
-                                 above 16 never more than the elements need */
+                                 above 16 never more than the elements need. What is constant in parts of the larger blocks of
+                                 level best may not be so in all: then 16, or 19 with a base, makes smaller frames */
     const bitsnap_kernels *kernels; /* null: the fastest table of this machine */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each i < count, in any
@@ -12588,7 +12589,7 @@ static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, bitsnap_dtype d
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
                                                  : BSN_LOG2_DELTA;
-    } else if (b->columns && (b->quantizer.bins || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
+    } else if (b->columns && bsn_has_octaves((unsigned)dtype) && (b->quantizer.bins || b->quantizer.clusters || b->level == BITSNAP_BEST)) {
         while (log2 < BSN_LOG2_MAX && b->columns > UINT64_C(1) << (log2 - (b->level == BITSNAP_BEST ? 9 : 7))) log2++;
         while (log2 < BSN_LOG2_COLUMNS && bsn_small_rest(count, log2)) log2++;
     }

@@ -86,19 +86,44 @@ static int not_second(const job *j, const piece *p)
                      (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
 }
 
+/* Level best has larger blocks, for scales of columns and for differences. What is constant or alike in a part of such a block may not be in
+ * all of it. So the first window is packed with these and with the blocks of level default, and the frame gets the ones that take less. */
+static int choose_blocks(job *j, const piece *p, size_t n, const file_range *range)
+{
+    const size_t capacity = n + n / 512 + 4096;
+    const unsigned usual = range ? 19 : 16;
+    uint8_t *frame = (uint8_t *)malloc(capacity);
+    bitsnap_info info;
+    size_t size, other;
+    int failed;
+    if (!frame) return fault_memory(j->f);
+    failed = file_pack_frame(&j->writer, &p->form, j->window, n, range, frame, capacity, &size, j->f);
+    if (!failed && !bitsnap_read_info(&info, frame, size) && info.block_log2 > usual) {
+        j->codec->b.block_log2 = usual;
+        failed = file_pack_frame(&j->writer, &p->form, j->window, n, range, frame, capacity, &other, j->f);
+        if (!failed && other >= size) j->codec->b.block_log2 = 0;
+    }
+    free(frame);
+    return failed;
+}
+
 /* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
 static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, const file_range *range)
 {
     const file_form *form = &p->form;
+    const int may_choose = j->codec->b.level == BITSNAP_BEST && !piece_stands_alone(p) && (range || form->columns);
     uint64_t left = count * bitsnap_width(form->dtype);
+    int begun = 0;
     if (p->referred) j->writer.to.referred = p->last;
-    if (file_write_frame(&j->writer, form, count, range, j->f)) return 1;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
         size_t got;
         if (input_read(&j->in, j->window, n, &got, j->f)) return 1;
         if (got < n) return ended_early(j);
         if (p->second && !j->in.regular && adam_has_negative(form->dtype, j->window, n)) return not_second(j, p);
+        if (!begun && ((may_choose && choose_blocks(j, p, n, range)) || file_write_frame(&j->writer, form, count, range, j->f))) return 1;
+        begun = 1;
+        j->codec->b.block_log2 = 0;
         if (file_write_window(&j->writer, j->window, n, j->f)) return 1;
         left -= n;
         progress_show(&j->progress, j->in.offset);
