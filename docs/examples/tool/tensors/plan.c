@@ -14,13 +14,20 @@
 /* A frame that later ones refer to may hold as many bytes of neighbours to which none does: a reader keeps them for nothing. */
 #define KEPT_FOR_NOTHING 65536
 
-/* The last dimension, where there is another. */
-static uint64_t columns_of(const tensor *t)
+/* The elements of a row: the product of the fewest last dimensions that is at least `least`, as kernels of convolutions are small. The first
+ * dimension is not among them. 0: there is no such product. */
+static uint64_t columns_of(const tensor *t, uint64_t least)
 {
-    uint64_t dimension = 0;
-    size_t at = 0, count = 0;
+    uint64_t dimension = 0, product, columns = 0;
+    size_t at = 0, count = 0, skipped = 0, i;
     while (bitsnap_shape_next(t->shape, &at, &dimension)) count++;
-    return count > 1 ? dimension : 0;
+    while (!columns && ++skipped < count) {
+        product = 1;
+        for (at = i = 0; bitsnap_shape_next(t->shape, &at, &dimension); i++)
+            if (i >= count - skipped) product *= dimension;
+        if (product >= least) columns = product;
+    }
+    return columns;
 }
 
 /* Whether this piece goes on where the other ends. */
@@ -56,8 +63,8 @@ static piece piece_of(const tensor *t, const pair *with, int is_delta, const ada
         x.second = piece_stands_alone(&x) && choice->role == ADAM_V;
     }
     if (!is_delta && !x.paired && bitsnap_tensor_has_octaves(t)) {
-        const uint64_t columns = columns_of(t);
-        if (piece_stands_alone(&x) || (level == BITSNAP_BEST && columns >= COLUMNS_LEAST && t->elements >= MATRIX_LEAST)) x.form.columns = columns;
+        if (piece_stands_alone(&x)) x.form.columns = columns_of(t, 0);
+        else if (level == BITSNAP_BEST && t->elements >= MATRIX_LEAST) x.form.columns = columns_of(t, COLUMNS_LEAST);
     }
     return x;
 }
