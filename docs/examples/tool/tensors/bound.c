@@ -1,4 +1,4 @@
-/* bound.c - the order-0 bound: how small elements could become if each exponent were coded for itself.
+/* bound.c - the order-0 bound: how small elements could become without looking at their neighbours.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -50,24 +50,6 @@ static void exponent_of(bitsnap_dtype dtype, unsigned *shift, unsigned *bits)
     }
 }
 
-/* Called with a constant width. */
-static inline double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
-{
-    uint32_t count[2048];
-    const uint32_t mask = ((uint32_t)1 << exponent_bits) - 1;
-    const uint64_t first = bytes_load(p, width);
-    uint64_t vary = 0;
-    size_t i;
-    memset(count, 0, sizeof count);
-    for (i = 0; i < n; i++, p += width) {
-        const uint64_t x = bytes_load(p, width);
-        count[(uint32_t)(x >> shift) & mask]++;
-        vary |= x ^ first;
-    }
-    vary &= ~((uint64_t)mask << shift);
-    return entropy_bits(count, (size_t)mask + 1, (uint32_t)n) + (double)n * ones(vary);
-}
-
 static double integer_bits(const uint8_t *p, size_t n, unsigned width)
 {
     uint32_t count[256];
@@ -80,6 +62,41 @@ static double integer_bits(const uint8_t *p, size_t n, unsigned width)
         bits += entropy_bits(count, 256, (uint32_t)n);
     }
     return bits;
+}
+
+/* The least of three codes: exponents, and the other bits that vary, as they are; the same of all elements but zeros, and which these are; each
+ * byte for itself. Called with a constant width. */
+static inline double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
+{
+    uint32_t count[2048], zeros = 0, negative = 0;
+    const uint32_t mask = ((uint32_t)1 << exponent_bits) - 1;
+    const uint64_t magnitude = ~(uint64_t)0 >> (65 - 8 * width), others = ~((uint64_t)mask << shift);
+    uint64_t any = 0, all = ~(uint64_t)0;
+    double bits, apart, bytes = integer_bits(p, n, width);
+    size_t i;
+    memset(count, 0, sizeof count);
+    for (i = 0; i < n; i++, p += width) {
+        const uint64_t x = bytes_load(p, width);
+        if (!(x & magnitude)) {
+            zeros++;
+            negative += x != 0;
+            continue;
+        }
+        count[(uint32_t)(x >> shift) & mask]++;
+        any |= x;
+        all &= x;
+    }
+    apart = zeros < n ? entropy_bits(count, (size_t)mask + 1, (uint32_t)n - zeros) + (double)(n - zeros) * ones((any ^ all) & others) : 0;
+    if (zeros) {
+        const uint32_t kinds[2] = { zeros, (uint32_t)n - zeros };
+        apart += entropy_bits(kinds, 2, (uint32_t)n) + (negative && negative < zeros ? zeros : 0);
+        count[0] += zeros;
+        any |= negative ? magnitude + 1 : 0;
+        all &= negative == zeros ? magnitude + 1 : 0;
+    }
+    bits = entropy_bits(count, (size_t)mask + 1, (uint32_t)n) + (double)n * ones((any ^ all) & others);
+    if (apart < bits) bits = apart;
+    return bytes < bits ? bytes : bits;
 }
 
 typedef struct cells {

@@ -1,10 +1,11 @@
-/* bound.h - the order-0 bound: how small elements could become if each exponent were coded for itself.
+/* bound.h - the order-0 bound: how small elements could become without looking at their neighbours.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * For every 65,536 elements of a frame (the last piece may have fewer): the entropy of their exponents, and all
- * other bits as they are, but for those that are the same in all of these elements, which cost nothing. Integers
- * have no exponents: for them it is the entropy of each of their bytes. No tables, headers and checks are counted;
- * a codec that sees more than single exponents can be better. */
+ * For every 65,536 elements of a frame (the last piece may have fewer) the smallest of three numbers of bits:
+ *     the entropy of exponents, and all other bits as they are, but those that are the same in all of these elements
+ *     which elements are zero, and that of the others
+ *     the entropy of each of their bytes, which is all that integers have
+ * No tables, headers and checks are counted. A codec that sees more than single elements can be better. */
 #ifndef TOOL_BOUND_H
 #define TOOL_BOUND_H
 
