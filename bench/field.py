@@ -26,16 +26,32 @@ class Bitsnap:
     def __init__(self, level):
         self.name, self.level = f"bitsnap -l {level}", level
 
-    def prepare(self, data, dtype):
-        self.data, self.dtype, self.back = data, dtype, numpy.empty_like(data)
+    def prepare(self, data, dtype, tensors):
+        """Frames as files have them: one of all, but at level best one of each large matrix, whose rows and columns that level looks at."""
+        self.data, self.dtype, self.back, self.parts = data, dtype, numpy.empty_like(data), []
         self.frame = numpy.empty(data.size + data.size // 16 + 65536, numpy.uint8)
+        at = 0
+        for size, columns in tensors:
+            size, columns = min(size, data.size - at), columns if self.level == "best" else 0
+            if self.parts and not columns and not self.parts[-1][2]:
+                self.parts[-1][1] += size
+            elif size:
+                self.parts.append([at, size, columns])
+            at += size
 
     def pack(self):
-        size = bitsnap.compress(self.data, self.dtype, level=self.level, out=self.frame)
-        return self.frame[:size]
+        end, self.ends = 0, []
+        for at, size, columns in self.parts:
+            end += bitsnap.compress(self.data[at:at + size], self.dtype, level=self.level, columns=columns, out=self.frame[end:])
+            self.ends.append(end)
+        return self.frame[:end]
 
     def unpack(self, packed):
-        return bitsnap.decompress_into(packed, self.back)
+        begin = 0
+        for (at, size, _), end in zip(self.parts, self.ends):
+            bitsnap.decompress_into(packed[begin:end], self.back[at:at + size])
+            begin = end
+        return self.back
 
 
 class Zstd:
@@ -43,7 +59,7 @@ class Zstd:
         from numcodecs.zstd import Zstd as codec
         self.name, self.codec = f"zstd -{level}", codec(level)
 
-    def prepare(self, data, dtype):
+    def prepare(self, data, dtype, tensors):
         self.data, self.back = data, numpy.empty_like(data)
 
     def pack(self):
@@ -59,7 +75,7 @@ class ZipNN:
         import zipnn
         self.name, self.package = "zipnn", zipnn
 
-    def prepare(self, data, dtype):
+    def prepare(self, data, dtype, tensors):
         self.codec = self.package.ZipNN(method="HUFFMAN", input_format="byte", bytearray_dtype=FLOATS[dtype], threads=1)
         self.data = data
 
@@ -93,7 +109,7 @@ class OpenZL:
         context.set_parameter(self.ext.CParam.FormatVersion, self.ext.MAX_FORMAT_VERSION)
         return context, c
 
-    def prepare(self, data, dtype):
+    def prepare(self, data, dtype, tensors):
         numbers = data.view("u4" if dtype == "F32" else "u2")
         of = lambda numbers: [self.ext.Input(self.ext.Type.Numeric, numbers)]
         best = min(range(4), key=lambda k: len(self.context(dtype, k)[0].compress(of(numbers[:1 << 20]))))
@@ -128,25 +144,39 @@ def best_of(run, budget, before=lambda: None):
     return least
 
 
+LEAST_MATRIX, LEAST_ROW = 32768, 16  # elements of a tensor that is a frame of its own at level best, and of its rows
+
+
+def columns_of(shape):
+    """Elements of a row, as the tool has it: the product of the fewest last dimensions that is LEAST_ROW or more, without the first one."""
+    row = 1
+    for dimension in reversed(shape[1:]):
+        row *= dimension
+        if row >= LEAST_ROW:
+            return row
+    return 0
+
+
 def arrays(path):
-    """The bytes of all tensors of each dtype, one after the other."""
+    """The bytes of all tensors of each dtype, one after the other, and of each its bytes and columns."""
     parts = {}
     with bitsnap.safe_open(path, framework="np") as f:
         for name in f.offset_keys():
             array = f.get_tensor(name)
             dtype = bitsnap.dtype_name(array)
             if dtype in FLOATS and array.size:
-                parts.setdefault(dtype, []).append(array.reshape(-1).view("u1"))
-    return {dtype: numpy.concatenate(those)[:MOST] for dtype, those in parts.items()}
+                columns = columns_of(array.shape) if array.size >= LEAST_MATRIX else 0
+                parts.setdefault(dtype, []).append((array.reshape(-1).view("u1"), columns))
+    return {dtype: (numpy.concatenate([a for a, _ in those])[:MOST], [(a.size, columns) for a, columns in those]) for dtype, those in parts.items()}
 
 
-def table(path, dtype, data, wanted, budget):
+def table(path, dtype, data, tensors, wanted, budget):
     lines = [f"## {path.name}, {dtype}, {data.size} bytes", "", "|                      |     bytes |  ratio | in, GB/s |        | out, GB/s |        |",
              "|---|--:|--:|--:|--:|--:|--:|"]
     copy = numpy.empty_like(data)
     memcpy = lambda: data.size / 1e9 / best_of(lambda: numpy.copyto(copy, data), budget / 4)
     for codec in codecs(wanted):
-        codec.prepare(data, dtype)
+        codec.prepare(data, dtype, tensors)
         before = getattr(codec, "before", lambda: None)
         before()
         packed = codec.pack()
@@ -175,8 +205,8 @@ def main():
              f"{processor()}; bitsnap {bitsnap.__version__}, {', '.join(has)} (zstd of numcodecs); {platform.python_implementation()} {platform.python_version()}.",
              "In brackets: as a share of a copy, in the same run.", ""]
     for path in files:
-        for dtype, data in arrays(path).items():
-            lines += table(path, dtype, data[:8 << 20] if arguments.quick else data, arguments.codec.lower(), 0.05 if arguments.quick else 0.5)
+        for dtype, (data, tensors) in arrays(path).items():
+            lines += table(path, dtype, data[:8 << 20] if arguments.quick else data, tensors, arguments.codec.lower(), 0.05 if arguments.quick else 0.5)
     text = "\n".join(lines)
     print(text)
     if arguments.out:
