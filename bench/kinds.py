@@ -1,6 +1,6 @@
 """Files as people have them, made from checkpoints of one run, and their sizes beside those of other codecs.
 
-    kinds.py TOOL DATA [--kind NAME ...] [--keep DIR] [--out RESULT.md]
+    kinds.py TOOL DATA [--kind NAME ...] [--keep DIR] [--out RESULT.md] [--plot RESULT.svg]
 
 Each kind has a structure that a histogram of exponents does not show: zeros, copies, rows of another precision, few distinct values, packed codes.
 Prints Markdown: ratio of whole files at level default and best, restored and compared, beside zstd -3 and -19 --long=27 of the file, and ZipNN
@@ -246,6 +246,30 @@ def theirs(path, scratch):
         yield codec.__name__, rest + sum(min(codec(data, dtype), len(data)) for dtype, data in ((d, np.concatenate(those)) for d, those in parts.items()))
 
 
+# codec: shape around (0, 0) and colour; ours is the better level, zstd the better of two
+SERIES = {"bitsnap": ('<circle r="5"/>', "#0072b2"), "zstd": ('<path d="M-4 -4h8v8h-8z"/>', "#d55e00"), "ZipNN": ('<path d="M0 -5L5 4H-5z"/>', "#009e73"),
+          "OpenZL": ('<path d="M0 -6L5 0L0 6L-5 0z"/>', "#cc79a7")}
+
+
+def plot(table):
+    """An SVG: the ratio of each kind, on a scale of logarithms, from the rows of ratios of the table."""
+    rows = {kind: dict(zip(SERIES, (max(r[:2]), max(r[2:4]), r[4], r[5]))) for kind, r in table.items()}
+    place = lambda ratio: 230 + 520 * np.log2(ratio) / np.log2(1.1 * max(max(r.values()) for r in rows.values()))
+    text = lambda x, y, words, anchor="start": f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{words}</text>'
+    mark = lambda x, y, codec: f'<g transform="translate({x:.1f} {y})" fill="{SERIES[codec][1]}" fill-opacity=".8">{SERIES[codec][0]}</g>'
+    bottom = 50 + 20 * len(rows)
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 780 {bottom + 40}" font-family="sans-serif" font-size="12">',
+             f'<rect width="780" height="{bottom + 40}" fill="white"/>', text(490, bottom + 32, "ratio of whole files, larger is better", "middle")]
+    for i, codec in enumerate(SERIES):
+        lines += [mark(240 + 100 * i, 18, codec), text(250 + 100 * i, 22, codec)]
+    for ratio in (1, 1.5, 2, 3, 5, 10, 20):
+        lines += [f'<path d="M{place(ratio):.1f} 36V{bottom}" stroke="#ccc"/>', text(place(ratio), bottom + 15, ratio, "middle")]
+    for i, (kind, ratios) in enumerate(rows.items()):
+        y = 50 + 20 * i
+        lines += [text(220, y + 4, kind, "end"), f'<path d="M230 {y}H750" stroke="#eee"/>'] + [mark(place(ratios[c]), y, c) for c in reversed(SERIES)]
+    return "\n".join(lines) + "\n</svg>\n"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool", type=pathlib.Path)
@@ -253,11 +277,12 @@ def main():
     parser.add_argument("--kind", action="append", choices=KINDS, help="only this kind")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder in which the files stay")
     parser.add_argument("--out", type=pathlib.Path, help="the table is written there, too")
+    parser.add_argument("--plot", type=pathlib.Path, help="a picture of the table is written there")
     parser.add_argument("--commit", default="unknown", help="what the table says the tool is")
     arguments = parser.parse_args()
     lines = ["# Kinds of files, beside other codecs", "", f"Ratio of whole files; commit {arguments.commit}. `make bench-kinds` prints this; bench/kinds.py has what each kind is.", "",
              "| kind | bitsnap default | bitsnap best | zstd -3 | zstd -19 | zipnn | openzl | ours / theirs |", "|---|--:|--:|--:|--:|--:|--:|--:|"]
-    larger = 0
+    larger, table = 0, {}
     with tempfile.TemporaryDirectory() as temporary:
         scratch = pathlib.Path(temporary)
         folder = arguments.keep or scratch
@@ -268,12 +293,15 @@ def main():
             mine, others, size = dict(ours(arguments.tool, path, scratch)), dict(theirs(path, scratch)), path.stat().st_size
             share = min(mine.values()) / min(others.values())
             larger += share > 1
-            lines.append(f"| {kind} | " + " | ".join(f"{size / packed:.3f}" for packed in [*mine.values(), *others.values()]) + f" | {share:.3f} |")
+            table[kind] = [size / packed for packed in [*mine.values(), *others.values()]]
+            lines.append(f"| {kind} | " + " | ".join(f"{ratio:.3f}" for ratio in table[kind]) + f" | {share:.3f} |")
             print(lines[-1], file=sys.stderr, flush=True)
     lines += ["", f"{larger} of {len(arguments.kind or KINDS)} are larger than the smallest of theirs."]
     print("\n".join(lines))
     if arguments.out:
         arguments.out.write_text("\n".join(lines) + "\n")
+    if arguments.plot:
+        arguments.plot.write_text(plot(table))
 
 
 main()
