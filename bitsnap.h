@@ -211,7 +211,7 @@ typedef enum bitsnap_status {
     R(54, UNSUPPORTED, NEW_FORM, "a form of block that is not known: made by a newer bitsnap") \
     R(56, CORRUPT, PARTED, "granules or sides of a PARTED block that break their rules") \
     R(57, CORRUPT, CODED_PLANE, "a coded plane of a SPLIT block that breaks its rules") \
-    R(60, CORRUPT, PATCHED, "the fields or the side of a PATCHED block that break their rules") \
+    R(58, CORRUPT, PATCHED, "the fields or the side of a PATCHED block that break their rules") \
     R(100, BASE, BASE_SOURCE, "the callback of the base failed") \
     R(101, BASE, BASE_WINDOW, "the window of the base does not hold the block") \
     R(102, SOURCE, SOURCE, "the callback of the source failed")

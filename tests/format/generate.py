@@ -3480,7 +3480,7 @@ def invalid_recipes():
              bad_parted(side_of_form(STORED), dtypes=(9, 10))],
         57: [bad_coded(rank_above), bad_coded(rank_above), bad_coded(value_outside), bad_coded(no_coded_bits), bad_coded(no_distance),
              bad_coded(coded_symbol_bits, (8,)), lambda rng: frame_around(rng, 10, parted_block(rng, 10, 200, 0, (random_const, more_sides)), flags=1)],
-        60: [bad_patched(patched_first(lambda rng: rng.choice((7, 8, 64, 127, 135, rng.randint(8, 127))))), short_patched,
+        58: [bad_patched(patched_first(lambda rng: rng.choice((7, 8, 64, 127, 135, rng.randint(8, 127))))), short_patched,
              bad_patched(high_threshold, dtypes=[d for d in DTYPES if DTYPES[d].width == 1]), bad_patched(none_or_all_patched),
              bad_patched(patched_side(SAME, CLASSED, SCALED, QUANTIZED, SPARSE, PARTED, PATCHED, 12, 255)), bad_patched(cut_patched),
              bad_patched(cut_patched), bad_patched(patched_side(ZIGZAG), dtypes=[d for d in DTYPES if not may_zigzag(d)])],

@@ -391,7 +391,7 @@ static int ways_of_patched(size_t size, size_t n, bitsnap_dtype dtype, bitsnap_d
     return 1;
 }
 
-static void changes(void)
+static void patched_changes(void)
 {
     static const struct { bitsnap_dtype dtype, base; } pairs[] = { { BITSNAP_BF16, BITSNAP_BF16 }, { BITSNAP_F32, BITSNAP_F32 }, { BITSNAP_F16, BITSNAP_F16 },
         { BITSNAP_F8_E4M3, BITSNAP_F8_E4M3 }, { BITSNAP_BF16, BITSNAP_F32 }, { BITSNAP_F32, BITSNAP_BF16 } };
@@ -479,7 +479,7 @@ int main(void)
     RUN(refused_parts);
     RUN(damaged_parts);
     RUN(long_sides);
-    RUN(changes);
+    RUN(patched_changes);
     RUN(damaged_changes);
     return test_failures != 0;
 }
