@@ -717,18 +717,18 @@ def decode_patched(data, start, end, dtype, predictions):
     w, head = DTYPES[dtype].width, data[start]
     n, g, sign = len(predictions) // w, head & 127, 1 << 8 * w - 1
     if g > 6:
-        raise Reject(60, "a first byte of %02X" % head, start)
+        raise Reject(58, "a first byte of %02X" % head, start)
     if end - start < 1 + w:
-        raise Reject(60, "a body that ends before its threshold does", end)
+        raise Reject(58, "a body that ends before its threshold does", end)
     least = int.from_bytes(data[start + 1:start + 1 + w], "little")
     if least >= sign:
-        raise Reject(60, "a threshold of %X" % least, start + 1)
+        raise Reject(58, "a threshold of %X" % least, start + 1)
     mask, pos = decode_sides(data, start + 1 + w, end, g, n)
     numbers = [int.from_bytes(predictions[i:i + w], "little") for i in range(0, n * w, w)]
     mask = [bit ^ (v % sign < least) for bit, v in zip(mask, numbers)]
     if sum(mask) in (0, n):
-        raise Reject(60, "a side without elements, or with all", pos)
-    side, pos = decode_side(data, pos, end, dtype, sum(mask), 60)
+        raise Reject(58, "a side without elements, or with all", pos)
+    side, pos = decode_side(data, pos, end, dtype, sum(mask), 58)
     if pos != end:
         raise Reject(33, "bytes behind the side", pos)
     elements, given = bytearray(), 0
