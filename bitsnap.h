@@ -9448,8 +9448,7 @@ static uint64_t bsn_choose_magnitude(bsn_coding *e, const uint8_t *mask, size_t 
             best = sum;
             at = k + 1;
         }
-        if (best <= usual + (int64_t)(e->n / 32)) return 0;
-        if (!shift || best == (int64_t)ones) return least + ((uint64_t)at << shift);
+        if (!shift || best == (int64_t)ones) return best > usual + (int64_t)(e->n / 32) ? least + ((uint64_t)at << shift) : 0;
         if (at) least += (uint64_t)(at - 1) << shift;
         shift = shift > 7 ? shift - 7 : 0;
     }
