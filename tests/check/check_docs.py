@@ -227,4 +227,19 @@ with tempfile.TemporaryDirectory() as t:
     built = subprocess.run([compiler, "-std=c99", "-w", "-I" + root, os.path.join(t, "a.c"), "-o", os.path.join(t, "a")], capture_output=True, text=True)
     good = built.returncode == 0 and subprocess.run([os.path.join(t, "a")]).returncode == 0
 report(good, "the synopsis of bitsnap.h", built.stderr[:600])
+
+# the examples of the parts, one after the other
+calls = re.findall(r"^ \*     (bitsnap_\w+\([^;]*\));", header[header.index("= BITMASK"):header.index("= FRAME")], flags=re.M)
+program = ('#define BITSNAP_IMPLEMENTATION\n#include "bitsnap_simd.h"\n'
+           "enum { n = 1000 }; static unsigned short live[n], base[n], copy[n], values[n]; static float numbers[n], ends[32];\n"
+           "static unsigned char mask[n], planes[4 * n], list[n + 1], labels[n], codes[n], room[1 << 20], workspace[1 << 21];\n"
+           "int main(void) { bitsnap b = {0}; size_t changed, size; unsigned used, i; b.workspace = workspace; b.workspace_size = sizeof workspace;\n"
+           "for (i = 0; i < n; i++) numbers[i] = (float)i, live[i] = (unsigned short)(i % 7);\n" +
+           "".join("if (%s) return 1;\n" % call for call in calls) + "return copy[6] != 6 || numbers[500] < 400 || numbers[500] > 600; }\n")
+with tempfile.TemporaryDirectory() as t:
+    with open(os.path.join(t, "a.c"), "w", encoding="utf-8") as f:
+        f.write(program)
+    built = subprocess.run([compiler, "-std=c99", "-w", "-I" + root, os.path.join(t, "a.c"), "-o", os.path.join(t, "a")], capture_output=True, text=True)
+    good = len(calls) == 8 and built.returncode == 0 and subprocess.run([os.path.join(t, "a")]).returncode == 0
+report(good, "the examples of the parts in bitsnap.h", "%d calls. %s" % (len(calls), built.stderr[:600]))
 sys.exit(failed)
