@@ -9272,6 +9272,7 @@ static unsigned bsn_plain_form(bsn_coding *e)
 typedef struct bsn_sampled_runs {
     unsigned runs, zeros; /* runs; zeros of either sign in all of them */
     unsigned low[34];     /* low[k]: runs whose elements share k low bits that are 0; low[33]: runs of zeros */
+    uint64_t any, all;    /* OR and AND of the magnitudes above 0: equal if these are one value */
 } bsn_sampled_runs;
 
 BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, size_t n, unsigned width)
@@ -9279,6 +9280,7 @@ BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, si
     const uint64_t magnitude = bsn_low_bits(8 * width - 1);
     unsigned r, k;
     memset(x, 0, sizeof *x);
+    x->all = magnitude;
     x->runs = (unsigned)bsn_min(64, n / 128);
     for (r = 0; r < x->runs; r++) {
         const uint8_t *p = elements + (n / 8 - 1) * r / (x->runs - 1) * 8 * width;
@@ -9287,13 +9289,16 @@ BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, si
             const uint64_t v = bsn_element_load(p, width) & magnitude;
             any |= v;
             x->zeros += !v;
+            x->all &= v ? v : magnitude;
         }
+        x->any |= any;
         x->low[any ? bsn_lowest_bit(any) : 33]++;
     }
 }
 
 /* Decides whether PARTED may pay, and what side 1 is: zeros of either sign, or elements with more low bits 0 than all have. Granules of 8
- * elements are for rows. PARTED is then made, and kept if it is smaller. */
+ * elements are for rows; if all elements but zeros are one value, the mask of elements tells all. PARTED is then made, and kept if it is
+ * smaller. */
 static int bsn_looks_parted(bsn_coding *e)
 {
     const bsn_context *c = e->context;
@@ -9308,7 +9313,7 @@ static int bsn_looks_parted(bsn_coding *e)
         mixed = x.zeros - 8 * x.low[33];
         best = (uint64_t)x.zeros * (8 * width - exponent);
         e->low = bsn_low_bits(8 * width - 1);
-        e->granule = others && 10 * mixed <= x.zeros && others > mixed ? 3 : 0;
+        e->granule = others && 10 * mixed <= x.zeros && others > mixed && x.any != x.all ? 3 : 0;
     }
     while (least < 32 && !x.low[least]) least++;
     if (least >= 3) { /* SPLIT gains by bits that are 0 in all elements, not only in the sample */

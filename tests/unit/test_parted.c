@@ -471,11 +471,39 @@ static void damaged_changes(void)
     CHECK(refused > 300, "%u", refused);
 }
 
+/* Masks for attention: zeros, and one other value where a token is not seen. The mask of elements tells all, also in rows where they change. */
+static void attention_masks(void)
+{
+    static const bitsnap_dtype dtypes[] = { BITSNAP_F32, BITSNAP_BF16, BITSNAP_F16 };
+    static const uint64_t never[] = { 0xFF800000, 0xFF80, 0xFC00 };
+    enum { ROWS = 256 };
+    static uint8_t elements[4 * ROWS * ROWS], frame[5 * ROWS * ROWS], back[4 * ROWS * ROWS];
+    unsigned d, shape;
+    size_t i, size;
+    int level;
+    for (d = 0; d < 3; d++)
+        for (shape = 0; shape < 2; shape++) {
+            const unsigned width = bitsnap_width(dtypes[d]);
+            for (i = 0; i < ROWS * ROWS; i++) {
+                const size_t row = i / ROWS, column = i % ROWS;
+                data_store(elements + i * width, column > row || (shape && column + 32 < row) ? never[d] : 0, width);
+            }
+            for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
+                bitsnap b = parted_codec(0);
+                b.level = level;
+                CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, ROWS * ROWS, dtypes[d]), "%s", bitsnap_message(&b));
+                CHECK(size < ROWS * ROWS / 18, "%s, shape %u, level %d: %lu bytes", bitsnap_dtype_name(dtypes[d]), shape, level, (unsigned long)size);
+                CHECK(!bitsnap_decode(&b, back, ROWS * ROWS, dtypes[d], frame, size) && !memcmp(back, elements, width * ROWS * ROWS));
+            }
+        }
+}
+
 int main(void)
 {
     test_program = "parted";
     RUN(sides);
     RUN(levels_of_parted);
+    RUN(attention_masks);
     RUN(refused_parts);
     RUN(damaged_parts);
     RUN(long_sides);
