@@ -1,7 +1,8 @@
 /* bitsnap.h - a codec for tensor checkpoints. MIT licence, see the end of the file.
  *
- * Lossless by default, self-describing, checksummed, fast on one core. No heap, no global state, no dependency
- * beyond memcpy, memmove and memset. Copy this file, and bitsnap_simd.h for speed. In exactly ONE .c (or .cpp) file write
+ * Lossless by default, self-describing, checksummed, fast on one core. No heap, no global state, no
+ * dependency beyond memcpy, memmove and memset. Copy this file, and bitsnap_simd.h for speed. In exactly ONE
+ * .c (or .cpp) file write
  *
  *     #define BITSNAP_IMPLEMENTATION
  *     #include "bitsnap_simd.h"                   // or "bitsnap.h" alone: the same bytes, slower
@@ -20,18 +21,20 @@
  *         ...                                                          // damaged, foreign or truncated
  *
  *     bitsnap_decode_range(&b, some, first, count, BITSNAP_BF16, frame, size);   // only the blocks it needs
- *     ... with b.base: a delta against the base, and bitsnap_apply(): the live tensor in place, all or nothing
- *     ... with b.quantizer: optimizer states, each element within an error bound, measured and certified
+ *     ... with b.base: a delta against the base; bitsnap_apply(): the live tensor in place, all or nothing
+ *     ... with b.quantizer: optimizer states, each element within a bound, measured and certified
  *     bitsnap_read_info(&info, frame, size);                           // inspects, decodes nothing
  *
- * What it costs: 109 KB of code to decode whole tensors, 215 KB to encode them, too, 337 KB for everything (gcc 12 -O2, x86-64,
- * this file alone; see the switches below). BITSNAP_WORKSPACE is 1 MiB; bitsnap_workspace_size() says what a call needs.
+ * What it costs: 109 KB of code to decode whole tensors, 215 KB to encode them, too, 337 KB for everything
+ * (gcc 12 -O2, x86-64, this file alone; see the switches below). BITSNAP_WORKSPACE is 1 MiB;
+ * bitsnap_workspace_size() says what a call needs.
  *
- * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are split into
- * byte planes. The exponents are coded with a canonical Huffman code whose tree nodes are stored as bitmasks
- * (pivot coding: each node holds one bit for every symbol that passes it), so that decoding merges
- * lists by masks, without a table look-up per symbol. The other bits are copied. The pieces can be called alone, with an
- * example at each: byte grouping (PLANES), canonical Huffman (HUFFMAN), bitmask deltas (BITMASK), cluster quantization (QUANTIZE).
+ * How it works: a float's exponent is skewed, its sign and mantissa are noise. Elements are split into byte
+ * planes. The exponents are coded with a canonical Huffman code whose tree nodes are stored as bitmasks
+ * (pivot coding: each node holds one bit for every symbol that passes it), so that decoding merges lists by
+ * masks, without a table look-up per symbol. The other bits are copied. The pieces can be called alone, with
+ * an example at each: byte grouping (PLANES), canonical Huffman (HUFFMAN), bitmask deltas (BITMASK), cluster
+ * quantization (QUANTIZE).
  *
  *     tensor -> planes -> lists -> block -> frame          docs/FORMAT.md specifies every byte
  *
@@ -40,16 +43,16 @@
  * The contract of every function below:
  *   - Sizes are in bytes, counts (`count`, `n`) in elements. Pointers to bytes (void, uint8_t) need no
  *     alignment. A pointer may be null if its size is 0. Buffers must not overlap unless a comment allows it.
- *   - Results depend on the arguments only: the same input, options and version give the same bytes with every
- *     compiler, processor, kernel table and number of threads. Functions are thread-safe, given one `bitsnap` and
- *     one workspace per thread.
- *   - Malicious input is safe: no decoder reads or writes outside the buffers it is given, loops forever, or takes more
- *     than linear time in (input + output).
- *   - If another thread or process modifies the source, the base or the elements during a call, the call still returns,
- *     with an error or wrong elements, and touches only its own buffers.
- *   - After an error the destination holds an unspecified mixture of its old bytes and bytes written by the call, never
- *     uninitialised memory. `size` outputs are 0. The error reported is that of the first bad block, with any number
- *     of threads.
+ *   - Results depend on the arguments only: the same input, options and version give the same bytes with
+ *     every compiler, processor, kernel table and number of threads. Functions are thread-safe, given one
+ *     `bitsnap` and one workspace per thread.
+ *   - Malicious input is safe: no decoder reads or writes outside the buffers it is given, loops forever, or
+ *     takes more than linear time in (input + output).
+ *   - If another thread or process modifies the source, the base or the elements during a call, the call
+ *     still returns, with an error or wrong elements, and touches only its own buffers.
+ *   - After an error the destination holds an unspecified mixture of its old bytes and bytes written by the
+ *     call, never uninitialised memory. `size` outputs are 0. The error reported is that of the first bad
+ *     block, with any number of threads.
  *   - Stack: less than 8 KiB for the deepest chain of calls. No recursion.
  *   - Checksums (XXH3-64) detect accidents, not attacks: sign the frame if you need authenticity.
  */
@@ -68,8 +71,8 @@ extern "C" {
 #define BITSNAP_VERSION_PATCH 0
 #define BITSNAP_VERSION "1.0.0-rc1"
 
-/* The prefix of each public function. By default functions have hidden visibility, so that two libraries in one process
- * can embed different versions. Define the same in all files:
+/* The prefix of each public function. By default functions have hidden visibility, so that two libraries in
+ * one process can embed different versions. Define the same in all files:
  *   BITSNAP_EXPORT  to export them from a shared library,
  *   BITSNAP_STATIC  to make them static: usable only in the file with the implementation,
  *   BITSNAP_API     to replace the prefix. */
@@ -96,10 +99,13 @@ extern "C" {
 
 BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the implementation that is called */
 
-/* Switches remove features - declarations, code and kernels - from small programs. Define the same in all files.
+/* Switches remove features - declarations, code and kernels - from small programs. Define the same in all
+ * files.
  *   BITSNAP_NO_ENCODE    all encoders; decoders remain
- *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are BITSNAP_E_UNSUPPORTED
- *   BITSNAP_NO_QUANTIZE  quantizers: quantized frames are BITSNAP_E_UNSUPPORTED; bitsnap_read_info reports them without their certificate
+ *   BITSNAP_NO_DELTA     deltas and bitsnap_apply: frames with a base, and options that ask for one, are
+ *                        BITSNAP_E_UNSUPPORTED
+ *   BITSNAP_NO_QUANTIZE  quantizers: quantized frames are BITSNAP_E_UNSUPPORTED; bitsnap_read_info reports
+ *                        them without their certificate
  *   BITSNAP_NO_PARTS     the building blocks on their own: masks, planes, lists, clusters
  *   BITSNAP_NO_EXTRAS    bitsnap_verify, bitsnap_read_block, bitsnap_merge, bitsnap_invert
  * Two profiles are sets of switches. docs/EMBEDDING.md has their sizes.
@@ -143,11 +149,13 @@ typedef enum bitsnap_dtype {
 /* The result of a call. */
 typedef enum bitsnap_status {
     BITSNAP_OK = 0,
-    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array; error.argument */
+    BITSNAP_E_ARGUMENT = 1,    /* the caller's mistake: unknown dtype, null pointer, range outside the array;
+                                  error.argument */
     BITSNAP_E_WORKSPACE = 2,   /* workspace too small; error.needed */
     BITSNAP_E_CAPACITY = 3,    /* destination too small: see bitsnap_bound */
     BITSNAP_E_MAGIC = 4,       /* not a bitsnap frame */
-    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but this build does not read its version, or a form or extension in it */
+    BITSNAP_E_UNSUPPORTED = 5, /* a frame, but this build does not read its version, or a form or extension in
+                                  it */
     BITSNAP_E_TRUNCATED = 6,   /* the source ends inside the frame */
     BITSNAP_E_TRAILING = 7,    /* bytes follow the frame */
     BITSNAP_E_CHECK = 8,       /* a check does not match: damaged in storage or transport */
@@ -159,8 +167,8 @@ typedef enum bitsnap_status {
     BITSNAP_E_SOURCE = 14      /* the callback of a source failed */
 } bitsnap_status;
 
-/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R11, R31 and R51 are unused. Numbers from
- * 100 on do not concern the frame. */
+/* The reject conditions of docs/FORMAT.md, section 9: number, status, name, message. R5, R11, R31 and R51 are
+ * unused. Numbers from 100 on do not concern the frame. */
 #define BITSNAP_RULES(R) \
     R(1, MAGIC, MAGIC, "not a bitsnap frame") \
     R(2, UNSUPPORTED, VERSION, "another version of the format than 1: made by a newer bitsnap, or (version 0) by a release before 1.0") \
@@ -232,10 +240,12 @@ typedef struct bitsnap_error {
     unsigned rule;        /* the reject condition, BITSNAP_R_... */
     uint64_t offset;      /* byte of the source where it was found, from the start of the frame */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
-    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size, in the unit of the argument that is too small; _TRUNCATED
-                             of a decoder: the number of bytes to supply at least */
-    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_CAPACITY: "index" if it is encoder.index that
-                             is too small; BITSNAP_E_UNSUPPORTED: the switch that removed the feature, or null; a static string */
+    uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size, in the unit of the argument
+                             that is too small; _TRUNCATED of a decoder: the number of bytes to supply at
+                             least */
+    const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_CAPACITY: "index"
+                             if it is encoder.index that is too small; BITSNAP_E_UNSUPPORTED: the switch that
+                             removed the feature, or null; a static string */
 } bitsnap_error;
 
 /* Compression levels of the encoder. Decoding does not depend on them. */
@@ -248,16 +258,21 @@ enum {
 /* Bits of bitsnap.flags. */
 enum {
     BITSNAP_NO_CHECKS = 1,  /* encode: omit the checksum of each block (8 bytes a block, and its time) */
-    BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end check; needed for bases) */
+    BITSNAP_CONTENT_ID = 2, /* encode: store the content id of the elements (end-to-end check; needed for
+                               bases) */
     BITSNAP_VERIFY = 4,     /* encode: decode each block and compare it before going on */
-    BITSNAP_IGNORE_CHECKS = 8, /* decode, except bitsnap_apply: skip all checksums and the content id; as memory-safe as ever */
-    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: a single class of differences, so that deltas can be merged and
-                                    inverted without the base; 10 to 30 % larger, and no form for what was pruned */
-    BITSNAP_ALLOW_TRAILING = 32 /* decode: accept bytes after the frame; bitsnap.used receives the frame's size */
+    BITSNAP_IGNORE_CHECKS = 8, /* decode, except bitsnap_apply: skip all checksums and the content id; as
+                                  memory-safe as ever */
+    BITSNAP_SELF_CONTAINED = 16, /* encode with a base: a single class of differences, so that deltas can be
+                                    merged and inverted without the base; 10 to 30 % larger, and no form for
+                                    what was pruned */
+    BITSNAP_ALLOW_TRAILING = 32 /* decode: accept bytes after the frame; bitsnap.used receives the frame's
+                                   size */
 };
 
-/* Random access to bytes outside memory. read() stores the `size` bytes at `offset` to `to`; it returns 0, or anything else
- * unless it has stored them all. With `workers` > 1 it is called from several threads at once. */
+/* Random access to bytes outside memory. read() stores the `size` bytes at `offset` to `to`; it returns 0, or
+ * anything else unless it has stored them all. With `workers` > 1 it is called from several threads at
+ * once. */
 typedef struct bitsnap_source {
     int (*read)(void *context, uint64_t offset, void *to, size_t size); /* null: no source */
     void *context;
@@ -265,28 +280,32 @@ typedef struct bitsnap_source {
     uint64_t size;    /* of all the bytes. Not used for bases */
 } bitsnap_source;
 
-/* What a delta is made against: an earlier state of the same tensor; for F16 and BF16 also an F32 tensor (a master copy) that rounds, to
- * nearest even, to about the same elements; for F32 also the F16 or BF16 tensor that it rounds to. Its count is that of the tensor. It
- * is in memory, whole or in part (a window), or read block by block from `source`: the workspace then includes a block for each
- * worker. */
+/* What a delta is made against: an earlier state of the same tensor; for F16 and BF16 also an F32 tensor (a
+ * master copy) that rounds, to nearest even, to about the same elements; for F32 also the F16 or BF16 tensor
+ * that it rounds to. Its count is that of the tensor. It is in memory, whole or in part (a window), or read
+ * block by block from `source`: the workspace then includes a block for each worker. */
 typedef struct bitsnap_base {
     const void *data;       /* null, and no source: no base */
     uint64_t count;
     bitsnap_dtype dtype;    /* the tensor's; BITSNAP_F32 for F16 and BF16, and these for BITSNAP_F32 */
     uint64_t id;            /* its content id if known, else 0: encoding then reads the base once more */
-    uint64_t first, held;   /* the window: `data` holds elements first .. first + held - 1, which must include all blocks that the
-                               call codes (else BITSNAP_E_BASE); encoding needs `id`. held 0: `data` is the whole base */
-    bitsnap_source source;  /* instead of `data`: elements in native byte order. They may change: only checked bytes are used */
+    uint64_t first, held;   /* the window: `data` holds elements first .. first + held - 1, which must include
+                               all blocks that the call codes (else BITSNAP_E_BASE); encoding needs `id`. held
+                               0: `data` is the whole base */
+    bitsnap_source source;  /* instead of `data`: elements in native byte order. They may change: only checked
+                               bytes are used */
 } bitsnap_base;
 
 /* Lossy coding: each element is replaced by a nearby value.
- * LOG-n: each octave, 2^k to 2^(k+1), is divided into n bins of equal ratio. All numbers of a bin become one of them, at a
- * relative distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and NaNs are preserved, and no
- * other number becomes one of them; subnormal numbers obey the bound too. Quantizing again changes nothing.
+ * LOG-n: each octave, 2^k to 2^(k+1), is divided into n bins of equal ratio. All numbers of a bin become one
+ * of them, at a relative distance of at most tanh(ln 2 / 2n) (plus 2^-22 for rounding). Zeros, infinities and
+ * NaNs are preserved, and no other number becomes one of them; subnormal numbers obey the bound too.
+ * Quantizing again changes nothing.
  * CLUSTER: as bitsnap_cluster_encode, for each block; infinities and NaNs are preserved. */
 typedef struct bitsnap_quantizer {
     unsigned bins;     /* LOG-n: bins per octave, 1 .. 2048; see bitsnap_log_bins() */
-    unsigned clusters; /* CLUSTER: clusters per block, 2 .. 256, usually 16, with 8 bits in each; no bound. Both 0: lossless */
+    unsigned clusters; /* CLUSTER: clusters per block, 2 .. 256, usually 16, with 8 bits in each; no bound.
+                          Both 0: lossless */
 } bitsnap_quantizer;
 
 typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops; see bitsnap_kernels_get */
@@ -294,78 +313,88 @@ typedef struct bitsnap_kernels bitsnap_kernels; /* a table of inner loops; see b
 /* One task of a parallel loop: index < count, worker < bitsnap.workers. */
 typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
 
-/* Options and scratch memory of a call; receives `used` and `error`. Plain data: zero it, then set what you need. There is nothing
- * to create or destroy, and no call keeps a pointer to it. Calls change `used` and `error` alone: every option stays until you change
- * it. So a struct that is used for several tensors needs `base`, `quantizer` and `columns` set or zeroed for each. */
+/* Options and scratch memory of a call; receives `used` and `error`. Plain data: zero it, then set what you
+ * need. There is nothing to create or destroy, and no call keeps a pointer to it. Calls change `used` and
+ * `error` alone: every option stays until you change it. So a struct that is used for several tensors needs
+ * `base`, `quantizer` and `columns` set or zeroed for each. */
 typedef struct bitsnap {
-    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled. With another value, calls return BITSNAP_E_ARGUMENT
-                               and write nothing here, as members may have other places; bitsnap_message says so */
+    size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled. With another value, calls
+                               return BITSNAP_E_ARGUMENT and write nothing here, as members may have other
+                               places; bitsnap_message says so */
     void *workspace;        /* scratch memory of any alignment; contents need not be kept between calls */
-    size_t workspace_size;  /* to encode: bitsnap_workspace_size(); to decode: info.workspace_size. BITSNAP_WORKSPACE is enough for
-                               default options */
-    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST; 0 means default. Other levels and unknown
-                               flags are BITSNAP_E_ARGUMENT for every function */
+    size_t workspace_size;  /* to encode: bitsnap_workspace_size(); to decode: info.workspace_size.
+                               BITSNAP_WORKSPACE is enough for default options */
+    int level;              /* encode: BITSNAP_FAST, BITSNAP_DEFAULT or BITSNAP_BEST; 0 means default. Other
+                               levels and unknown flags are BITSNAP_E_ARGUMENT for every function */
     unsigned flags;         /* BITSNAP_NO_CHECKS | ... */
-    unsigned block_log2;    /* encode: log2 of the elements per block, 6 .. 20, with a base 16 .. 20. 0 chooses:
-                                 16 by default;
-                                 with `columns`, if quantized or at level best: enough for 128 rows (level best: 512), at least
-                                   16, and raised up to 18 while a short last block (at most half full) follows fewer than 4;
-                                 with a base: 17 for elements of 4 or 8 bytes (level fast: 18); else 18 with
-                                   BITSNAP_SELF_CONTAINED, 20 at level best, 19 otherwise;
-                                 above 16 never more than the elements need. What is constant in parts of the larger blocks of
-                                 level best may not be so in all: then 16, or 19 with a base, makes smaller frames */
+    unsigned block_log2;    /* encode: log2 of the elements per block, 6 .. 20, with a base 16 .. 20. 0
+                               chooses: 16 by default; with `columns`, if quantized or at level best: enough
+                               for 128 rows (level best: 512), at least 16, and raised up to 18 while a short
+                               last block (at most half full) follows fewer than 4; with a base: 17 for
+                               elements of 4 or 8 bytes (level fast: 18); else 18 with BITSNAP_SELF_CONTAINED,
+                               20 at level best, 19 otherwise; above 16 never more than the elements need.
+                               What is constant in parts of the larger blocks of level best may not be so in
+                               all: then 16, or 19 with a base, makes smaller frames */
     const bitsnap_kernels *kernels; /* null: the fastest table of this machine */
 
-    /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each i < count, in any
-     * order, and return when all calls have returned. It may use up to `workers` threads; two concurrent calls must not have the
-     * same `worker`. It is called once every few MiB: let idle threads spin for a while, since putting them to sleep
-     * at once can cost two threads a fifth of their speed. Null: everything runs in the calling thread. */
+    /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each i <
+     * count, in any order, and return when all calls have returned. It may use up to `workers` threads; two
+     * concurrent calls must not have the same `worker`. It is called once every few MiB: let idle threads
+     * spin for a while, since putting them to sleep at once can cost two threads a fifth of their speed.
+     * Null: everything runs in the calling thread. */
     void (*run)(void *run_context, bitsnap_task task, void *argument, uint64_t count);
     void *run_context;
     unsigned workers;       /* 0 means 1 */
 
-    /* Progress. Called in the calling thread, from time to time, with the number of elements done and the total, while a tensor or
-     * a push is encoded, a frame or a pull is decoded, and deltas are merged or inverted; not for ranges. Apply,
-     * merge and invert make several passes, and each pass counts from 0. A non-zero return value cancels the call:
-     * BITSNAP_E_CANCELLED. Null: not called. */
+    /* Progress. Called in the calling thread, from time to time, with the number of elements done and the
+     * total, while a tensor or a push is encoded, a frame or a pull is decoded, and deltas are merged or
+     * inverted; not for ranges. Apply, merge and invert make several passes, and each pass counts from 0. A
+     * non-zero return value cancels the call: BITSNAP_E_CANCELLED. Null: not called. */
     int (*progress)(void *progress_context, uint64_t done, uint64_t total);
     void *progress_context;
 
     bitsnap_base base;      /* encode: makes a delta; decode: the base of the delta. Only read */
-    bitsnap_quantizer quantizer; /* encode: zero for lossless. Stays set for the next tensor too: info.bins and info.clusters of a
-                               frame are 0 if it is lossless. F16, BF16, F32, F64; not with a base or BITSNAP_CONTENT_ID */
-    uint64_t columns;       /* encode: elements per row, the last dimension of the tensor; 0: unknown. Quantized frames and
-                               level best exploit that the rows and columns of matrices differ in scale. Need not divide the count: the
-                               last row may be short. A wrong value costs bytes, never elements. Ignored with a base */
+    bitsnap_quantizer quantizer; /* encode: zero for lossless. Stays set for the next tensor too: info.bins
+                                    and info.clusters of a frame are 0 if it is lossless. F16, BF16, F32, F64;
+                                    not with a base or BITSNAP_CONTENT_ID */
+    uint64_t columns;       /* encode: elements per row, the last dimension of the tensor; 0: unknown.
+                               Quantized frames and level best exploit that the rows and columns of matrices
+                               differ in scale. Need not divide the count: the last row may be short. A wrong
+                               value costs bytes, never elements. Ignored with a base */
 
-    void *journal;          /* apply: memory that outlives the process, as the elements do, or null; see bitsnap_apply */
+    void *journal;          /* apply: memory that outlives the process, as the elements do, or null; see
+                               bitsnap_apply */
     size_t journal_size;    /* at least bitsnap_journal_size() */
 
-    size_t used;            /* output of bitsnap_decode, _decode_range, _test, _verify, _apply: size of the frame, or 0 */
+    size_t used;            /* output of bitsnap_decode, _decode_range, _test, _verify, _apply: size of the
+                               frame, or 0 */
     bitsnap_error error;    /* output of the last call; all 0 if it succeeded */
 } bitsnap;
 
-/* A workspace that is enough to encode and decode frames of the default block size on one thread, without base, quantizer, columns. */
+/* A workspace that is enough to encode and decode frames of the default block size on one thread, without
+ * base, quantizer, columns. */
 #define BITSNAP_WORKSPACE 1048576u
 
 #ifndef BITSNAP_NO_ENCODE
-/* What encoding `count` elements with the options in b needs (null: default options): the exact size of the workspace, and the
- * largest size of the frame. 0 if an option, count or dtype is invalid or the size exceeds a size_t. b->base.data
- * is not read: any pointer but null will do. */
+/* What encoding `count` elements with the options in b needs (null: default options): the exact size of the
+ * workspace, and the largest size of the frame. 0 if an option, count or dtype is invalid or the size exceeds
+ * a size_t. b->base.data is not read: any pointer but null will do. */
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 #endif
 
-/* The quantization error of a frame, as the encoder measured it; all values are rounded up. A relative error is relative to
- * the magnitude of the element. */
+/* The quantization error of a frame, as the encoder measured it; all values are rounded up. A relative error
+ * is relative to the magnitude of the element. */
 typedef struct bitsnap_certificate {
     double bound;          /* the requested bound of every relative error; 0: none (clusters) */
     double max_relative;   /* saturates at 256 - 2^-24 */
     double mean_relative;  /* mean relative error (MRE); saturates at 2^40 / counted */
     double max_absolute;
     double mean_square;    /* mean square error (MSE) */
-    uint64_t counted;      /* elements in the means: all in quantized blocks except zeros, infinities and NaNs */
-    uint64_t exact;        /* elements of quantized blocks stored unchanged; zeros are not counted, but -0 is with clusters */
+    uint64_t counted;      /* elements in the means: all in quantized blocks except zeros, infinities and
+                              NaNs */
+    uint64_t exact;        /* elements of quantized blocks stored unchanged; zeros are not counted, but -0 is
+                              with clusters */
 } bitsnap_certificate;
 
 /* What header and footer of a frame state. */
@@ -385,11 +414,13 @@ typedef struct bitsnap_info {
     size_t header_size;
     uint64_t frame_size;     /* without what follows the frame; 0 if the source ends before it does */
     uint64_t content_id;     /* valid with has_content_id and a good footer */
-    uint64_t seal;           /* identifies the contents: the footer's check; without a footer that of the only block; else that of the
-                                header. Valid with a frame_size, and a good footer if there is one */
+    uint64_t seal;           /* identifies the contents: the footer's check; without a footer that of the only
+                                block; else that of the header. Valid with a frame_size, and a good footer if
+                                there is one */
     int extended;            /* 1: the footer has extensions */
     size_t workspace_size;   /* to decode with one worker */
-    size_t worker_size;      /* for each further worker. With b->base.source add a block of the base for each worker */
+    size_t worker_size;      /* for each further worker. With b->base.source add a block of the base for each
+                                worker */
     size_t merge_size;       /* workspace to merge or invert it, with up to two workers */
     uint64_t bound;          /* largest size of such a frame, and of what merging and inverting make of it */
     uint64_t columns;        /* of a frame encoded with columns, else 0 */
@@ -405,46 +436,51 @@ typedef struct bitsnap_info {
 
 /* ================================================================================= KERNELS */
 
-/* The kernel tables that this machine can run, from slowest to fastest. Index 0 is always the scalar one; null is returned
- * past the last. All give the same bytes. Set bitsnap.kernels to override the default, the last one, in tests or after
- * measurements. */
+/* The kernel tables that this machine can run, from slowest to fastest. Index 0 is always the scalar one;
+ * null is returned past the last. All give the same bytes. Set bitsnap.kernels to override the default, the
+ * last one, in tests or after measurements. */
 BITSNAP_API const bitsnap_kernels *bitsnap_kernels_get(unsigned index);
-BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels); /* "scalar", "avx2", ...; null: the fastest's */
+/* "scalar", "avx2", ...; null: the fastest's */
+BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels);
 
 /* ================================================================================= HASH */
 
 /* XXH3-64 of `size` bytes with seed 0, as in libxxhash. */
 BITSNAP_API uint64_t bitsnap_hash(const void *data, size_t size);
 
-/* The content id of an array: XXH3-64 of every 65536 elements as little-endian bytes, then XXH3-64 over those hashes, the dtype and the
- * count. Deltas identify their base by it. It does not depend on block sizes, and can be computed in parallel and
- * checked in part. Linear time. 0 for an unknown dtype. */
+/* The content id of an array: XXH3-64 of every 65536 elements as little-endian bytes, then XXH3-64 over those
+ * hashes, the dtype and the count. Deltas identify their base by it. It does not depend on block sizes, and
+ * can be computed in parallel and checked in part. Linear time. 0 for an unknown dtype. */
 BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bitsnap_dtype dtype);
 
 #ifndef BITSNAP_NO_PARTS
 /* ================================================================================= BITMASK */
 
-/* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and their values.
- * Element i is bit i % 8 (bit 0 the least significant) of byte i / 8. `width` is the size of an element: 1, 2, 4 or 8 (else
- * BITSNAP_E_ARGUMENT). `kernels` may be null. Elements are compared as bit patterns: -0 differs from +0, and a NaN equals only
- * itself. There is no header, no check and no id: the caller keeps n, the width, the mask of ceil(n / 8) bytes and the values
- * (native byte order). n elements with c changed ones take n / 8 + c * width bytes: for 16-bit elements at best a sixteenth of
- * the array, and more than the array if over 15/16 changed.
+/* The codec of BitSnap (arXiv 2511.12376) on its own: a mask of the elements that differ from a base, and
+ * their values. Element i is bit i % 8 (bit 0 the least significant) of byte i / 8. `width` is the size of an
+ * element: 1, 2, 4 or 8 (else BITSNAP_E_ARGUMENT). `kernels` may be null. Elements are compared as bit
+ * patterns: -0 differs from +0, and a NaN equals only itself. There is no header, no check and no id: the
+ * caller keeps n, the width, the mask of ceil(n / 8) bytes and the values (native byte order). n elements
+ * with c changed ones take n / 8 + c * width bytes: for 16-bit elements at best a sixteenth of the array, and
+ * more than the array if over 15/16 changed.
  *
  * encode: writes the ceil(n / 8) bytes of the mask (bits after the last element are 0), the changed elements
  *         in order to `values` (null: not wanted), and their number to `count`, which must not be null.
- *         BITSNAP_E_CAPACITY: `values_capacity` (elements) is less than *count. The mask is then complete and `values`
- *         unspecified. `elements` and `base` may overlap.
- * decode: base, mask and values -> elements. `elements` may be `base`: unchanged elements are then neither read nor written.
- *         Verifies mask and values first: BITSNAP_E_CORRUPT, with nothing written, unless exactly `values_count` bits are set
- *         and those after the last element are 0. It cannot tell whether the base is the right one. In place it is all or
- *         nothing, provided that mask and values do not change during the call, and can be repeated after an interruption,
- *         since values are stored, not added.
+ *         BITSNAP_E_CAPACITY: `values_capacity` (elements) is less than *count. The mask is then complete and
+ *         `values` unspecified. `elements` and `base` may overlap.
+ * decode: base, mask and values -> elements. `elements` may be `base`: unchanged elements are then neither
+ *         read nor written. Verifies mask and values first: BITSNAP_E_CORRUPT, with nothing written, unless
+ *         exactly `values_count` bits are set and those after the last element are 0. It cannot tell whether
+ *         the base is the right one. In place it is all or nothing, provided that mask and values do not
+ *         change during the call, and can be repeated after an interruption, since values are stored, not
+ *         added.
  *
  * Linear time, memory-bound if little has changed. Outputs must not overlap inputs in any other way.
  *
- *     bitsnap_mask_encode(NULL, 2, live, base, n, mask, values, n, &changed);      // what differs from the base
- *     bitsnap_mask_decode(NULL, 2, copy, copy, n, mask, values, changed);          // brings a copy of the base up to date */
+ *     bitsnap_mask_encode(NULL, 2, live, base, n, mask, values, n, &changed);      // what differs from the
+ *                                                                                  base
+ *     bitsnap_mask_decode(NULL, 2, copy, copy, n, mask, values, changed);          // brings a copy of the
+ *                                                                                  base up to date */
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
                                                const void *elements, const void *base, size_t n, void *mask,
                                                void *values, size_t values_capacity, size_t *count);
@@ -452,13 +488,15 @@ BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, u
                                                size_t n, const void *mask, const void *values, size_t values_count);
 /* ================================================================================= PLANES */
 
-/* Byte grouping, in the layout of frames. `planes` holds one plane of n bytes for each byte of an element; both buffers have
- * n * width bytes. Plane k is byte k of every element (0 the least significant), but the sign of floats moves to the bit below
- * the symbol (the exponent; in F64 its upper 8 bits), so that the top plane holds the exponent alone. Integers keep their bits.
- * In each full group of 64 elements bytes are in pair order: position width * j + q of a plane is element (64 / width) * q + j.
- * Joining then takes shifts and masks, no shuffle.
+/* Byte grouping, in the layout of frames. `planes` holds one plane of n bytes for each byte of an element;
+ * both buffers have n * width bytes. Plane k is byte k of every element (0 the least significant), but the
+ * sign of floats moves to the bit below the symbol (the exponent; in F64 its upper 8 bits), so that the top
+ * plane holds the exponent alone. Integers keep their bits. In each full group of 64 elements bytes are in
+ * pair order: position width * j + q of a plane is element (64 / width) * q + j. Joining then takes shifts
+ * and masks, no shuffle.
  *
- *     bitsnap_planes_split(NULL, planes, numbers, n, BITSNAP_F32);                 // planes + 3 * n: the exponents
+ *     bitsnap_planes_split(NULL, planes, numbers, n, BITSNAP_F32);                 // planes + 3 * n: the
+ *                                                                                  exponents
  *     bitsnap_planes_join(NULL, numbers, planes, n, BITSNAP_F32); */
 BITSNAP_API bitsnap_status bitsnap_planes_split(const bitsnap_kernels *kernels, void *planes,
                                                 const void *elements, size_t n, bitsnap_dtype dtype);
@@ -467,11 +505,12 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* ================================================================================= HUFFMAN */
 
-/* Canonical Huffman coding of a list of n bytes, n <= 2^20, as in frames. Workspace: bitsnap_workspace_size() of n elements of
- * BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits whose nodes are masks, or split by a
- * mask, whichever the level estimates to be smallest. At most n + 1 bytes; none for n = 0. Neither the length nor a checksum is
- * stored: both are up to the caller. A list is self-delimiting: `used` receives its size. With `used` null, bytes after the list are
- * BITSNAP_E_TRAILING.
+/* Canonical Huffman coding of a list of n bytes, n <= 2^20, as in frames. Workspace: bitsnap_workspace_size()
+ * of n elements of BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits
+ * whose nodes are masks, or split by a mask, whichever the level estimates to be smallest. At most n + 1
+ * bytes; none for n = 0. Neither the length nor a checksum is
+ * stored: both are up to the caller. A list is self-delimiting: `used` receives its size. With `used` null,
+ * bytes after the list are BITSNAP_E_TRAILING.
  *
  *     bitsnap_list_encode(&b, list, n + 1, &size, planes + 3 * n, n);
  *     bitsnap_list_decode(&b, planes + 3 * n, n, list, size, NULL); */
@@ -485,12 +524,14 @@ BITSNAP_API bitsnap_status bitsnap_list_decode(bitsnap *b, void *symbols, size_t
 #ifndef BITSNAP_NO_QUANTIZE
 /* ================================================================================= QUANTIZE */
 
-/* CLUSTER: BitSnap's quantizer (arXiv 2511.12376) on its own. Sorted elements are divided into up to `clusters` (2 .. 256) clusters
- * of about equal size; each element becomes one of 256 equidistant numbers from the smallest to the largest of its cluster.
- * There is no bound: numbers near zero can be wrong by large factors or become 0. Infinities and NaNs: BITSNAP_E_ARGUMENT.
- * encode: `ends` receives the smallest and largest element of each cluster (room for 2 * clusters); *used the number of clusters, fewer
- *         if elements are equal; `labels` each element's cluster in the fewest bits that hold `clusters` - 1, lowest bits
- *         first, ceil(n * bits / 8) bytes; `codes` n bytes. `workspace`: the size of 2 * n elements, plus 16384 bytes.
+/* CLUSTER: BitSnap's quantizer (arXiv 2511.12376) on its own. Sorted elements are divided into up to
+ * `clusters` (2 .. 256) clusters of about equal size; each element becomes one of 256 equidistant numbers
+ * from the smallest to the largest of its cluster. There is no bound: numbers near zero can be wrong by large
+ * factors or become 0. Infinities and NaNs: BITSNAP_E_ARGUMENT.
+ * encode: `ends` receives the smallest and largest element of each cluster (room for 2 * clusters); *used the
+ *         number of clusters, fewer if elements are equal; `labels` each element's cluster in the fewest bits
+ *         that hold `clusters` - 1, lowest bits first, ceil(n * bits / 8) bytes; `codes` n bytes.
+ *         `workspace`: the size of 2 * n elements, plus 16384 bytes.
  * decode: BITSNAP_E_CORRUPT if a label is not below `used`, or ends are infinite, NaN or out of order.
  *
  *     bitsnap_cluster_encode(ends, &used, labels, codes, numbers, n, BITSNAP_F32, 16, room, sizeof room);
@@ -508,8 +549,8 @@ BITSNAP_API bitsnap_status bitsnap_cluster_decode(void *elements, size_t n, bits
 /* ================================================================================= FRAME */
 
 #ifndef BITSNAP_NO_QUANTIZE
-/* LOG-n: the smallest n for b->quantizer.bins whose relative error is at most `max_relative_error`, or 0 if that takes
- * more than 2048 (below 1.7e-4); and the bound of n bins, 0 for invalid n. */
+/* LOG-n: the smallest n for b->quantizer.bins whose relative error is at most `max_relative_error`, or 0 if
+ * that takes more than 2048 (below 1.7e-4); and the bound of n bins, 0 for invalid n. */
 BITSNAP_API unsigned bitsnap_log_bins(double max_relative_error);
 BITSNAP_API double bitsnap_log_bound(unsigned bins);
 #endif
@@ -522,10 +563,12 @@ BITSNAP_API const char *bitsnap_dtype_name(bitsnap_dtype dtype);
 BITSNAP_API const char *bitsnap_message(const bitsnap *b);
 BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
 
-/* Reads the header, and the footer if the frame ends within `size` bytes. No block is decoded or checked. If the frame does not
- * end exactly at `size` (zero padding, further frames, a partial source), the call finds its end by reading the first 4 bytes of every block.
- * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this version at most 43).
- * After an error *info is all 0. A damaged footer counts as absent and is not an error. What the frame states is not
+/* Reads the header, and the footer if the frame ends within `size` bytes. No block is decoded or checked. If
+ * the frame does not end exactly at `size` (zero padding, further frames, a partial source), the call finds
+ * its end by reading the first 4 bytes of every block.
+ * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this
+ * version at most 43). After an error *info is all 0. A damaged footer counts as absent and is not an error.
+ * What the frame states is not
  * verified: do not trust it until a decoder has succeeded. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
@@ -533,8 +576,10 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
 typedef struct bitsnap_part {
     uint64_t elements;       /* words or symbols */
     uint64_t size;           /* bytes */
-    uint64_t changed;        /* CLASSED, SPARSE: words above 0; a side of PARTED or PATCHED: 0 if all its elements are 0 */
-    unsigned kind;           /* of the list, for words of the list of their symbols; 0 also for planes, 128 for raw words */
+    uint64_t changed;        /* CLASSED, SPARSE: words above 0; a side of PARTED or PATCHED: 0 if all its
+                                elements are 0 */
+    unsigned kind;           /* of the list, for words of the list of their symbols; 0 also for planes, 128
+                                for raw words */
 } bitsnap_part;
 
 typedef struct bitsnap_block {
@@ -545,60 +590,69 @@ typedef struct bitsnap_block {
     unsigned char borders[8]; /* between the classes */
     bitsnap_certificate certificate; /* QUANTIZED: the measured error */
     unsigned parts;
-    bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the coded planes, if there are any, all in one
-                                part, then the symbols; BYTES, ZIGZAG: each plane;
-                                CLASSED: each class, or no parts where classes cannot be told apart; SPARSE: one part;
-                                SCALED, QUANTIZED: the scales (0 elements: none) and what precedes them, then the words;
-                                PARTED: the bytes of the mask, then each side, whose `kind` is its form; PATCHED: the same of its one side,
-                                which is left out if the base must be known to tell it */
+    bitsnap_part part[8];    /* SPLIT: the raw planes and what precedes them, then the coded planes, if there
+                                are any, all in one part, then the symbols; BYTES, ZIGZAG: each plane;
+                                CLASSED: each class, or no parts where classes cannot be told apart; SPARSE:
+                                one part; SCALED, QUANTIZED: the scales (0 elements: none) and what precedes
+                                them, then the words; PARTED: the bytes of the mask, then each side, whose
+                                `kind` is its form; PATCHED: the same of its one side, which is left out if
+                                the base must be known to tell it */
 } bitsnap_block;
 
 #ifndef BITSNAP_NO_EXTRAS
-/* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from bitsnap_read_info. Blocks
- * follow the header without gaps. Lists are parsed; checksums, hashes and the numbers of a quantizer are
- * not verified. Several classes, and some sides, can only be told with the right base in b->base. Workspace: info->workspace_size. Error
- * offsets count from `source`. */
+/* Describes the block at `source`, whose first element is number `first` of the frame; `info` is from
+ * bitsnap_read_info. Blocks follow the header without gaps. Lists are parsed; checksums, hashes and the
+ * numbers of a quantizer are not verified. Several classes, and some sides, can only be told with the right
+ * base in b->base. Workspace: info->workspace_size. Error offsets count from `source`. */
 BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, const bitsnap_info *info, uint64_t first,
                                               const void *source, size_t size);
 #endif
 
 /* ================================================================================= STREAM */
 
-/* Frames piece by piece; the bytes are those of bitsnap_encode. The caller owns the objects, and may move them between calls.
+/* Frames piece by piece; the bytes are those of bitsnap_encode. The caller owns the objects, and may move
+ * them between calls.
  *
- * Encoder: begin writes the header; each push one or more whole blocks (a multiple of 2^block_log2 elements, except for the
- *   last push); end writes the footer. The index, 8 bytes per block, 4 with NO_CHECKS, is collected in encoder.index, memory that
- *   the caller sets after begin and may move and enlarge between calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per
- *   block, 28 with a base; end 112 + index_size + index_size / 32. After an error push and end have changed only the
- *   destination and can be called again.
- *   Options of the header (NO_CHECKS, CONTENT_ID, block_log2, quantizer, columns) are those at begin: push does not look at them.
- * push_block: the next block is `block` of `size` bytes, made by bitsnap_block_encode; the caller appends it to the frame.
- *   It is decoded to verify it. With a content id and block_log2 below 16 the workspace must also hold the elements of a block.
- *   Not with BITSNAP_IGNORE_CHECKS.
- * Base: b->base is the whole base in every call, or a window that includes the blocks of the call; pull decodes the blocks
- *   that the window holds.
+ * Encoder: begin writes the header; each push one or more whole blocks (a multiple of 2^block_log2 elements,
+ *   except for the last push); end writes the footer. The index, 8 bytes per block, 4 with NO_CHECKS, is
+ *   collected in encoder.index, memory that the caller sets after begin and may move and enlarge between
+ *   calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per block, 28 with a base; end 112
+ *   + index_size + index_size / 32. After an error push and end have changed only the destination and can be
+ *   called again. Options of the header (NO_CHECKS, CONTENT_ID, block_log2, quantizer, columns) are those at
+ *   begin: push does not look at them.
+ * push_block: the next block is `block` of `size` bytes, made by bitsnap_block_encode; the caller appends it
+ *   to the frame. It is decoded to verify it. With a content id and block_log2 below 16 the workspace must
+ *   also hold the elements of a block. Not with BITSNAP_IGNORE_CHECKS.
+ * Base: b->base is the whole base in every call, or a window that includes the blocks of the call; pull
+ *   decodes the blocks that the window holds.
  * Decoder: begin reads the header; pull decodes the whole blocks that both source and destination hold, until
- *   position == count; end reads and checks the footer. `used` receives the bytes consumed: continue after them.
- *   BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed bytes. Any capacity of a
- *   block or more will do; BITSNAP_E_CAPACITY: it is less, and error.needed elements suffice. After
- *   any error the decoder is unchanged, n and `used` are 0, and the elements are unspecified. `elements` may be null, to check
- *   only: all but the content id of frames with blocks of less than 65536 elements; constant blocks then take no time.
- * Objects that were not begun are BITSNAP_E_ARGUMENT. Objects modified otherwise give errors or wrong bytes, but stay
- * memory-safe. */
+ *   position == count; end reads and checks the footer. `used` receives the bytes consumed: continue after
+ *   them. BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed
+ *   bytes. Any capacity of a block or more will do; BITSNAP_E_CAPACITY: it is less, and error.needed elements
+ *   suffice. After any error the decoder is unchanged, n and `used` are 0, and the elements are unspecified.
+ *   `elements` may be null, to check only: all but the content id of frames with blocks of less than 65536
+ *   elements; constant blocks then take no time.
+ * Objects that were not begun are BITSNAP_E_ARGUMENT. Objects modified otherwise give errors or wrong bytes,
+ * but stay memory-safe. */
 typedef struct bitsnap_encoder {
-    bitsnap_dtype dtype;       /* of the frame; this and the members up to `stored` are read-only, valid after begin */
+    bitsnap_dtype dtype;       /* of the frame; this and the members up to `stored` are read-only, valid after
+                                  begin */
     unsigned width, block_log2;
-    unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 8 extensions of the footer, 128 of the header */
-    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to F16 or BF16, 3 to the base as F32 */
+    unsigned flags;            /* of the header: 1 checks, 2 content id, 4 quantized, 8 extensions of the
+                                  footer, 128 of the header */
+    unsigned role;             /* 0 no base, 1 a delta to the base, 2 to the base rounded to F16 or BF16, 3 to
+                                  the base as F32 */
     unsigned bins, clusters;
     uint64_t columns;
     uint64_t count;            /* elements of the frame */
-    uint64_t base_id;          /* with a role: the content id of the base, 0 if it is not known; and the base's dtype below */
+    uint64_t base_id;          /* with a role: the content id of the base, 0 if it is not known; and the
+                                  base's dtype below */
     uint64_t header_check;     /* the header's hash, which identifies the frame */
     size_t header_size;
     unsigned base_dtype;
     uint64_t position, stored; /* elements and bytes of the frame done so far */
-    uint64_t seal;             /* after end: as in bitsnap_info; while blocks come the check of the last one */
+    uint64_t seal;             /* after end: as in bitsnap_info; while blocks come the check of the last
+                                  one */
     void *index;               /* encoder: the caller's memory for the index */
     size_t index_capacity, index_size;
     uint64_t opaque[160];
@@ -638,7 +692,8 @@ typedef struct bitsnap_work {
     uint32_t count;        /* elements */
     uint32_t head;         /* decode: of the block, as the index has it */
     uint8_t dtype, level, flags;
-    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32, 3 one of F16 or BF16 for F32 */
+    uint8_t role;          /* decode: 0 no base, 1 a base of this dtype, 2 one of F32, 3 one of F16 or BF16
+                              for F32 */
     uint32_t bins;         /* per octave, of a frame quantized by LOG-n; else 0 */
     uint32_t columns;      /* of the frame, 0 none; 2^32 - 1: that or more */
 } bitsnap_work;
@@ -652,29 +707,34 @@ enum {
 
 /* What became of it. */
 typedef struct bitsnap_done {
-    uint32_t status; /* 0, or a bitsnap_status with the reject condition << 8; BITSNAP_E_UNSUPPORTED: the host has to do it */
+    uint32_t status; /* 0, or a bitsnap_status with the reject condition << 8; BITSNAP_E_UNSUPPORTED: the host
+                        has to do it */
     uint32_t size;   /* encode: bytes of the block */
 } bitsnap_done;
 
-/* Both change with BITSNAP_VERSION only: device code that is built apart from its host is to be of the same one. */
+/* Both change with BITSNAP_VERSION only: device code that is built apart from its host is to be of the same
+ * one. */
 
-/* A device. The functions put work into one of two queues, which do what they are given in order, and return at once; wait returns when
- * a queue is empty. Memory that they are given stays as it is until then. They return 0, or anything else if the device failed. */
+/* A device. The functions put work into one of two queues, which do what they are given in order, and return
+ * at once; wait returns when a queue is empty. Memory that they are given stays as it is until then. They
+ * return 0, or anything else if the device failed. */
 typedef struct bitsnap_offload {
-    size_t struct_size; /* 0, or sizeof(bitsnap_offload) as the caller was compiled: any other value is BITSNAP_E_ARGUMENT */
+    size_t struct_size; /* 0, or sizeof(bitsnap_offload) as the caller was compiled: any other value is
+                           BITSNAP_E_ARGUMENT */
     void *context;
     int (*upload)(void *context, unsigned queue, uint64_t to, const void *from, size_t size);
     int (*download)(void *context, unsigned queue, void *to, uint64_t from, size_t size);
-    /* works[i] gives done[i]. What the device cannot do is the host's. A target is written if the status is 0. Without a
-     * base it may also be written if the status is not 0. Nothing else is written. */
+    /* works[i] gives done[i]. What the device cannot do is the host's. A target is written if the status is
+     * 0. Without a base it may also be written if the status is not 0. Nothing else is written. */
     int (*decode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
-    /* Likewise, or null. A work of size 0 has no room, as staging memory is too small for it: its target may be anything. It is to be
-     * declined; the host does it, whatever done says. */
+    /* Likewise, or null. A work of size 0 has no room, as staging memory is too small for it: its target may
+     * be anything. It is to be declined; the host does it, whatever done says. */
     int (*encode)(void *context, unsigned queue, const bitsnap_work *works, bitsnap_done *done, size_t count);
     int (*wait)(void *context, unsigned queue);
     uint64_t device; /* staging memory of the device, at a multiple of 16, half of it for each queue, */
     size_t size;     /* some MiB, at least 32 bytes. Blocks that do not fit a half are the host's */
-    void *host;      /* `size` bytes of the host, page-locked if that is faster. Null: frames are uploaded from the caller's memory */
+    void *host;      /* `size` bytes of the host, page-locked if that is faster. Null: frames are uploaded
+                        from the caller's memory */
     int trusted;     /* encode: 1: what the device has made is not decoded before it is joined */
 } bitsnap_offload;
 
@@ -687,36 +747,41 @@ typedef struct bitsnap_request {
     uint64_t count;         /* must be the frame's, as the dtype (BITSNAP_E_MISMATCH) */
     bitsnap_dtype dtype;
     bitsnap_dtype base_dtype;
-    uint64_t base;          /* decode, of a delta: its base on the device, `count` elements apart from those at `elements`; else 0 */
+    uint64_t base;          /* decode, of a delta: its base on the device, `count` elements apart from those
+                               at `elements`; else 0 */
     uint64_t base_id;       /* its content id if known, else 0 */
     bitsnap_error error;    /* result of this one */
 } bitsnap_request;
 
-/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before are decoded. What the
- * device declines or refuses is decoded by the host, whose error it is if there is one: only what the device calls good is believed.
- * Other frames go on after an error, which is in request.error, that of the first bad block if there are several; that of the
- * first request is returned. Checks all that bitsnap_decode checks, but the content id. Requests are done side by side: none
- * may write what another one reads or writes.
- * apply: turns bases at `elements` into results, in place; base, base_dtype and base_id are not looked at, and checks are always
- * verified. A first pass tests all blocks of all frames: where one is refused, nothing at all is stored. An error in the second
- * one (the device failed, or a frame has changed) may leave some blocks stored and others not. Frames are refused as
- * by bitsnap_apply; but this cannot be repeated, as results are no bases.
- * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags.
- * What keeps a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests; a function of the device
- * that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as what became of them is not known. A single
- * request has BITSNAP_E_SOURCE if its frame has changed since the call measured it, and has larger blocks now. */
+/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before
+ * are decoded. What the device declines or refuses is decoded by the host, whose error it is if there is one:
+ * only what the device calls good is believed. Other frames go on after an error, which is in request.error,
+ * that of the first bad block if there are several; that of the first request is returned. Checks all that
+ * bitsnap_decode checks, but the content id. Requests are done side by side: none may write what another one
+ * reads or writes.
+ * apply: turns bases at `elements` into results, in place; base, base_dtype and base_id are not looked at,
+ * and checks are always verified. A first pass tests all blocks of all frames: where one is refused, nothing
+ * at all is stored. An error in the second one (the device failed, or a frame has changed) may leave some
+ * blocks stored and others not. Frames are refused as by bitsnap_apply; but this cannot be repeated, as
+ * results are no bases. Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags.
+ * What keeps a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests; a
+ * function of the device that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as
+ * what became of them is not known. A single request has BITSNAP_E_SOURCE if its frame has changed since the
+ * call measured it, and has larger blocks now. */
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
 BITSNAP_API bitsnap_status bitsnap_offload_apply(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #endif
 #ifndef BITSNAP_NO_ENCODE
-/* encode: makes the frames that bitsnap_encode would make, of elements on the device, at destinations of bitsnap_bound() bytes. The host
- * encodes the blocks that the device declines. It decodes every block of the device, on b->workers threads, or on one with
- * BITSNAP_CONTENT_ID, and encodes again the invalid ones. Whether valid blocks hold the right elements, and whether their
- * certificates are true, depends on the device. With o->trusted, and without a content id, only the sizes of blocks are checked, so a
- * frame can be invalid; bitsnap_test finds that. The host makes all blocks of clusters. o->host must not be null. BITSNAP_E_ARGUMENT
- * with a base, of b or of a request. b->workspace: bitsnap_offload_encode_workspace() bytes. */
+/* encode: makes the frames that bitsnap_encode would make, of elements on the device, at destinations of
+ * bitsnap_bound() bytes. The host encodes the blocks that the device declines. It decodes every block of the
+ * device, on b->workers threads, or on one with BITSNAP_CONTENT_ID, and encodes again the invalid ones.
+ * Whether valid blocks hold the right elements, and whether their certificates are true, depends on the
+ * device. With o->trusted, and without a content id, only the sizes of blocks are checked, so a frame can be
+ * invalid; bitsnap_test finds that. The host makes all blocks of clusters. o->host must not be null.
+ * BITSNAP_E_ARGUMENT with a base, of b or of a request. b->workspace: bitsnap_offload_encode_workspace()
+ * bytes. */
 BITSNAP_API size_t bitsnap_offload_encode_workspace(const bitsnap *b, const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #endif
@@ -725,40 +790,46 @@ BITSNAP_API bitsnap_status bitsnap_offload_encode(bitsnap *b, const bitsnap_offl
 /* ================================================================================= ENTRY */
 
 #ifndef BITSNAP_NO_ENCODE
-/* Encodes `count` elements as one frame. A capacity of bitsnap_bound() always suffices. A smaller one may be used as a budget:
- * BITSNAP_E_CAPACITY is found at the first block that cannot fit. The bytes do not depend on the capacity. With b->base,
- * BITSNAP_E_BASE if its count differs, if bitsnap_base does not allow its dtype, or if base.id is not its
- * content id, which is found only at the end. Linear time; memory is read and written once. */
+/* Encodes `count` elements as one frame. A capacity of bitsnap_bound() always suffices. A smaller one may be
+ * used as a budget: BITSNAP_E_CAPACITY is found at the first block that cannot fit. The bytes do not depend
+ * on the capacity. With b->base, BITSNAP_E_BASE if its count differs, if bitsnap_base does not allow its
+ * dtype, or if base.id is not its content id, which is found only at the end. Linear time; memory is read and
+ * written once. */
 BITSNAP_API bitsnap_status bitsnap_encode(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *elements, uint64_t count, bitsnap_dtype dtype);
 #endif
 
-/* Restores the elements of a frame, bit for bit. `source_size` must be exactly the frame's (more is BITSNAP_E_TRAILING unless
- * BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` must be its own (else BITSNAP_E_MISMATCH, nothing written): a malicious frame
- * cannot overflow the destination. A delta needs its base in b->base, here and in the functions below: BITSNAP_E_BASE if it
- * is missing or a different one. */
+/* Restores the elements of a frame, bit for bit. `source_size` must be exactly the frame's (more is
+ * BITSNAP_E_TRAILING unless BITSNAP_ALLOW_TRAILING is set), `count` and `dtype` must be its own (else
+ * BITSNAP_E_MISMATCH, nothing written): a malicious frame cannot overflow the destination. A delta needs its
+ * base in b->base, here and in the functions below: BITSNAP_E_BASE if it is missing or a different one. */
 BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                           const void *source, size_t source_size);
 
-/* Restores elements first .. first + count - 1 of a frame; reads and checks only the index and the blocks it needs.
- * A range outside the frame is BITSNAP_E_ARGUMENT. Bytes after a frame without footer (one block, no content id) are
- * not detected. With BITSNAP_ALLOW_TRAILING and bytes after the frame, the call reads the head of every block to find its end. */
+/* Restores elements first .. first + count - 1 of a frame; reads and checks only the index and the blocks it
+ * needs. A range outside the frame is BITSNAP_E_ARGUMENT. Bytes after a frame without footer (one block, no
+ * content id) are not detected. With BITSNAP_ALLOW_TRAILING and bytes after the frame, the call reads the
+ * head of every block to find its end. */
 BITSNAP_API bitsnap_status bitsnap_decode_range(bitsnap *b, void *elements, uint64_t first, uint64_t count,
                                                 bitsnap_dtype dtype, const void *source, size_t source_size);
 
-/* Random access to a frame in memory, or, by a callback, in a file, an object store or a device. A bitsnap_index is plain memory
- * of the caller, which may be moved; it refers to nothing but the source's data or context.
+/* Random access to a frame in memory, or, by a callback, in a file, an object store or a device. A
+ * bitsnap_index is plain memory of the caller, which may be moved; it refers to nothing but the source's data
+ * or context.
  *
- * open:   reads the header, the end of the source (which must be the end of the frame) and the root of the index. *info (may
- *         be null) becomes what bitsnap_read_info returns, without the counts of blocks; its workspace_size and worker_size are those
- *         for decoding from this source. With a callback the header is read to the workspace.
- * find:   locates the block of an element. Reads at most a page (2 KiB) and one node (6 KiB) per level of the index below its
- *         root: two with 2^24 blocks. The last ones are cached, so that neighbours cost nothing. Needs no workspace.
- * decode: restores elements first .. first + count - 1 like bitsnap_decode_range, with one read per block. A delta needs b->base.
+ * open:   reads the header, the end of the source (which must be the end of the frame) and the root of the
+ *         index. *info (may be null) becomes what bitsnap_read_info returns, without the counts of blocks;
+ *         its workspace_size and worker_size are those for decoding from this source. With a callback the
+ *         header is read to the workspace.
+ * find:   locates the block of an element. Reads at most a page (2 KiB) and one node (6 KiB) per level of the
+ *         index below its root: two with 2^24 blocks. The last ones are cached, so that neighbours cost
+ *         nothing. Needs no workspace.
+ * decode: restores elements first .. first + count - 1 like bitsnap_decode_range, with one read per block. A
+ * delta needs b->base.
  *
- * Every piece is checked on its own, and only checked bytes are used, even if the source changes. Bytes after a frame without
- * footer (one block, no content id) are not detected. BITSNAP_E_SOURCE: the callback failed; the index stays valid.
- * A zeroed index that was not opened is BITSNAP_E_ARGUMENT. */
+ * Every piece is checked on its own, and only checked bytes are used, even if the source changes. Bytes after
+ * a frame without footer (one block, no content id) are not detected. BITSNAP_E_SOURCE: the callback failed;
+ * the index stays valid. A zeroed index that was not opened is BITSNAP_E_ARGUMENT. */
 #define BITSNAP_INDEX_SIZE 34816u
 typedef union bitsnap_index {
     unsigned char opaque[BITSNAP_INDEX_SIZE];
@@ -766,8 +837,8 @@ typedef union bitsnap_index {
     void *pointer;
 } bitsnap_index;
 
-/* A block: `size` bytes at `offset` in the frame, elements first .. first + count - 1. A block of one repeated element can have
- * any count. */
+/* A block: `size` bytes at `offset` in the frame, elements first .. first + count - 1. A block of one
+ * repeated element can have any count. */
 typedef struct bitsnap_extent {
     uint64_t offset, size;
     uint64_t first, count;
@@ -779,73 +850,83 @@ BITSNAP_API bitsnap_status bitsnap_index_open(bitsnap *b, bitsnap_index *index, 
 BITSNAP_API bitsnap_status bitsnap_index_find(bitsnap *b, bitsnap_index *index, uint64_t element, bitsnap_extent *extent);
 BITSNAP_API bitsnap_status bitsnap_index_decode(bitsnap *b, bitsnap_index *index, void *elements, uint64_t first, uint64_t count);
 
-/* Restores elements first .. first + count - 1, all within the extent, from the bytes of its block, for callers that do their own
- * I/O. The check of the block must be the one in the extent. `info` of the frame is from bitsnap_index_open, or bitsnap_read_info of the
- * header. Workspace: info->workspace_size.
+/* Restores elements first .. first + count - 1, all within the extent, from the bytes of its block, for
+ * callers that do their own I/O. The check of the block must be the one in the extent. `info` of the frame is
+ * from bitsnap_index_open, or bitsnap_read_info of the header. Workspace: info->workspace_size.
  * Error offsets count from the start of the frame. */
 BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint64_t first, uint64_t count, const bitsnap_info *info,
                                                 const bitsnap_extent *extent, const void *block);
 
 #ifndef BITSNAP_NO_ENCODE
-/* Encodes one block for bitsnap_encoder_push_block: elements first .. first + count - 1, with `first` a multiple of 2^block_log2.
- * `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote; b must have the same options, else
- * BITSNAP_E_ARGUMENT, and error.argument names the one that differs. Blocks can be encoded in any order, on any machine. A capacity of the
- * elements' size plus 28 always suffices. Workspace: bitsnap_workspace_size(), for any number of workers: one makes the block. */
+/* Encodes one block for bitsnap_encoder_push_block: elements first .. first + count - 1, with `first` a
+ * multiple of 2^block_log2. `info` is from bitsnap_read_info of the header that bitsnap_encoder_begin wrote;
+ * b must have the same options, else BITSNAP_E_ARGUMENT, and error.argument names the one that differs.
+ * Blocks can be encoded in any order, on any machine. A capacity of the elements' size plus 28 always
+ * suffices. Workspace: bitsnap_workspace_size(), for any number of workers: one makes the block. */
 BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t capacity, size_t *size, const bitsnap_info *info,
                                                 const void *elements, uint64_t first, size_t count);
 #endif
 
-/* Decodes a frame without storing the elements, to check everything that bitsnap_decode checks except the content id. */
+/* Decodes a frame without storing the elements, to check everything that bitsnap_decode checks except the
+ * content id. */
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size);
 
 #ifndef BITSNAP_NO_EXTRAS
-/* Decodes a frame and compares it with `elements` bit for bit: BITSNAP_E_DIFFERENT, with the first difference in error.element. */
+/* Decodes a frame and compares it with `elements` bit for bit: BITSNAP_E_DIFFERENT, with the first difference
+ * in error.element. */
 BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint64_t count,
                                           bitsnap_dtype dtype, const void *source, size_t source_size);
 #endif
 
 #ifndef BITSNAP_NO_DELTA
-/* Turns the base of a delta into its result, in place: all or nothing. A first pass decodes and checks everything
- * without a store, a second one stores the elements. So on every error except BITSNAP_E_CANCELLED they are unchanged
- * (progress is called in both passes, but cancels only in the first). Checksums and hashes of blocks are verified even with
- * BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped: applying twice is harmless.
- * Elements that are neither base nor result, nor in between as below: BITSNAP_E_BASE, and error.element is the first of the
- * block. b->base is not used. Frames without a base: BITSNAP_E_ARGUMENT; roles 2 and 3 (against a cast): BITSNAP_E_UNSUPPORTED.
- * Source and elements must not change during the call.
+/* Turns the base of a delta into its result, in place: all or nothing. A first pass decodes and checks
+ * everything without a store, a second one stores the elements. So on every error except BITSNAP_E_CANCELLED
+ * they are unchanged (progress is called in both passes, but cancels only in the first). Checksums and hashes
+ * of blocks are verified even with BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped:
+ * applying twice is harmless. Elements that are neither base nor result, nor in between as below:
+ * BITSNAP_E_BASE, and error.element is the first of the block. b->base is not used. Frames without a base:
+ * BITSNAP_E_ARGUMENT; roles 2 and 3 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must not
+ * change during the call.
  *
- * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or a mapped file),
- * repeating the call completes the tensor, with any number of workers; the hashes of the blocks prove it:
- *   - without a journal, all blocks except PATCHED ones and CLASSED ones with several classes. BITSNAP_SELF_CONTAINED deltas have neither.
- *     SPARSE blocks and those with one class are overwritten in order, and the place of the interruption is found by trial:
- *     up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide (also before a wrong base is refused).
- *     Other blocks leave a mark and are stored again;
- *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer: BITSNAP_E_ARGUMENT) of memory that
- *     outlives the process too; each worker saves a block of these kinds there before it overwrites it. Its contents are
- *     used only if they match the hash of the block's base, so it need not be cleared. Pass the same journal when repeating the
- *     call, before it is used for anything else; a block found in it is put back in the first pass.
- * This requires gcc, clang or MSVC, elements aligned to 8 bytes and, on 32-bit machines, elements of at most 4 bytes. It covers
- * killed processes, not power failures: what a crashed machine has written of a mapped file is up to its kernel. */
+ * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or
+ * a mapped file),
+ * repeating the call completes the tensor, with any number of workers; the hashes of the blocks prove it: -
+ *   without a journal, all blocks except PATCHED ones and CLASSED ones with several classes.
+ *   BITSNAP_SELF_CONTAINED deltas have neither.
+ *     SPARSE blocks and those with one class are overwritten in order, and the place of the interruption is
+ *     found by trial: up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide
+ *     (also before a wrong base is refused). Other blocks leave a mark and are stored again;
+ *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer:
+ *     BITSNAP_E_ARGUMENT) of memory that outlives the process too; each worker saves a block of these kinds
+ *     there before it overwrites it. Its contents are used only if they match the hash of the block's base,
+ *     so it need not be cleared. Pass the same journal when repeating the call, before it is used for
+ *     anything else; a block found in it is put back in the first pass.
+ * This requires gcc, clang or MSVC, elements aligned to 8 bytes and, on 32-bit machines, elements of at most
+ * 4 bytes. It covers killed processes, not power failures: what a crashed machine has written of a mapped
+ * file is up to its kernel. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
-/* The journal size for applying this delta with `workers` (0 means 1): a block for each. 0 if info is null. */
+/* The journal size for applying this delta with `workers` (0 means 1): a block for each. 0 if info is
+ * null. */
 BITSNAP_API size_t bitsnap_journal_size(const bitsnap_info *info, unsigned workers);
 #endif
 
 #if !defined(BITSNAP_NO_EXTRAS) && !defined(BITSNAP_NO_ENCODE) && !defined(BITSNAP_NO_DELTA)
-/* Combines two consecutive deltas: `second` was made against the result of `first`. Elements are not needed in the cases of
- * docs/FORMAT.md 6.4, which include all deltas made with BITSNAP_SELF_CONTAINED; otherwise give the base of `first` in b->base
- * (else BITSNAP_E_UNSUPPORTED, with the block in error.element). The frames must have the same block size (else
- * BITSNAP_E_UNSUPPORTED; the same options ensure it), dtype and count (BITSNAP_E_MISMATCH) and be consecutive
- * (BITSNAP_E_BASE, also if `second` is not a delta of role 1; BITSNAP_E_ARGUMENT if `first` is not a delta). A capacity of
- * info.bound of `first` suffices. All checksums are verified, but not the hashes of unknown elements. Blocks copied
- * unchanged are not parsed: their errors show when the result is decoded. Workspace: info.merge_size of `first`. */
+/* Combines two consecutive deltas: `second` was made against the result of `first`. Elements are not needed
+ * in the cases of docs/FORMAT.md 6.4, which include all deltas made with BITSNAP_SELF_CONTAINED; otherwise
+ * give the base of `first` in b->base (else BITSNAP_E_UNSUPPORTED, with the block in error.element). The
+ * frames must have the same block size (else BITSNAP_E_UNSUPPORTED; the same options ensure it), dtype and
+ * count (BITSNAP_E_MISMATCH) and be consecutive (BITSNAP_E_BASE, also if `second` is not a delta of role 1;
+ * BITSNAP_E_ARGUMENT if `first` is not a delta). A capacity of info.bound of `first` suffices. All checksums
+ * are verified, but not the hashes of unknown elements. Blocks copied unchanged are not parsed: their errors
+ * show when the result is decoded. Workspace: info.merge_size of `first`. */
 BITSNAP_API bitsnap_status bitsnap_merge(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                          const void *first, size_t first_size, const void *second, size_t second_size);
 
-/* The inverse delta, from the result of `source` back to its base. Needs the base in b->base, else BITSNAP_E_UNSUPPORTED.
- * Deltas made with BITSNAP_SELF_CONTAINED need none if no block was smaller without a base. Role 2 is always
- * BITSNAP_E_UNSUPPORTED. Capacity and workspace as for merging. */
+/* The inverse delta, from the result of `source` back to its base. Needs the base in b->base, else
+ * BITSNAP_E_UNSUPPORTED. Deltas made with BITSNAP_SELF_CONTAINED need none if no block was smaller without a
+ * base. Role 2 is always BITSNAP_E_UNSUPPORTED. Capacity and workspace as for merging. */
 BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t capacity, size_t *size,
                                           const void *source, size_t source_size);
 #endif
@@ -862,29 +943,34 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
  * Where a change begins:
  *   a dtype                PLANES, bsn_dtypes
  *   a kernel               PLATFORM, BSN_KERNELS; an instruction set: bitsnap_simd.h, "targets"
- *   code lengths           HUFFMAN, "code lengths", bsn_package_merge; which symbols get one: bsn_choose_sampled, bsn_choose_exact;
- *                          the kind of a list: bsn_plan_list
+ *   code lengths           HUFFMAN, "code lengths", bsn_package_merge; which symbols get one:
+ *                          bsn_choose_sampled, bsn_choose_exact; the kind of a list: bsn_plan_list
  *   a form of a block      BLOCK, "the table of forms"
  *   the check of a block   BLOCK, bsn_record
- * docs/examples/offload repeats dtypes, forms, code lengths and checks for devices: change both.
- * Scalar code is the reference and follows docs/FORMAT.md. The kernels of bitsnap_simd.h must equal it byte for byte.
+ * docs/examples/offload repeats dtypes, forms, code lengths and checks for devices: change both. Scalar code
+ * is the reference and follows docs/FORMAT.md. The kernels of bitsnap_simd.h must equal it byte for byte.
  *
  * One word has one meaning:
  *   frame           one encoded tensor: header, blocks, footer
- *   cell, block     2^L consecutive elements, the unit of random access; the bytes that code one cell, or a run of equal cells
+ *   cell, block     2^L consecutive elements, the unit of random access; the bytes that code one cell, or a
+ *                   run of equal cells
  *   form, kind      how a block is coded; how a list is coded
  *   plane           byte k of all elements, or one bit of such a byte
- *   symbol, list    a value below 2^b, of a float mostly its exponent; symbols that are coded with a kind byte in front
- *   node, slot      k bits of a path through the code tree; one of their 2^k outcomes: a leaf is one symbol, a child has a list
+ *   symbol, list    a value below 2^b, of a float mostly its exponent; symbols that are coded with a kind
+ *                   byte in front
+ *   node, slot      k bits of a path through the code tree; one of their 2^k outcomes: a leaf is one symbol,
+ *                   a child has a list
  *   table           the code lengths of a tree
  *   mask            one bit for each element, such as those that pass a node
- *   base, role      the tensor that a delta is made against; whether it has the frame's dtype, or is cast to it
+ *   base, role      the tensor that a delta is made against; whether it has the frame's dtype, or is cast to
+ *                   it
  *   word            zigzag code of the difference between an element and its prediction, modulo 2^W
  *   class           elements of a CLASSED block whose predictions have exponents of one range
  *   bin, certificate  one interval of a quantizer; the largest error that was measured
  *   check, content id  XXH3-64 of a block; of all elements
  *   chunk           at most BSN_CHUNK elements that pass all stages while they are in the first-level cache
- *   workspace, arena, scratch  what the caller lends for a call; the share of one worker; what one function may overwrite
+ *   workspace, arena, scratch  what the caller lends for a call; the share of one worker; what one function
+ *                              may overwrite
  *   kernel, table of kernels   an inner loop with a scalar twin; all kernels of one instruction set
  * ############################################################################################ */
 #if defined(BITSNAP_IMPLEMENTATION) && !defined(BITSNAP_IMPLEMENTED)
@@ -918,8 +1004,8 @@ extern "C" {
  * Little-endian loads and stores, bit counts, checked arithmetic. Below, compilers are named only where they have vectors or
  * ways of their own to hide a value. */
 
-/* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any more is dropped by
- * the compiler, which should not warn of it. */
+/* What a switch leaves out is 0 here, in conditions, and NULL in tables of kernels: what nothing calls any
+ * more is dropped by the compiler, which should not warn of it. */
 #define BSN_FOR_ALL(kernel) kernel
 #ifdef BITSNAP_NO_ENCODE
 #define BSN_FOR_ENCODE(kernel) NULL
@@ -958,7 +1044,8 @@ extern "C" {
 #endif
 #endif
 
-/* Unrolls a short loop of fixed length, so that its arrays stay in registers. Not all compilers do that at -O2. */
+/* Unrolls a short loop of fixed length, so that its arrays stay in registers. Not all compilers do that at
+ * -O2. */
 #if defined(__clang__)
 #define BSN_UNROLL _Pragma("clang loop unroll(full)")
 #define BSN_ROLLED _Pragma("clang loop unroll(disable)") /* keeps a loop that would become long as it is */
@@ -1000,8 +1087,8 @@ extern "C" {
 #define BSN_BIG_ENDIAN 0
 #endif
 
-/* Keeps the compiler from reordering stores. A killed process has executed every instruction up to some point and none after it, so the
- * first store is done if the second is; no fence is needed. */
+/* Keeps the compiler from reordering stores. A killed process has executed every instruction up to some point
+ * and none after it, so the first store is done if the second is; no fence is needed. */
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_ORDERED() __asm__ __volatile__("" : : : "memory")
 #elif defined(_MSC_VER)
@@ -1052,7 +1139,8 @@ BSN_INLINE uint64_t bsn_pinned(uint64_t x)
 #endif
 }
 
-/* Load a value once from memory that another thread may change, such as a source in shared memory: the value that is checked is used. */
+/* Load a value once from memory that another thread may change, such as a source in shared memory: the value
+ * that is checked is used. */
 BSN_INLINE unsigned bsn_once8(const uint8_t *p) { return *(const volatile uint8_t *)p; }
 BSN_INLINE uint32_t bsn_once32(const uint8_t *p) { return (uint32_t)bsn_pinned(bsn_load32(p)); }
 BSN_INLINE uint64_t bsn_once64(const uint8_t *p) { return bsn_pinned(bsn_load64(p)); }
@@ -1069,8 +1157,9 @@ BSN_INLINE void bsn_store32(void *p, uint32_t x)
     memcpy(p, &x, 4);
 }
 
-/* A wide word: two 64-bit lanes where the compiler has vectors of its own (they become SSE2, NEON or plain code, whatever
- * the target's baseline is), else one, as tests want it, too. Operators work on all lanes alike. */
+/* A wide word: two 64-bit lanes where the compiler has vectors of its own (they become SSE2, NEON or plain
+ * code, whatever the target's baseline is), else one, as tests want it, too. Operators work on all lanes
+ * alike. */
 #ifndef BSN_WIDE_LANES
 #if defined(__GNUC__) || defined(__clang__)
 #define BSN_WIDE_LANES 2
@@ -1157,7 +1246,8 @@ BSN_INLINE unsigned bsn_popcount(uint64_t x)
 /* the number of the lowest bit that is set; x > 0 */
 BSN_INLINE unsigned bsn_lowest_bit(uint64_t x)
 {
-#if defined(__clang__) && defined(__x86_64__) /* as gcc does: bsf waits for what its register held; this may be tzcnt */
+/* as gcc does: bsf waits for what its register held; this may be tzcnt */
+#if defined(__clang__) && defined(__x86_64__)
     uint64_t n;
     __asm__("rep\n\tbsfq %1, %0" : "=r"(n) : "r"(x) : "cc");
     return (unsigned)n;
@@ -1193,9 +1283,9 @@ BSN_INLINE size_t bsn_mask_bytes(size_t n) { return (n >> 3) + ((n & 7) != 0); }
 /* p, moved up to a multiple of 64 */
 BSN_INLINE void *bsn_align(void *p) { return (uint8_t *)p + ((64 - ((uintptr_t)p & 63)) & 63); }
 
-/* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions from an arena
- * in order. With a null `at` it gets null pointers and only `left` shrinks; so the function that lays out scratch also
- * says how much it takes. */
+/* Memory that is handed out from its beginning, in whole cache lines. A layout function takes its regions
+ * from an arena in order. With a null `at` it gets null pointers and only `left` shrinks; so the function
+ * that lays out scratch also says how much it takes. */
 typedef struct bsn_arena {
     uint8_t *at;
     size_t left;
@@ -1212,16 +1302,17 @@ static void *bsn_arena_take(bsn_arena *a, size_t size)
     return p;
 }
 
-/* Asks for the lines of a span, to be there when their turn comes. Nothing depends on it, and p may lie anywhere. */
+/* Asks for the lines of a span, to be there when their turn comes. Nothing depends on it, and p may lie
+ * anywhere. */
 BSN_INLINE void bsn_prefetch(const uint8_t *p, size_t size)
 {
     size_t i;
     for (i = 0; i < size; i += 64) BSN_PREFETCH(p + i);
 }
 
-/* Memory that is prefetched a little at a time, since it will be read soon. A processor tracks few lines that are on their way, and more
- * of them would delay the loads in between. Lines are taken from several strips in turn: memory delivers lines of several pages sooner
- * than the same number from one page. */
+/* Memory that is prefetched a little at a time, since it will be read soon. A processor tracks few lines that
+ * are on their way, and more of them would delay the loads in between. Lines are taken from several strips in
+ * turn: memory delivers lines of several pages sooner than the same number from one page. */
 typedef struct bsn_ahead {
     const uint8_t *at;   /* where it begins */
     size_t apart;        /* bytes from one strip to the next */
@@ -1272,8 +1363,9 @@ BSN_INLINE void bsn_stream_lines(uint8_t *to, const uint8_t *from, size_t lines)
 }
 #endif
 
-/* memcpy past the caches, if the machine can: for more bytes than they hold, which are not read again soon. An ordinary memcpy would push
- * out everything else and read each line before it is written. Call bsn_streamed after the last one, before another thread is told. */
+/* memcpy past the caches, if the machine can: for more bytes than they hold, which are not read again soon.
+ * An ordinary memcpy would push out everything else and read each line before it is written. Call
+ * bsn_streamed after the last one, before another thread is told. */
 BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 {
 #if BSN_SSE2
@@ -1287,9 +1379,10 @@ BSN_INLINE void bsn_stream(uint8_t *to, const uint8_t *from, size_t size)
 #endif
 }
 
-/* Appends `size` >= 64 bytes at `to`, where the last call ended, in whole cache lines. Bytes that do not fill a line wait: a store
- * to part of an uncached line first reads it and delays all later stores; one across two lines takes twice as long. `tail` keeps
- * the last 64 bytes for the next call; bsn_lines_end stores them. `first`: none wait yet. `past`: use non-temporal stores. */
+/* Appends `size` >= 64 bytes at `to`, where the last call ended, in whole cache lines. Bytes that do not fill
+ * a line wait: a store to part of an uncached line first reads it and delays all later stores; one across two
+ * lines takes twice as long. `tail` keeps the last 64 bytes for the next call; bsn_lines_end stores them.
+ * `first`: none wait yet. `past`: use non-temporal stores. */
 BSN_INLINE void bsn_lines_next(uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t size, int first, int past)
 {
 #if BSN_SSE2
@@ -1329,7 +1422,8 @@ BSN_INLINE void bsn_streamed(void)
 #endif
 }
 
-/* Not memcmp: where only equality counts, compilers may turn that into bcmp, which not every C library has. */
+/* Not memcmp: where only equality counts, compilers may turn that into bcmp, which not every C library
+ * has. */
 BSN_INLINE int bsn_equal(const uint8_t *a, const uint8_t *b, size_t n)
 {
     uint64_t x, y, differ = 0;
@@ -1369,7 +1463,8 @@ BSN_INLINE void bsn_element_store(uint8_t *p, uint64_t x, unsigned width)
     }
 }
 
-/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant. BSN_FLOATS: the same for widths of 2, 4 or 8 bytes. */
+/* BSN_WIDTHS(width, f, arguments): f(arguments, width) with a constant. BSN_FLOATS: the same for widths of 2,
+ * 4 or 8 bytes. */
 #define BSN_WIDTHS(width, f, arguments)                                                               \
     switch (width) { case 1: f(BSN_REMOVE arguments, 1); break; BSN_WIDER(f, arguments) }
 #define BSN_FLOATS(width, f, arguments) switch (width) { BSN_WIDER(f, arguments) }
@@ -1409,7 +1504,8 @@ BSN_INLINE void bsn_copy_little_endian(void *to, const void *from, size_t n, uns
     }
 }
 
-/* ---- kernels: what they work on, and the list of them, BSN_KERNELS. Each is described where its layer begins. ---- */
+/* ---- kernels: what they work on, and the list of them, BSN_KERNELS. Each is described where its layer
+ * begins. ---- */
 
 /* An inner node of a code tree when decoding: merges its children's lists by its planes. */
 typedef struct bsn_node {
@@ -1433,8 +1529,10 @@ typedef struct bsn_fork {
     uint8_t *planes;
     size_t stride;
     uint8_t bits, lists;
-    uint8_t by_leaves; /* 1: the input is symbols, which go to lists unchanged; a symbol outside `leaf` goes to the last list. 0: codes */
-    uint8_t twigs;  /* number of first lists that are nodes of two leaves: each gets its mask instead of symbols */
+    uint8_t by_leaves; /* 1: the input is symbols, which go to lists unchanged; a symbol outside `leaf` goes
+                          to the last list. 0: codes */
+    uint8_t twigs;  /* number of first lists that are nodes of two leaves: each gets its mask instead of
+                       symbols */
     size_t used[2]; /* bits of these masks up to now; the last, partial byte is at `list` */
     uint8_t leaf[12]; /* by leaves: the symbols of the leaf slots, then two for each list but the last */
 } bsn_fork;
@@ -1453,33 +1551,39 @@ typedef struct bsn_finish {
     const bsn_field *field;
     const uint8_t *plane[8]; /* bytes of the elements below the top one */
     uint64_t *state[8];      /* XXH3's accumulators of each; null: not to be hashed */
-    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
-                                have 4 bytes: bit planes of the plane below the top one, which is not read then; */
+    const uint8_t *bits;     /* where symbol and other bits share the top byte: bit planes of these; else
+                                null, or, where elements have 4 bytes: bit planes of the plane below the top
+                                one, which is not read then; */
     unsigned varying, value; /* the bits that have bit planes, and the value of the others */
     const bsn_ahead *ahead;  /* lines to prefetch, in 8 strips, beginning with the first */
     size_t ahead_lines;      /* the number of lines to prefetch: 8 with each 512 bytes of elements */
     uint8_t *room;           /* 2 KiB of scratch */
-    uint8_t *tail;           /* not null: elements are stored past the caches, as by bsn_lines_next, and begin a line or follow those of
-                                the call before */
+    uint8_t *tail;           /* not null: elements are stored past the caches, as by bsn_lines_next, and begin
+                                a line or follow those of the call before */
 } bsn_finish;
 
 /* The first step of encoding: elements split, the bytes below the symbol hashed. */
 typedef struct bsn_start {
     const bsn_field *field;
     uint8_t *plane[8];       /* byte planes; the top one has the symbols alone */
-    uint8_t *tail[8];        /* not null: this plane, not the top one, is stored as by bsn_lines_next, after that of the call before */
+    uint8_t *tail[8];        /* not null: this plane, not the top one, is stored as by bsn_lines_next, after
+                                that of the call before */
     int past;                /* 1: these are stored past the caches */
     uint64_t *state[8];      /* XXH3's accumulators of each but the top one; null: not to be hashed */
-    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these; else null, or, where elements
-                                have 4 bytes: bit planes of the plane below the top one, which is not written then; */
-    unsigned varying, value; /* the bits that get bit planes; the value that the others must have in the plane below the top one */
+    uint8_t *bits;           /* where symbol and other bits share the top byte: bit planes of these; else
+                                null, or, where elements have 4 bytes: bit planes of the plane below the top
+                                one, which is not written then; */
+    unsigned varying, value; /* the bits that get bit planes; the value that the others must have in the plane
+                                below the top one */
     const bsn_ahead *ahead;  /* lines to prefetch, in 4 strips, beginning with the first */
-    size_t ahead_lines;      /* not 0: n / 32 lines are prefetched for elements of 4 bytes, n / 128 for those of 2 */
+    size_t ahead_lines;      /* not 0: n / 32 lines are prefetched for elements of 4 bytes, n / 128 for those
+                                of 2 */
 } bsn_start;
 
 enum { BSN_START_DIFFERS = 2 };
 
-/* The classes of elements, and the words of each, see DELTA. An element's magnitude is the element without its highest bit. */
+/* The classes of elements, and the words of each, see DELTA. An element's magnitude is the element without
+ * its highest bit. */
 typedef struct bsn_classes {
     unsigned count;         /* classes that elements can be of, 1 .. 8 */
     unsigned width;
@@ -1487,7 +1591,8 @@ typedef struct bsn_classes {
     uint8_t of[256];        /* the class of each symbol */
     uint64_t border[7];     /* the same by magnitude: border[k] and more is a class above k */
     const uint8_t *next[8]; /* reading: the next word of each class */
-    uint8_t *list[8];       /* writing: where the next word of each class goes; 64 bytes after it may be overwritten */
+    uint8_t *list[8];       /* writing: where the next word of each class goes; 64 bytes after it may be
+                               overwritten */
     unsigned narrow;        /* bit k: the words of class k are bytes */
 } bsn_classes;
 
@@ -1525,13 +1630,15 @@ enum {
     BSN_STARTS = 16,          /* has start */
     BSN_FINISHES = 32,        /* has finish */
     BSN_FINISHES_SENDS = 64,  /* finish stores past the caches faster even if elements come from scratch */
-    BSN_FINISHES_BITS = 128,  /* finish makes the plane below the top one from bit planes if elements have 4 bytes */
+    BSN_FINISHES_BITS = 128,  /* finish makes the plane below the top one from bit planes if elements have 4
+                                 bytes */
     BSN_LOGS = 256            /* has the kernels log_... */
 };
 
-/* The kernels of a table: SLOT(switches that remove it, result, name, arguments). `groups` counts full groups of 64 elements; shared code
- * handles the remainder. A kernel may read 64 bytes past a list and 8 past a mask, and write 64 bytes past a list or an output
- * named `out`. The caller owns those bytes. A kernel marked exact touches only what its arguments describe. */
+/* The kernels of a table: SLOT(switches that remove it, result, name, arguments). `groups` counts full groups
+ * of 64 elements; shared code handles the remainder. A kernel may read 64 bytes past a list and 8 past a
+ * mask, and write 64 bytes past a list or an output named `out`. The caller owns those bytes. A kernel marked
+ * exact touches only what its arguments describe. */
 #define BSN_KERNELS(SLOT)                                                                             \
     /* XXH3's inner loop over `count` stripes of 64 bytes, beginning with number `first` */           \
     SLOT(ALL, void, hash, (uint64_t state[8], const uint8_t *p, size_t count, size_t first))          \
@@ -1603,10 +1710,12 @@ enum {
     SLOT(QUANTIZE, uint64_t, log_join, (const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols, \
          const uint8_t *low, size_t n, unsigned shift))
 
-/* A table of inner loops, none of them null unless a switch removes it. A table has the portable kernel where it has no faster one. */
+/* A table of inner loops, none of them null unless a switch removes it. A table has the portable kernel where
+ * it has no faster one. */
 struct bitsnap_kernels {
     const char *name;
-    unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64 up to BSN_CHUNK */
+    unsigned chunk; /* elements that are merged, joined and hashed at a time when decoding: a multiple of 64
+                       up to BSN_CHUNK */
     unsigned has;   /* BSN_CHAINS .. BSN_LOGS */
 #define BSN_SLOT(when, result, name, arguments) result (*name) arguments;
     BSN_KERNELS(BSN_SLOT)
@@ -1760,7 +1869,8 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
         bsn_hash_stripe(state, p, bsn_secret + 8 * (i & 15));
         if ((i & 15) == 15) bsn_hash_scramble(state);
     }
-#else /* two lanes at a time: each lane's data goes to the other lane's accumulator, after it has been added up */
+/* two lanes at a time: each lane's data goes to the other lane's accumulator, after it has been added up */
+#else
     bsn_wide s[4], d[4];
     unsigned j;
     BSN_UNROLL
@@ -1787,7 +1897,8 @@ static void bsn_scalar_hash(uint64_t state[8], const uint8_t *p, size_t count, s
 #endif
 }
 
-/* A hash of `total` bytes, known in advance. Stripes are hashed as they arrive. Who feeds it keeps the bytes that do not fill a stripe. */
+/* A hash of `total` bytes, known in advance. Stripes are hashed as they arrive. Who feeds it keeps the bytes
+ * that do not fill a stripe. */
 typedef struct bsn_hasher {
     uint64_t state[8];
     uint64_t total, stripes; /* stripes done */
@@ -1802,7 +1913,8 @@ static void bsn_hash_begin(bsn_hasher *h, uint64_t total)
     h->stripes = 0;
 }
 
-/* Hashes the next `stripes` stripes, which are at p. Leaves the last one of a hash to its end: it is hashed in another way. */
+/* Hashes the next `stripes` stripes, which are at p. Leaves the last one of a hash to its end: it is hashed
+ * in another way. */
 BSN_INLINE void bsn_hash_next(const bitsnap_kernels *kernels, bsn_hasher *h, const uint8_t *p, size_t stripes)
 {
     const uint64_t left = (h->total - 1) / 64 - h->stripes;
@@ -1847,15 +1959,16 @@ static uint64_t bsn_hash_of(const bitsnap_kernels *kernels, const void *p, size_
     return bsn_hash_end(kernels, &h, (const uint8_t *)p);
 }
 
-/* Base and result are hashed alternately, a page at a time: hardware prefetchers follow both. Longer pieces and explicit prefetches
- * are slower. */
+/* Base and result are hashed alternately, a page at a time: hardware prefetchers follow both. Longer pieces
+ * and explicit prefetches are slower. */
 #define BSN_PAGE 4096u
 
 /* A hash of bytes that arrive in pieces of any size. Pieces need not stay in memory. */
 typedef struct bsn_pieces {
     bsn_hasher hash;
     uint64_t got;        /* bytes that have arrived */
-    uint8_t recent[240]; /* the last whole stripe and, from 64 on, the one that fills up; or all bytes, if the hash has at most 240 */
+    uint8_t recent[240]; /* the last whole stripe and, from 64 on, the one that fills up; or all bytes, if the
+                            hash has at most 240 */
 } bsn_pieces;
 
 static void bsn_pieces_begin(bsn_pieces *h, uint64_t total)
@@ -1910,16 +2023,17 @@ static uint64_t bsn_pieces_end(const bsn_pieces *h)
     F(0x##c4) F(0x##c5) F(0x##c6) F(0x##c7) F(0x##d0) F(0x##d1) F(0x##d2) F(0x##d3) F(0x##d4) F(0x##d5)      \
     F(0x##d6) F(0x##d7)
 
-/* FF at byte i for each bit i of m. The product has bits 0 to 6 where they belong; bit 7 would meet copies of the others. */
+/* FF at byte i for each bit i of m. The product has bits 0 to 6 where they belong; bit 7 would meet copies of
+ * the others. */
 #define BSN_SPREAD(m) ((((m) & 127u) * UINT64_C(0x2040810204081) & BSN_ONES) | (uint64_t)((m) >> 7) << 56) * 255u,
 #define BSN_SPREAD_DOWN4(m) BSN_SPREAD((m) >> 4)
 #define BSN_SPREAD_DOWN2(m) BSN_SPREAD((m) >> 2)
 #define BSN_SPREAD_DOWN1(m) BSN_SPREAD((m) >> 1)
 
-/* Bytes that elements reach in the stage of s places, for each mask m: bit i is byte i. An element at the set bit i has
- * d = i - rank(i) places to go. The stages before have brought it to byte rank(i) + (d & -2s). If d & s is not 0, this stage moves
- * it s bytes up. These are numbers because macros that compute them would expand to 5.8 MB of source, which costs 0.7 s of every
- * build. test_bitmask recomputes all eight tables. */
+/* Bytes that elements reach in the stage of s places, for each mask m: bit i is byte i. An element at the set
+ * bit i has d = i - rank(i) places to go. The stages before have brought it to byte rank(i) + (d & -2s). If d
+ * & s is not 0, this stage moves it s bytes up. These are numbers because macros that compute them would
+ * expand to 5.8 MB of source, which costs 0.7 s of every build. test_bitmask recomputes all eight tables. */
 #define BSN_MOVES4(F)                                                                                        \
     BSN_R(F,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00,10,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00) \
     BSN_R(F,10,20,20,00,20,00,00,00,20,00,00,00,00,00,00,00,30,00,00,00,00,00,00,00,00,00,00,00,00,00,00,00) \
@@ -1951,7 +2065,8 @@ static uint64_t bsn_pieces_end(const bsn_pieces *h)
 static const uint64_t bsn_up4[256] = { BSN_MOVES4(BSN_SPREAD) };
 static const uint64_t bsn_up2[256] = { BSN_MOVES2(BSN_SPREAD) };
 static const uint64_t bsn_up1[256] = { BSN_MOVES1(BSN_SPREAD) };
-static const uint64_t bsn_down4[256] = { BSN_MOVES4(BSN_SPREAD_DOWN4) }; /* the bytes left, to compress by fewer operations */
+/* the bytes left, to compress by fewer operations */
+static const uint64_t bsn_down4[256] = { BSN_MOVES4(BSN_SPREAD_DOWN4) };
 static const uint64_t bsn_down2[256] = { BSN_MOVES2(BSN_SPREAD_DOWN2) };
 static const uint64_t bsn_down1[256] = { BSN_MOVES1(BSN_SPREAD_DOWN1) };
 static const uint64_t bsn_spread[256] = { BSN_256(BSN_SPREAD) };
@@ -1966,7 +2081,8 @@ BSN_INLINE bsn_wide bsn_wide_look_up(const uint64_t table[256], uint64_t m)
     return bsn_wide_of(table[m & 255], table[m >> 8 & 255]);
 }
 
-/* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of them. */
+/* The first bytes of each lane to the places whose bit is set in m, rubbish elsewhere: a lane is 8 of
+ * them. */
 BSN_INLINE bsn_wide bsn_wide_move_up(bsn_wide x, uint64_t m)
 {
     x = bsn_wide_select(bsn_wide_look_up(bsn_up4, m), x, x << 32);
@@ -1996,7 +2112,8 @@ BSN_INLINE uint64_t bsn_compress8(uint64_t x, unsigned m)
     return x;
 }
 
-/* Inverse of bsn_wide_move_up: moves the bytes of each lane whose bit is set in m to its low end. The bytes above them are undefined. */
+/* Inverse of bsn_wide_move_up: moves the bytes of each lane whose bit is set in m to its low end. The bytes
+ * above them are undefined. */
 BSN_INLINE bsn_wide bsn_wide_move_down(bsn_wide x, uint64_t m)
 {
     x = bsn_wide_select(bsn_wide_look_up(bsn_down1, m), x, x >> 8);
@@ -2042,14 +2159,16 @@ static size_t bsn_scalar_count(const uint8_t *mask, size_t n)
     return ones;
 }
 
-/* Loads the bits of elements i .. i + 63 of a mask of n, or those that it has. Reads no byte past the mask. */
+/* Loads the bits of elements i .. i + 63 of a mask of n, or those that it has. Reads no byte past the
+ * mask. */
 BSN_INLINE uint64_t bsn_mask_word(const uint8_t *mask, size_t i, size_t n)
 {
     if (BSN_LIKELY(n - i >= 64)) return bsn_load64(mask + i / 8);
     return bsn_load_some(mask + i / 8, bsn_mask_bytes(n - i)) & ((UINT64_C(1) << (n - i)) - 1);
 }
 
-/* Copies the elements whose bit is set one by one. Takes a step for each of them, and one for every 64 bits. */
+/* Copies the elements whose bit is set one by one. Takes a step for each of them, and one for every 64
+ * bits. */
 BSN_INLINE void bsn_pick_any(uint8_t *ones, const uint8_t *list, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i;
@@ -2086,7 +2205,8 @@ static void bsn_partition_bytes(const uint8_t *list, size_t n, const uint8_t *ma
     }
 }
 
-/* The inverse of bsn_pick_any; the elements between come from `base`, or are left alone where that is null. */
+/* The inverse of bsn_pick_any; the elements between come from `base`, or are left alone where that is
+ * null. */
 BSN_INLINE void bsn_put_any(uint8_t *list, const uint8_t *base, const uint8_t *ones, size_t n, const uint8_t *mask, unsigned width)
 {
     size_t i, j;
@@ -2181,7 +2301,8 @@ BSN_INLINE uint64_t bsn_tops(unsigned width)
          : width == 4 ? UINT64_C(0x8000000080000000) : UINT64_C(1) << 63;
 }
 
-/* One bit for each of them, when no others are set: a product brings them together (no two of its terms fall on one bit). */
+/* One bit for each of them, when no others are set: a product brings them together (no two of its terms fall
+ * on one bit). */
 BSN_INLINE unsigned bsn_gather_tops(unsigned width, uint64_t x)
 {
     switch (width) {
@@ -2192,8 +2313,8 @@ BSN_INLINE unsigned bsn_gather_tops(unsigned width, uint64_t x)
     }
 }
 
-/* Returns one bit for each element in 8 bytes: 1 if it is not 0. Adding ones to the lower bits carries into the top bit, if any of them is
- * set. */
+/* Returns one bit for each element in 8 bytes: 1 if it is not 0. Adding ones to the lower bits carries into
+ * the top bit, if any of them is set. */
 BSN_INLINE unsigned bsn_not_zero(unsigned width, uint64_t x)
 {
     const uint64_t top = bsn_tops(width);
@@ -2240,10 +2361,11 @@ static void bsn_compare(const bitsnap_kernels *kernels, unsigned width, uint8_t 
  * Byte k of x goes to plane k, in pair order. */
 
 static const struct {
-    /* width: 1, 2, 4 or 8 bytes. symbol_bits: bits of the exponent, 1 to 8 and fewer than the element has below its sign. 0 means an
-     * integer; so does a type without a sign or an exponent. F64 has 8, though its exponent has 11. A pair of width and bsn_field_kind
-     * that BSN_FIELD_SWITCH of bitsnap_simd.h lacks needs a case there. A new dtype also needs, outside this table: bsn_role_of,
-     * bsn_has_octaves, functions that name BITSNAP_F64; names in bsf_element_types (bitsnap_file.h) and FORMAT.md 3; and in
+    /* width: 1, 2, 4 or 8 bytes. symbol_bits: bits of the exponent, 1 to 8 and fewer than the element has
+     * below its sign. 0 means an integer; so does a type without a sign or an exponent. F64 has 8, though its
+     * exponent has 11. A pair of width and bsn_field_kind that BSN_FIELD_SWITCH of bitsnap_simd.h lacks needs
+     * a case there. A new dtype also needs, outside this table: bsn_role_of, bsn_has_octaves, functions that
+     * name BITSNAP_F64; names in bsf_element_types (bitsnap_file.h) and FORMAT.md 3; and in
      * docs/examples/offload width_of, exponent_bits, exponent_of and comparisons of dtypes by number. */
     uint8_t width, symbol_bits;
     char name[8];
@@ -2319,9 +2441,10 @@ static void bsn_join_rule(const bsn_field *f, uint8_t *elements, const uint8_t *
     }
 }
 
-/* The portable kernels work on wide words. A symbol below 8 bits moves within the top byte only: whole words of top bytes
- * are rearranged at once. Then bytes are dealt from 16-bit lanes, or to them; where the symbol has 8 bits the lanes that
- * hold it are rearranged on the way. a holds the lanes of even positions, b those of odd ones. */
+/* The portable kernels work on wide words. A symbol below 8 bits moves within the top byte only: whole words
+ * of top bytes are rearranged at once. Then bytes are dealt from 16-bit lanes, or to them; where the symbol
+ * has 8 bits the lanes that hold it are rearranged on the way. a holds the lanes of even positions, b those
+ * of odd ones. */
 #define BSN_EVEN UINT64_C(0x00FF00FF00FF00FF)
 #define BSN_LOW16 UINT64_C(0x0000FFFF0000FFFF)
 #define BSN_LANES(x) (UINT64_C(0x0001000100010001) * (x))
@@ -2364,8 +2487,8 @@ BSN_INLINE void bsn_join_lanes(bsn_wide *a, bsn_wide *b, const uint8_t *low, con
     }
 }
 
-/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with those of a that are
- * `up` bits higher. */
+/* Eight wide words, each lane of them a square of bits or bytes. The bits of b that m has change places with
+ * those of a that are `up` bits higher. */
 BSN_INLINE void bsn_wide_exchange(bsn_wide *a, bsn_wide *b, unsigned up, uint64_t m)
 {
     const bsn_wide x = ((*a >> up) ^ *b) & m;
@@ -2487,8 +2610,8 @@ BSN_INLINE void bsn_join(const bitsnap_kernels *kernels, const bsn_field *f, uin
     bsn_join_rule(f, elements, planes, n & ~(size_t)63, n);
 }
 
-/* Bytes of the bit planes of n bytes. Each group of 64 bytes has 8 bytes for each varying bit, lowest bit first; a last, partial group of m
- * bytes has ceil(m / 8) bytes for each. */
+/* Bytes of the bit planes of n bytes. Each group of 64 bytes has 8 bytes for each varying bit, lowest bit
+ * first; a last, partial group of m bytes has ceil(m / 8) bytes for each. */
 BSN_INLINE size_t bsn_bits_size(unsigned varying, size_t n)
 {
     return bsn_ones_in[varying] * (n / 64 * 8 + bsn_mask_bytes(n & 63));
@@ -2506,8 +2629,8 @@ BSN_INLINE unsigned bsn_wide_top_bits(bsn_wide x)
 #endif
 }
 
-/* Bit i of the result is set where byte i of 64 is above t: adding 127 - t sets its bit 7 where the lower seven bits exceed t, or,
- * from 128 on, t's. */
+/* Bit i of the result is set where byte i of 64 is above t: adding 127 - t sets its bit 7 where the lower
+ * seven bits exceed t, or, from 128 on, t's. */
 BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
 {
     const uint64_t carry = BSN_ONES * (127 - (t & 127)), high = BSN_ONES << 7;
@@ -2521,8 +2644,8 @@ BSN_INLINE uint64_t bsn_above64(const uint8_t *list, unsigned t)
     return m;
 }
 
-/* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So both ways
- * are transpositions of bits and bytes. Two groups go at once, in the lanes of eight vectors; `second` is the distance from the first to
+/* Bit k of byte j of the word of plane b is bit b of byte 8 * j + k. So both ways are transpositions of bits
+ * and bytes. Two groups go at once, in the lanes of eight vectors; `second` is the distance from the first to
  * the second, 0 if there is no second one. */
 
 BSN_INLINE void bsn_transpose_bits(bsn_wide v[8]) { bsn_wide_transpose(v, 1, BSN_ONES * 0x55, BSN_ONES * 0x33, BSN_ONES * 15); }
@@ -2538,7 +2661,8 @@ BSN_INLINE void bsn_bytes_load(bsn_wide v[8], const uint8_t *bytes, size_t secon
     for (g = 0; g < 2; g++) {
         const __m128i *p = (const __m128i *)(const void *)(bytes + g * second);
         const __m128i a = _mm_loadu_si128(p), b = _mm_loadu_si128(p + 1), c = _mm_loadu_si128(p + 2), d = _mm_loadu_si128(p + 3);
-        const __m128i even = _mm_unpacklo_epi8(a, b), odd = _mm_unpackhi_epi8(a, b); /* words 0 and 2, 1 and 3 */
+        /* words 0 and 2, 1 and 3 */
+        const __m128i even = _mm_unpacklo_epi8(a, b), odd = _mm_unpackhi_epi8(a, b);
         const __m128i even4 = _mm_unpacklo_epi8(c, d), odd4 = _mm_unpackhi_epi8(c, d);
         const __m128i low = _mm_unpacklo_epi8(even, odd), high = _mm_unpackhi_epi8(even, odd);
         const __m128i low4 = _mm_unpacklo_epi8(even4, odd4), high4 = _mm_unpackhi_epi8(even4, odd4);
@@ -2645,7 +2769,8 @@ static void bsn_scalar_bits_put(uint8_t *bytes, const uint8_t *symbols, unsigned
                                 unsigned varying, size_t groups)
 {
     if (shift) bsn_symbols_up(bytes, symbols, 64 * groups, shift, value);
-    if (varying == 7) bsn_put_planes(bytes, bits, 7, groups); /* that of F16: 4 % fewer instructions than the other */
+    /* that of F16: 4 % fewer instructions than the other */
+    if (varying == 7) bsn_put_planes(bytes, bits, 7, groups);
     else if (varying) bsn_put_planes(bytes, bits, varying, groups);
 }
 
@@ -2683,8 +2808,8 @@ static void bsn_bits_put(const bitsnap_kernels *kernels, uint8_t *bytes, const u
     }
 }
 
-/* Returns 1 if none of `count` masks of n bits, `stride` bytes each, has a bit set after its last element. Such a bit would count as an
- * element. */
+/* Returns 1 if none of `count` masks of n bits, `stride` bytes each, has a bit set after its last element.
+ * Such a bit would count as an element. */
 static int bsn_masks_clear(const uint8_t *masks, size_t stride, unsigned count, size_t n)
 {
     unsigned j;
@@ -2723,7 +2848,8 @@ BSN_INLINE unsigned bsn_symbol_bits(unsigned dtype) { return bsn_dtypes[dtype].s
 
 /* ---- code lengths ---- */
 
-/* The longest code, by the format (FORMAT.md 4.1): a path fits a byte, and a nibble of a table from 9 on means absent symbols. */
+/* The longest code, by the format (FORMAT.md 4.1): a path fits a byte, and a nibble of a table from 9 on
+ * means absent symbols. */
 #define BSN_LIMIT 8
 
 typedef struct bsn_package {
@@ -2732,7 +2858,8 @@ typedef struct bsn_package {
     uint8_t is_leaf[BSN_LIMIT - 1][514]; /* for each list but the first, which has only leaves */
 } bsn_package;
 
-/* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four at a time. */
+/* Of 256 counts those outside first .. last - 1 are 0: most symbols are absent, so they are passed over four
+ * at a time. */
 BSN_INLINE void bsn_counted(const uint32_t count[256], unsigned *first, unsigned *last)
 {
     unsigned a = 0, b = 256;
@@ -2753,10 +2880,11 @@ static void bsn_sort(uint64_t *key, size_t n)
     }
 }
 
-/* Package-merge (Larmore and Hirschberg) of m >= 2 keys: list 1 is the leaves by weight; each further list merges the leaves
- * with the pairs of the list before, the leaf first where weights are equal; of the last list the first 2m - 2 items are taken,
- * and of each one before those that are in the pairs taken. taken[l] is the number of leaves taken of list l. The code
- * length of key i is the number of lists with taken[l] > i. */
+/* Package-merge (Larmore and Hirschberg) of m >= 2 keys: list 1 is the leaves by weight; each further list
+ * merges the leaves with the pairs of the list before, the leaf first where weights are equal; of the last
+ * list the first 2m - 2 items are taken, and of each one before those that are in the pairs taken. taken[l]
+ * is the number of leaves taken of list l. The code length of key i is the number of lists with taken[l] >
+ * i. */
 static void bsn_package_merge(bsn_package *p, const uint64_t *key, size_t m, unsigned taken[BSN_LIMIT])
 {
     uint32_t *now = p->weight[0], *next = p->weight[1], *swap;
@@ -2804,8 +2932,8 @@ BSN_INLINE unsigned bsn_weight_digit(uint32_t x)
     return x < 16 ? x : 16 + 8 * (bits - 4) + (x >> (bits - 3) & 7);
 }
 
-/* Makes keys of the counts above 0, in ascending order. Returns their number. Keys are dealt to buckets by a digit that ascends with
- * them, the last symbol first; then only keys with equal digits have to be sorted. */
+/* Makes keys of the counts above 0, in ascending order. Returns their number. Keys are dealt to buckets by a
+ * digit that ascends with them, the last symbol first; then only keys with equal digits have to be sorted. */
 static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_t escapes)
 {
     uint32_t *place = p->weight[0], m = 0; /* of keys with a digit */
@@ -2835,8 +2963,8 @@ static size_t bsn_sort_counts(bsn_package *p, const uint32_t count[256], uint32_
     return m;
 }
 
-/* Code lengths of symbols 0 .. 256, for samples and estimates; bsn_choose_exact calls bsn_package_merge itself. Lengths must be those
- * of a complete code: bsn_write_tree does not check that. */
+/* Code lengths of symbols 0 .. 256, for samples and estimates; bsn_choose_exact calls bsn_package_merge
+ * itself. Lengths must be those of a complete code: bsn_write_tree does not check that. */
 static void bsn_lengths(bsn_package *p, uint8_t length[257], const uint32_t count[257])
 {
     const size_t m = bsn_sort_counts(p, count, count[256]);
@@ -2880,7 +3008,8 @@ static int bsn_tree_order(bsn_tree *t, unsigned first, unsigned last)
         t->end[l] = (uint16_t)at;
         sum += count[l] << (BSN_LIMIT - l);
     }
-    if (sum != 1u << BSN_LIMIT) return 0; /* of a single code, whose length is 1 at least, it is half of that at most */
+    if (sum != 1u << BSN_LIMIT) return 0; /* of a single code, whose length is 1 at least, it is half of that
+                                             at most */
     for (s = first; s <= last; s++)
         if (t->length[s]) t->symbol[place[t->length[s]]++] = (uint8_t)s;
     t->escape = t->length[256] ? (uint16_t)(t->end[t->length[256]] - 1) : 0xFFFF;
@@ -2960,8 +3089,8 @@ static size_t bsn_table_write(uint8_t *to, const bsn_tree *t)
     return 3 + (nibbles + 1) / 2;
 }
 
-/* Reads the table that follows the kind of a list. `escape`: bits of the escape's code, 0 for a tree without one. Symbols are below 2^bits. Returns the
- * bytes read, or 0 and *rule. */
+/* Reads the table that follows the kind of a list. `escape`: bits of the escape's code, 0 for a tree without
+ * one. Symbols are below 2^bits. Returns the bytes read, or 0 and *rule. */
 static size_t bsn_table_read(bsn_tree *t, unsigned escape, const uint8_t *p, size_t size, unsigned bits, unsigned *rule)
 {
     unsigned first, count, s = 0, previous = 256, nibble = 0, code, run;
@@ -3014,7 +3143,8 @@ BSN_INLINE uint64_t bsn_slot_mask(unsigned k, unsigned slot, uint64_t w0, uint64
     return m;
 }
 
-/* Planes choose among the values of the slots: between neighbours, first between those that differ in the last bit. */
+/* Planes choose among the values of the slots: between neighbours, first between those that differ in the
+ * last bit. */
 BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide *v, const uint64_t w[4], unsigned k)
 {
     unsigned q, j;
@@ -3027,8 +3157,8 @@ BSN_INLINE bsn_wide bsn_wide_choose(bsn_wide *v, const uint64_t w[4], unsigned k
     return v[0];
 }
 
-/* Returns the symbols of a vector of elements, which have the mask bits `w`. Slots that are lists have their next elements moved to the
- * right positions; other positions are undefined. */
+/* Returns the symbols of a vector of elements, which have the mask bits `w`. Slots that are lists have their
+ * next elements moved to the right positions; other positions are undefined. */
 BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *list[4], const uint64_t w[4], unsigned k,
                                      unsigned lists)
 {
@@ -3049,9 +3179,9 @@ BSN_INLINE bsn_wide bsn_scalar_slots(const bsn_wide leaf[16], const uint8_t *lis
 /* advances each plane by a wide word */
 #define BSN_NEXT_BITS(w) (w[0] >>= BSN_WIDE, w[1] >>= BSN_WIDE, w[2] >>= BSN_WIDE, w[3] >>= BSN_WIDE)
 
-/* Merges 64 elements at a time. `k` and `lists` are constants when this is inlined, so that a node costs what it holds and no more. A list
- * that is merged in place ends where `out` ends. It never has more elements left than `out` has positions left, so nothing is
- * overwritten before it is read. */
+/* Merges 64 elements at a time. `k` and `lists` are constants when this is inlined, so that a node costs what
+ * it holds and no more. A list that is merged in place ends where `out` ends. It never has more elements left
+ * than `out` has positions left, so nothing is overwritten before it is read. */
 BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, uint8_t *out, unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k;
@@ -3084,8 +3214,8 @@ BSN_INLINE void bsn_scalar_merge_node(bsn_node *node, size_t first, size_t n, ui
 
 #define BSN_PICK_GROUPS 16 /* groups of 64 codes whose lists are picked together */
 
-/* The codes of each group whose bit is set in m, shifted by k. Branch-free for up to `few` per group, as their number is
- * unpredictable; seldom more. */
+/* The codes of each group whose bit is set in m, shifted by k. Branch-free for up to `few` per group, as
+ * their number is unpredictable; seldom more. */
 BSN_INLINE void bsn_pick_few(uint8_t *list, const uint8_t *codes, const uint64_t *m, const uint8_t *counts, size_t groups,
                              unsigned k, unsigned few)
 {
@@ -3110,8 +3240,8 @@ BSN_INLINE void bsn_pick_many(uint8_t *list, const uint8_t *codes, const uint64_
             list += bsn_wide_compress(list, (bsn_wide_get(codes + i) << k) & low, m[g] >> i);
 }
 
-/* A list's part of up to BSN_PICK_GROUPS groups of codes, by the way that suits how many there are in most of these. Returns its
- * end. */
+/* A list's part of up to BSN_PICK_GROUPS groups of codes, by the way that suits how many there are in most of
+ * these. Returns its end. */
 BSN_FUNCTION uint8_t *bsn_scalar_pick(uint8_t *list, const uint8_t *codes, const uint64_t *m, size_t groups, unsigned k)
 {
     uint8_t counts[BSN_PICK_GROUPS];
@@ -3180,8 +3310,9 @@ static void bsn_scalar_node_merge(bsn_node *node, size_t first, size_t n, uint8_
 }
 
 #if BSN_WIDE_LANES == 2
-/* The planes of 64 symbols by comparing them with leaves: bits are 0 where a slot says so, and the last slot, which has all
- * others, is all ones. Behind these planes is one more: the symbols that are the second leaf of a twig. */
+/* The planes of 64 symbols by comparing them with leaves: bits are 0 where a slot says so, and the last slot,
+ * which has all others, is all ones. Behind these planes is one more: the symbols that are the second leaf of
+ * a twig. */
 BSN_INLINE void bsn_leaves_planes(uint64_t w[5], const uint8_t *symbols, const bsn_bytes leaf[12], unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k, first = slots - lists;
@@ -3246,8 +3377,8 @@ BSN_INLINE void bsn_scalar_fork_leaves(bsn_fork *fork, const uint8_t *symbols, s
 #define BSN_SCALAR_HAS 0
 #endif
 
-/* Tells which of these capabilities a kernel table has. Without bitsnap_simd.h there is one table, so the answer is a constant, and calls
- * that it does not get are left out. */
+/* Tells which of these capabilities a kernel table has. Without bitsnap_simd.h there is one table, so the
+ * answer is a constant, and calls that it does not get are left out. */
 static unsigned bsn_has(const bitsnap_kernels *kernels, unsigned what)
 {
 #ifdef BITSNAP_SIMD
@@ -3282,8 +3413,8 @@ BSN_INLINE bsn_wide bsn_wide_popcounts(bsn_wide x)
     return (x + (x >> 4)) & (BSN_ONES * 0x0F);
 }
 
-/* Returns the number of elements that go to a list: the bits set in its slot's mask. One copy serves every k, as its tests are
- * predicted. */
+/* Returns the number of elements that go to a list: the bits set in its slot's mask. One copy serves every k,
+ * as its tests are predicted. */
 BSN_FUNCTION size_t bsn_scalar_count_slot(const bsn_node *node, unsigned slot)
 {
     const unsigned k = node->bits;
@@ -3356,7 +3487,8 @@ BSN_INLINE uint64_t bsn_equal64(const uint8_t *list, uint64_t x)
     return m;
 }
 
-/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait for each other */
+/* short lists would not repay clearing all tables; where most are one symbol or two, increments would wait
+ * for each other */
 static void bsn_scalar_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     const size_t most = n < 1024 ? 0 : n & ~(size_t)7;
@@ -3410,16 +3542,17 @@ static uint8_t *bsn_scalar_map(uint8_t *list, size_t n, const uint8_t code[256],
 }
 
 /* ---- decoding a list ----
- * Parsing goes forward through the stream. A node is noted where its planes are, and merged as soon as all its lists are there;
- * so no more nodes are noted than lie on one path, and depth alone bounds them. The outermost node is left to the caller. Lists
- * are merged in place if possible: a node's longest child is made at the end of its parent's output. */
+ * Parsing goes forward through the stream. A node is noted where its planes are, and merged as soon as all
+ * its lists are there; so no more nodes are noted than lie on one path, and depth alone bounds them. The
+ * outermost node is left to the caller. Lists are merged in place if possible: a node's longest child is made
+ * at the end of its parent's output. */
 
 #define BSN_MAX_DEPTH 5   /* of masks, sides of splits and escapes inside each other: part of the format */
 #define BSN_MIN_TREE 16   /* elements of a list that may have a tree or a split: part of the format */
 #define BSN_TREES (BSN_MAX_DEPTH + 1)
 #define BSN_NODES_NOTED (8 * BSN_TREES) /* on a path through a tree there are at most 8 nodes */
-/* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits and more); for
- * a split two lists, its node and itself. */
+/* For each bit of a path one list that waits, and the node that waits for it (1 bit), or three and it (2 bits
+ * and more); for a split two lists, its node and itself. */
 #define BSN_STACK (16 * BSN_TREES + 4)
 #define BSN_TOP 0xFFFF    /* parent of the outermost list */
 #define BSN_MASK_SLOT 4   /* slot of a list that is the planes of its parent */
@@ -3446,7 +3579,8 @@ typedef struct bsn_lists { /* scratch of both directions */
     bsn_node node[BSN_NODES_NOTED];
 } bsn_lists;
 
-#define BSN_FINE 2048u /* words, without the low bits that are stored apart in any case, are counted one by one up to here */
+/* words, without the low bits that are stored apart in any case, are counted one by one up to here */
+#define BSN_FINE 2048u
 
 /* Counts of the words of a list. */
 typedef struct bsn_tally {
@@ -3484,14 +3618,14 @@ typedef struct bsn_reader {
 } bsn_reader;
 
 /* Scratch to decode one outermost list of n symbols.
- * LISTS: children. Those of the outermost node hold n symbols at most. Below it, the longest child is built at the end of its
- * node's output, and the scratch of a child is reused by its later siblings, so a path takes at most n more. Each child has 64
- * bytes of slack.
- * KEPT: masks of splits, ceil(n / 8) + 64 bytes at each of 5 depths; and copies of whatever begins in the last n + 136 bytes of
- * the input, where a kernel could read past its end.
- * BEHIND: what must be readable after every list, mask and kept copy. Masks are read twice: when symbols are counted and when lists are
- * merged. If another thread changes masks in between, a merge reads past a list, but at most one symbol for each element of its node,
- * and 64 bytes. Writes depend on counts alone. */
+ * LISTS: children. Those of the outermost node hold n symbols at most. Below it, the longest child is built
+ * at the end of its node's output, and the scratch of a child is reused by its later siblings, so a path
+ * takes at most n more. Each child has 64 bytes of slack.
+ * KEPT: masks of splits, ceil(n / 8) + 64 bytes at each of 5 depths; and copies of whatever begins in the
+ * last n + 136 bytes of the input, where a kernel could read past its end.
+ * BEHIND: what must be readable after every list, mask and kept copy. Masks are read twice: when symbols are
+ * counted and when lists are merged. If another thread changes masks in between, a merge reads past a list,
+ * but at most one symbol for each element of its node, and 64 bytes. Writes depend on counts alone. */
 #define BSN_LISTS_SIZE(n) (2 * (size_t)(n) + 64 * (12 * BSN_TREES + 8))
 #define BSN_KEPT_SIZE(n) (7 * (size_t)(n) / 4 + 1024)
 #define BSN_BEHIND(n) ((size_t)(n) + 64)
@@ -3507,7 +3641,8 @@ static uint8_t *bsn_keep(bsn_reader *r, size_t size)
     return p;
 }
 
-/* The next `size` bytes of the payload; `reach` bytes from there on, and 64, can be read. Null and rule at its end. */
+/* The next `size` bytes of the payload; `reach` bytes from there on, and 64, can be read. Null and rule at
+ * its end. */
 static const uint8_t *bsn_take(bsn_reader *r, size_t size, size_t reach)
 {
     const uint8_t *p = r->at;
@@ -3529,8 +3664,8 @@ BSN_INLINE void bsn_run_node(const bsn_reader *r, bsn_node *node, size_t first, 
     else memset(out, node->leaf[0], n);
 }
 
-/* A node that has been noted last, as list `slot` of `parent`: three in a row, of a leaf and the next one each, are merged at once
- * by a table that can. */
+/* A node that has been noted last, as list `slot` of `parent`: three in a row, of a leaf and the next one
+ * each, are merged at once by a table that can. */
 static void bsn_chain_node(const bsn_reader *r, bsn_node *node, unsigned parent, unsigned slot)
 {
     if (node->bits != 1 || node->lists != 1 || !bsn_has(r->kernels, BSN_CHAINS)) return;
@@ -3577,7 +3712,8 @@ static bsn_item *bsn_broken(bsn_reader *r, bsn_item *top, unsigned rule)
     return top;
 }
 
-/* Counts a node's lists, puts them on the stack, the first on top, and gives them memory: the longest inside its output. */
+/* Counts a node's lists, puts them on the stack, the first on top, and gives them memory: the longest inside
+ * its output. */
 static bsn_item *bsn_push_lists(bsn_reader *r, bsn_item *top, const bsn_item *like, bsn_node *node)
 {
     uint8_t *scratch = like->scratch;
@@ -3771,8 +3907,8 @@ static void bsn_list_read(bsn_reader *r, size_t n, unsigned bits)
     r->kept = kept; /* stays readable until the next list is read */
 }
 
-/* Returns a pointer to elements first .. first + n - 1 of the list: to `out` (n + 64 bytes) or to the source. Ranges must ascend without
- * gaps, and begin at multiples of 64. */
+/* Returns a pointer to elements first .. first + n - 1 of the list: to `out` (n + 64 bytes) or to the source.
+ * Ranges must ascend without gaps, and begin at multiples of 64. */
 BSN_INLINE const uint8_t *bsn_list_next(bsn_reader *r, uint8_t *out, size_t first, size_t n)
 {
     bsn_node *node = &r->lists->node[0];
@@ -3808,10 +3944,12 @@ typedef struct bsn_writer {
     size_t ahead_step;  /* lines to prefetch for 1024 symbols, most of them at the root; 0: none */
     int level;
     int thorough;       /* every list by exact counts, all kinds weighed: deltas */
-    int counted;        /* planner->count holds the counts of the list that comes next, or of its words that are bytes */
+    int counted;        /* planner->count holds the counts of the list that comes next, or of its words that
+                           are bytes */
     const bsn_words_plan *plan; /* of the words that come next, where it has been made already, else null */
     int wide;           /* lists of symbols are counted as those of wide words even where these are bytes */
-    int sampled;        /* long lists of words are planned by a sample: they have about the same words throughout */
+    int sampled;        /* long lists of words are planned by a sample: they have about the same words
+                           throughout */
     int bytes;          /* the outermost list is a byte plane of integers, which may be constant or random */
     int full;           /* result: 1 where the destination was too small */
 } bsn_writer;
@@ -3819,7 +3957,8 @@ typedef struct bsn_writer {
 /* The outermost list's escapes and four lists in the making; then the same of what is inside of it. */
 #define BSN_WRITE_SIZE(n) (7 * (size_t)(n) + 64 * 8 * BSN_TREES)
 #define BSN_CHUNK 4096u /* elements that go through all stages while they are in the first-level cache, at most */
-#define BSN_SAMPLE_MIN 4096u /* shorter lists are counted exactly; at level default those below 8 times this */
+/* shorter lists are counted exactly; at level default those below 8 times this */
+#define BSN_SAMPLE_MIN 4096u
 
 #define BSN_LOG2_ONE 20 /* the unit of logarithms is 2^-20 */
 
@@ -3846,8 +3985,9 @@ static const uint32_t bsn_log2_table[257] = {
     1036711, 1039686, 1042655, 1045618, 1048576
 };
 
-/* 2^20 * log2(x), between the entries of the table along a line: off by less than 2^-18, so that even of a count of 2^20, as
- * that of zeros is where hardly anything has changed, the logarithm times the count is right to 3 bits; x > 0 */
+/* 2^20 * log2(x), between the entries of the table along a line: off by less than 2^-18, so that even of a
+ * count of 2^20, as that of zeros is where hardly anything has changed, the logarithm times the count is
+ * right to 3 bits; x > 0 */
 static uint64_t bsn_log2_fixed(uint32_t x)
 {
     const unsigned whole = bsn_log2(x);
@@ -3868,7 +4008,8 @@ static uint64_t bsn_entropy_bits(const uint32_t count[256], uint32_t n)
 
 #define BSN_NEVER (~UINT64_C(0))
 
-/* Returns the bits of a tree with these code lengths for these weights, its table and padding included. The padding is estimated. */
+/* Returns the bits of a tree with these code lengths for these weights, its table and padding included. The
+ * padding is estimated. */
 static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[257])
 {
     uint64_t bits = 0;
@@ -3886,8 +4027,9 @@ static uint64_t bsn_tree_bits(const uint32_t weight[257], const uint8_t length[2
     return bits + 24 + 4 * (last - first + 1) + 4 * codes;
 }
 
-/* Chooses codes by a sample of `total` symbols. A symbol gets a code if its count * 2^shift exceeds the total. The others escape, and `lost`
- * more that may be outside the sample. Returns the bits of the tree for the sample, without its escapes; BSN_NEVER: no tree. */
+/* Chooses codes by a sample of `total` symbols. A symbol gets a code if its count * 2^shift exceeds the
+ * total. The others escape, and `lost` more that may be outside the sample. Returns the bits of the tree for
+ * the sample, without its escapes; BSN_NEVER: no tree. */
 static uint64_t bsn_choose_sampled(bsn_planner *x, uint8_t length[257], const uint32_t count[256], uint32_t total, uint32_t lost,
                                    unsigned shift)
 {
@@ -3920,9 +4062,10 @@ static unsigned bsn_keys_table(const uint64_t *key, size_t m)
     return 24 + 4 * (last - first + 1) + 4 * (unsigned)m;
 }
 
-/* Returns a lower bound for the bits of a tree and its codes. Keys are in ascending order; their weights sum to n. A symbol that makes up
- * half of the list or more has a code of 1 bit in the best tree, which costs every other symbol 1 bit. It is taken off; then
- * the entropy bounds the remainder, less the error of the logarithms. */
+/* Returns a lower bound for the bits of a tree and its codes. Keys are in ascending order; their weights sum
+ * to n. A symbol that makes up half of the list or more has a code of 1 bit in the best tree, which costs
+ * every other symbol 1 bit. It is taken off; then the entropy bounds the remainder, less the error of the
+ * logarithms. */
 static uint64_t bsn_keys_least(const uint64_t *key, size_t m, uint64_t n)
 {
     uint64_t bits = bsn_keys_table(key, m), entropy;
@@ -3943,7 +4086,8 @@ static uint64_t bsn_keys_bits(bsn_package *p, const uint64_t *key, size_t m, uns
     return bits;
 }
 
-/* Replaces keys[0 .. from) by one escape key, in sorted order; returns the key that it overwrites, for undo. And the undo. */
+/* Replaces keys[0 .. from) by one escape key, in sorted order; returns the key that it overwrites, for undo.
+ * And the undo. */
 static uint64_t bsn_keys_escape(uint64_t *key, size_t from, size_t used, uint32_t escapes)
 {
     const uint64_t over = key[from - 1], escape = (uint64_t)escapes << 9;
@@ -3960,7 +4104,8 @@ static void bsn_keys_back(uint64_t *key, size_t from, uint64_t over)
     key[at] = over;
 }
 
-/* Bits of escapes as a list: by a tree of their own, where there may be one, or raw; bounded from below, or exact. */
+/* Bits of escapes as a list: by a tree of their own, where there may be one, or raw; bounded from below, or
+ * exact. */
 static uint64_t bsn_keys_escaped(bsn_package *p, size_t m, uint32_t escapes, int nested, int exact)
 {
     const uint64_t raw = 8 * (uint64_t)escapes + 8;
@@ -3971,9 +4116,10 @@ static uint64_t bsn_keys_escaped(bsn_package *p, size_t m, uint32_t escapes, int
     return coded < raw ? coded : raw;
 }
 
-/* Codes by exact counts of n symbols: one is kept where its count * 2^shift exceeds n, the others escape. The best `shift` from
- * `first` to `last`, of equal ones the first; its lengths go to `length`. BSN_NEVER where none takes fewer than `best` bits. Counts
- * are sorted once, and choices that cannot be the best, as their bounds tell, are not made. */
+/* Codes by exact counts of n symbols: one is kept where its count * 2^shift exceeds n, the others escape. The
+ * best `shift` from `first` to `last`, of equal ones the first; its lengths go to `length`. BSN_NEVER where
+ * none takes fewer than `best` bits. Counts are sorted once, and choices that cannot be the best, as their
+ * bounds tell, are not made. */
 static uint64_t bsn_choose_exact(bsn_planner *x, uint8_t length[257], const uint32_t count[256], uint32_t n, unsigned first,
                                  unsigned last, int nested, uint64_t best)
 {
@@ -4024,7 +4170,8 @@ static uint64_t bsn_choose_exact(bsn_planner *x, uint8_t length[257], const uint
     return result;
 }
 
-/* Of each 2^log2 lines of 64 symbols one; not always the same one, as columns of matrices may differ. Returns how many symbols. */
+/* Of each 2^log2 lines of 64 symbols one; not always the same one, as columns of matrices may differ. Returns
+ * how many symbols. */
 static uint32_t bsn_sample(uint8_t *sample, const uint8_t *list, size_t n, unsigned log2)
 {
     uint32_t total = 0;
@@ -4055,8 +4202,9 @@ static void bsn_mask_above(const bitsnap_kernels *kernels, uint8_t *mask, const 
     if (rest) memcpy(mask + n / 64 * 8, bits, bsn_mask_bytes(rest));
 }
 
-/* Writes the positions of the 1 bits. Which groups are empty cannot be predicted, so there are no branches: compacts the other groups, then
- * writes two positions for each. If it has only one, the next group overwrites the second. */
+/* Writes the positions of the 1 bits. Which groups are empty cannot be predicted, so there are no branches:
+ * compacts the other groups, then writes two positions for each. If it has only one, the next group
+ * overwrites the second. */
 static size_t bsn_scalar_places(uint32_t *place, const uint8_t *mask, size_t first, size_t groups)
 {
     const uint32_t *begin = place;
@@ -4118,9 +4266,9 @@ static uint64_t bsn_two_bits(uint32_t n, uint32_t k)
     return sum >> BSN_LOG2_ONE;
 }
 
-/* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will reach it,
- * and the sides as trees; but zeros among symbols up to 2 may be split off once more. The mask stays in the item's scratch memory,
- * and its counts in planner->mask_count. */
+/* Bits of the list split by [symbol > t]: the mask by the order-0 entropy of its bytes, as its own masks will
+ * reach it, and the sides as trees; but zeros among symbols up to 2 may be split off once more. The mask
+ * stays in the item's scratch memory, and its counts in planner->mask_count. */
 static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32_t count[256], unsigned t)
 {
     const uint32_t n = item->count;
@@ -4155,8 +4303,9 @@ static uint64_t bsn_split_bits(bsn_writer *w, const bsn_item *item, const uint32
     return bits;
 }
 
-/* What a sample of a list shows. It has one symbol in 128, at least 512, and up to four times that number while they look random;
- * n >= BSN_SAMPLE_MIN. Symbols are sampled one by one, not in runs: neighbouring bytes of sorted numbers are alike. */
+/* What a sample of a list shows. It has one symbol in 128, at least 512, and up to four times that number
+ * while they look random; n >= BSN_SAMPLE_MIN. Symbols are sampled one by one, not in runs: neighbouring
+ * bytes of sorted numbers are alike. */
 enum { BSN_GLANCE_NOTHING, BSN_GLANCE_CONST, BSN_GLANCE_RANDOM, BSN_GLANCE_FEW, BSN_GLANCE_MANY };
 
 static int bsn_glance(bsn_writer *w, const bsn_item *item)
@@ -4173,8 +4322,9 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
             pairs += (uint64_t)h[i] * h[i];
             used += h[i] > 0;
         }
-        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more: then the entropy is so near to 8
-         * bits that no tree repays its table, unless bytes are missing, which sorted numbers make up for in pairs */
+        /* of random bytes one in 256 pairs is equal, by chance up to 64 / seen of that more: then the entropy
+         * is so near to 8 bits that no tree repays its table, unless bytes are missing, which sorted numbers
+         * make up for in pairs */
         if (256 * (pairs - seen) <= (uint64_t)(seen - 1) * (seen + (quarter < 3 ? 128 : 64))) continue;
         if (used == 1 && bsn_equal(item->data, item->data + 1, item->count - 1)) return BSN_GLANCE_CONST;
         return used <= 2 ? BSN_GLANCE_FEW : used > 64 ? BSN_GLANCE_MANY : BSN_GLANCE_NOTHING;
@@ -4189,8 +4339,8 @@ typedef struct bsn_counts {
     uint32_t most;  /* the largest count */
 } bsn_counts;
 
-/* Counts the symbols of a list. planner->count has the counts already, or is 0. `sampled`: a sample will do, unless it shows that exact counts
- * are worth their time. */
+/* Counts the symbols of a list. planner->count has the counts already, or is 0. `sampled`: a sample will do,
+ * unless it shows that exact counts are worth their time. */
 static bsn_counts bsn_count_list(bsn_writer *w, const bsn_item *item, int sampled, int glance)
 {
     const int fast = w->level == BITSNAP_FAST;
@@ -4264,8 +4414,8 @@ static unsigned bsn_plan_exactly(bsn_writer *w, const bsn_item *item)
     return kind;
 }
 
-/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would lie below those of
- * kernels.) */
+/* Chooses the kind of a list and leaves its tree's lengths in tree[depth]. (Not inlined, as its frame would
+ * lie below those of kernels.) */
 BSN_FUNCTION unsigned bsn_plan_list(bsn_writer *w, const bsn_item *item)
 {
     bsn_planner *x = w->planner;
@@ -4294,7 +4444,8 @@ static int bsn_room(bsn_writer *w, size_t size)
     return !w->full;
 }
 
-/* Is each list of a node but the last one a node of two leaves? Then comparing with few symbols tells where a symbol goes. */
+/* Is each list of a node but the last one a node of two leaves? Then comparing with few symbols tells where a
+ * symbol goes. */
 static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step, unsigned path, uint8_t leaf[12])
 {
     const uint16_t next = t->next;
@@ -4313,7 +4464,8 @@ static int bsn_by_leaves(const bsn_writer *w, bsn_tree *t, const bsn_step *step,
     return (int)fits;
 }
 
-/* The codes of symbols that have come along `path` bits of them, less these; symbols without a code get the escape's. */
+/* The codes of symbols that have come along `path` bits of them, less these; symbols without a code get the
+ * escape's. */
 static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
 {
     unsigned i, at = 0;
@@ -4328,7 +4480,8 @@ static void bsn_tree_codes(bsn_tree *t, uint8_t code[256], unsigned path)
     }
 }
 
-/* Forks all elements of a node: compares symbols with leaves or, if there is a table of codes, uses the codes. */
+/* Forks all elements of a node: compares symbols with leaves or, if there is a table of codes, uses the
+ * codes. */
 static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_fork *fork, int symbols)
 {
     const bitsnap_kernels *kernels = w->kernels;
@@ -4337,10 +4490,12 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     const size_t n = item->count;
     size_t i, m;
     for (i = 0; i < n; i += m) {
-        /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in one are slower */
+        /* what is asked for with a portion goes before mapping and before dealing; more than 8 KiB of F32 in
+         * one are slower */
         const int root = symbols && item->path == 0;
         const size_t portion = w->ahead_step ? 2048 : symbols ? BSN_CHUNK : n;
-        const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024; /* lines */
+        /* lines */
+        const size_t half = ((w->ahead_step * (root ? 10 : 4) / 32 + 3) & ~(size_t)3) * portion / 1024;
         m = bsn_min(portion, n - i);
         if (half) bsn_ahead_ask(w->ahead, half);
         if (symbols && !fork->by_leaves) t->escapes = kernels->map(list + i, m, code, escape, t->escapes);
@@ -4349,8 +4504,8 @@ static void bsn_fork_all(bsn_writer *w, bsn_tree *t, const bsn_item *item, bsn_f
     }
 }
 
-/* Writes a node and puts its lists on the stack, the first on top. What comes from a tree's root has symbols, until they are mapped
- * to codes on the way, and those without a code are set aside. */
+/* Writes a node and puts its lists on the stack, the first on top. What comes from a tree's root has symbols,
+ * until they are mapped to codes on the way, and those without a code are set aside. */
 static bsn_item *bsn_write_node(bsn_writer *w, bsn_item *top, const bsn_item *item)
 {
     bsn_tree *t = &w->lists->tree[item->depth];
@@ -4531,7 +4686,8 @@ static unsigned bsn_role_of(unsigned dtype, unsigned base_dtype)
     return BSN_ROLE_NONE;
 }
 
-/* binary32 to bfloat16, to nearest, ties to even; a NaN keeps its sign and upper payload, and becomes quiet */
+/* binary32 to bfloat16, to nearest, ties to even; a NaN keeps its sign and upper payload, and becomes
+ * quiet */
 BSN_INLINE uint16_t bsn_cast_bf16(uint32_t x)
 {
     if ((x & 0x7FFFFFFF) > 0x7F800000) return (uint16_t)(x >> 16 | 0x40);
@@ -4560,7 +4716,8 @@ BSN_INLINE uint16_t bsn_cast_f16(uint32_t x)
 }
 
 #if BSN_SSE2
-BSN_INLINE __m128i bsn_round_four(__m128i x, unsigned bits) /* adds what rounds the low `bits` bits off, to nearest, ties to even */
+BSN_INLINE __m128i bsn_round_four(__m128i x, unsigned bits) /* adds what rounds the low `bits` bits off, to
+                                                               nearest, ties to even */
 {
     const __m128i last = _mm_and_si128(_mm_srli_epi32(x, (int)bits), _mm_set1_epi32(1));
     return _mm_add_epi32(_mm_add_epi32(x, last), _mm_set1_epi32((1 << (bits - 1)) - 1));
@@ -4601,7 +4758,8 @@ BSN_INLINE uint32_t bsn_upcast_f16(uint32_t x)
 static void bsn_predict_upcast(unsigned base_dtype, const uint8_t *base, size_t m, uint8_t *out)
 {
     size_t j;
-    for (j = 0; j < m && base_dtype != BITSNAP_F16; j++) /* (a loop of its own, which compilers make vectors of) */
+    /* (a loop of its own, which compilers make vectors of) */
+    for (j = 0; j < m && base_dtype != BITSNAP_F16; j++)
         bsn_element_store(out + 4 * j, bsn_element_load(base + 2 * j, 2) << 16, 4);
     for (; j < m; j++) bsn_element_store(out + 4 * j, bsn_upcast_f16((uint32_t)bsn_element_load(base + 2 * j, 2)), 4);
 }
@@ -4649,8 +4807,8 @@ static const uint8_t *bsn_predict(unsigned dtype, unsigned base_dtype, const uin
 #define BSN_LANES_TYPE(T) typedef T bsn_lanes_##T
 #endif
 
-/* to[i] = the result of STEP on a[i] and b[i], for n elements of type T: vectors first, then what is left one by one. STEP(type, x, y)
- * changes x. `all` gets the bits that results have. */
+/* to[i] = the result of STEP on a[i] and b[i], for n elements of type T: vectors first, then what is left one
+ * by one. STEP(type, x, y) changes x. `all` gets the bits that results have. */
 #define BSN_PAIRS(T, STEP)                                                                            \
     {                                                                                                 \
         BSN_LANES_TYPE(T);                                                                            \
@@ -4738,8 +4896,8 @@ BSN_INLINE bsn_wide bsn_wide_narrow(const uint8_t *p, const uint8_t *q, unsigned
 }
 #endif
 
-/* Narrows 2-byte words to a vector of bytes; p has the first half, q the second. Each is shifted left by `up`, then right by `down`.
- * Results above 255 become 255. */
+/* Narrows 2-byte words to a vector of bytes; p has the first half, q the second. Each is shifted left by
+ * `up`, then right by `down`. Results above 255 become 255. */
 BSN_INLINE bsn_wide bsn_wide_bits(const uint8_t *p, const uint8_t *q, unsigned up, unsigned down)
 {
 #if BSN_SSE2 && BSN_WIDE_LANES == 2
@@ -4836,7 +4994,8 @@ static void bsn_class_map(uint8_t of[256], const uint8_t *borders, unsigned clas
     }
 }
 
-/* Words are counted by tokens: those below 16 themselves, larger ones by their length and the bit below the first. */
+/* Words are counted by tokens: those below 16 themselves, larger ones by their length and the bit below the
+ * first. */
 #define BSN_TOKENS 136u
 #define BSN_TOKEN_256 24u /* from this one on words do not fit a byte */
 
@@ -4976,8 +5135,8 @@ static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], cons
 
 BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
 
-/* Bit i is set where the magnitude of element i of 64 reaches a border, which is not 0: with what the border lacks it carries into
- * the place of the sign. */
+/* Bit i is set where the magnitude of element i of 64 reaches a border, which is not 0: with what the border
+ * lacks it carries into the place of the sign. */
 BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned width)
 {
     const uint64_t top = bsn_tops(width), one = (top >> (8 * width - 1)), lack = top - border * one;
@@ -5015,7 +5174,8 @@ BSN_INLINE void bsn_flip_below(uint8_t *mask, const uint8_t *elements, size_t n,
         mask[i / 8] = (uint8_t)(mask[i / 8] ^ ((bsn_element_load(elements + i * width, width) & magnitude) < least) << (i & 7));
 }
 
-/* Inverts the signs of elements, which are those of a mask, where predictions have one. Predictions are those of all n. */
+/* Inverts the signs of elements, which are those of a mask, where predictions have one. Predictions are those
+ * of all n. */
 BSN_INLINE void bsn_flip_signs(uint8_t *elements, const uint8_t *mask, const uint8_t *predictions, size_t n, unsigned width)
 {
     const uint64_t sign = UINT64_C(1) << (8 * width - 1);
@@ -5068,10 +5228,12 @@ BSN_INLINE void bsn_add_one(uint8_t *element, uint64_t word, unsigned width)
     bsn_element_store(element, bsn_element_load(element, width) + bsn_unzigzag(word), width);
 }
 
-#define BSN_FEW 6 /* a group with at most this many words has them added one by one; above it, adding all at once is cheaper */
+/* a group with at most this many words has them added one by one; above it, adding all at once is cheaper */
+#define BSN_FEW 6
 
-/* More classes: the words of each are brought to the places of its elements, and are 0 elsewhere; words of 2 bytes move as two
- * lists of bytes. Classes whose words are 0 are passed over; few words, and wider ones, are added one by one. */
+/* More classes: the words of each are brought to the places of its elements, and are 0 elsewhere; words of 2
+ * bytes move as two lists of bytes. Classes whose words are 0 are passed over; few words, and wider ones, are
+ * added one by one. */
 BSN_INLINE void bsn_add_classes(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width)
 {
     const unsigned count = t->count, narrow = width == 1 ? 0xFF : t->narrow;
@@ -5253,8 +5415,8 @@ static void bsn_classes_add(const bitsnap_kernels *kernels, bsn_classes *t, uint
     }
 }
 
-/* How many elements are of class k, where above[k] are of one above it and *left have none yet. A base that is being changed may
- * give any numbers, so those that do not fit are made to. */
+/* How many elements are of class k, where above[k] are of one above it and *left have none yet. A base that
+ * is being changed may give any numbers, so those that do not fit are made to. */
 BSN_INLINE size_t bsn_class_count(const size_t above[7], unsigned k, unsigned classes, size_t *left)
 {
     const size_t count = k + 1 < classes ? *left - bsn_min(*left, above[k]) : *left;
@@ -5287,8 +5449,8 @@ static uint64_t bsn_class_bits(const uint32_t *token, unsigned tokens, uint32_t 
     return bits + entropy + entropy / 50 + 8 * (used < 40 ? used : 40);
 }
 
-/* Chooses at most `most` classes by dynamic programming over the symbols that occur; returns how many, their borders in
- * `borders`. */
+/* Chooses at most `most` classes by dynamic programming over the symbols that occur; returns how many, their
+ * borders in `borders`. */
 static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], unsigned most)
 {
     uint32_t sum[BSN_TOKENS];
@@ -5308,7 +5470,8 @@ static unsigned bsn_choose_borders(bsn_census *x, uint8_t borders[BSN_CLASSES], 
             if (i && most == 1) break;
             for (t = 0; t < x->tokens; t++) sum[t] += token[t];
             n += x->of_symbol[x->symbol[j]];
-            if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue; /* the last class ends with the last symbol */
+            /* the last class ends with the last symbol */
+            if ((most == 1 || (most == 2 && i)) && j + 1 < used) continue;
             bits = bsn_class_bits(sum, x->tokens, n);
             for (k = 1; k <= most; k++) {
                 if (x->best[k - 1][i] == BSN_NEVER || x->best[k - 1][i] + bits >= x->best[k][j + 1]) continue;
@@ -5355,9 +5518,10 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
     else memcpy(to, from, n * width);
 }
 
-/* Splits words. symbols[i] = words[i] >> shift, or limit if that is less; planes[k * stride + i] = byte k of words[i], for each whole byte of
- * the low `shift` bits; bits[i] = the remaining bits of these. `planes` and `bits` may be null. Returns the OR of the words.
- * Groups of 64 are copied to the stack first, so that compilers make vectors. */
+/* Splits words. symbols[i] = words[i] >> shift, or limit if that is less; planes[k * stride + i] = byte k of
+ * words[i], for each whole byte of the low `shift` bits; bits[i] = the remaining bits of these. `planes` and
+ * `bits` may be null. Returns the OR of the words. Groups of 64 are copied to the stack first, so that
+ * compilers make vectors. */
 #define BSN_WORDS_SPLIT(T, most)                                                                      \
     for (; n; n -= m, words += m * sizeof(T), symbols += m) {                                         \
         const T limit = (T)(most);                                                                    \
@@ -5383,7 +5547,8 @@ BSN_INLINE void bsn_copy_64(void *to, const void *from, size_t n, size_t width)
         bits += m;                                                                                    \
     }
 
-/* Splits words that are bytes, where no symbol reaches the limit: many at a time, as most processors cannot shift bytes. */
+/* Splits words that are bytes, where no symbol reaches the limit: many at a time, as most processors cannot
+ * shift bytes. */
 static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits, const uint8_t *words, size_t n)
 {
     const unsigned mask = (1u << shift) - 1;
@@ -5431,9 +5596,10 @@ static uint64_t bsn_words_split_by(const bitsnap_kernels *kernels, const bsn_sli
                                  words + whole * t->width, n - whole);
 }
 
-/* Counts n words of `width` bytes, without their low `shift` bits: in x->tables those below BSN_FINE, in tally.beyond
- * the others, these also in tally.length. Words of one byte are in x->count already. Most words are below 255, so they
- * are counted as bytes first; `room` has n + 64 bytes for these and, after them, a mask of a chunk. */
+/* Counts n words of `width` bytes, without their low `shift` bits: in x->tables those below BSN_FINE, in
+ * tally.beyond the others, these also in tally.length. Words of one byte are in x->count already. Most words
+ * are below 255, so they are counted as bytes first; `room` has n + 64 bytes for these and, after them, a
+ * mask of a chunk. */
 static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_planner *x, const uint8_t *words, size_t n, unsigned shift,
                             unsigned width, uint8_t *room)
 {
@@ -5503,7 +5669,8 @@ static uint64_t bsn_escape_bits(const uint32_t length[65], uint32_t n)
     return bits + (cost >> BSN_LOG2_ONE);
 }
 
-/* Counts of words below `end`, an even number or 1, without their lowest bits; returns how many kinds are left. */
+/* Counts of words below `end`, an even number or 1, without their lowest bits; returns how many kinds are
+ * left. */
 static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
 {
     unsigned i;
@@ -5514,7 +5681,8 @@ static unsigned bsn_fold(uint32_t count[BSN_FINE], unsigned end, unsigned bits)
     return end;
 }
 
-/* Level fast adds the cost of time to that of size: 2 bits for each escape, and 1/32 bit for each bit of coded symbols. */
+/* Level fast adds the cost of time to that of size: 2 bits for each escape, and 1/32 bit for each bit of
+ * coded symbols. */
 #define BSN_ESCAPE_TOLL 2u
 #define BSN_SYMBOL_TOLL 5
 
@@ -5532,8 +5700,8 @@ typedef struct bsn_planning {
     int fast;         /* 1 if time counts, as BSN_ESCAPE_TOLL and BSN_SYMBOL_TOLL say */
 } bsn_planning;
 
-/* Counts words by their lengths, and finds their middle and their largest length. The counts in x->tables are of words
- * without their lowest bits; returns how many of these. */
+/* Counts words by their lengths, and finds their middle and their largest length. The counts in x->tables are
+ * of words without their lowest bits; returns how many of these. */
 static unsigned bsn_plan_lengths(bsn_planning *p, const bitsnap_kernels *kernels, const uint8_t *words, size_t n, unsigned size,
                                  uint8_t *room)
 {
@@ -5568,8 +5736,9 @@ typedef struct bsn_below {
     unsigned kinds;
 } bsn_below;
 
-/* Counts words as symbols, and those beyond symbols by the lengths of their remainders, if `shift` low bits are stored
- * apart, j more than p->least. Fills below[i] for each of the limits; returns how many words are beyond symbols. */
+/* Counts words as symbols, and those beyond symbols by the lengths of their remainders, if `shift` low bits
+ * are stored apart, j more than p->least. Fills below[i] for each of the limits; returns how many words are
+ * beyond symbols. */
 static uint32_t bsn_plan_symbols(const bsn_planning *p, unsigned j, const uint8_t limits[6], bsn_below below[6])
 {
     bsn_tally *tally = &p->x->tally;
@@ -5603,14 +5772,16 @@ static void bsn_plan_shift(const bsn_planning *p, bsn_words_plan *plan, unsigned
     uint32_t outside = bsn_plan_symbols(p, j, limits, below);
     unsigned i, s;
     for (i = 0; i < 6; i++) {
-        const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256; /* what escapes with this limit already */
+        /* what escapes with this limit already */
+        const unsigned limit = limits[i], above = i > 1 ? limits[i - 1] : 256;
         uint64_t bits = (uint64_t)(p->least + j) * p->n + (p->fast ? below[i].cost >> (BSN_LOG2_ONE + BSN_SYMBOL_TOLL) : 0);
         if (limit) {
             for (s = limit; s < above && s < p->end; s++) { /* a smaller limit lets more escape */
                 tally->escape[s == limit ? 64 : bsn_log2(s - limit)] += tally->symbol[s];
                 outside += tally->symbol[s];
             }
-            if (!outside || outside > p->n / 8) continue; /* the same as without, or too deep a way for too many */
+            /* the same as without, or too deep a way for too many */
+            if (!outside || outside > p->n / 8) continue;
             bits += ((below[i].cost + bsn_symbol_cost(outside, p->log2_n)) >> BSN_LOG2_ONE) + p->kind * (below[i].kinds + 1);
             bits += bsn_escape_bits(tally->escape, outside) + outside / 2 + 40;
             bits += p->fast ? BSN_ESCAPE_TOLL * (uint64_t)outside : 0;
@@ -5626,10 +5797,11 @@ static void bsn_plan_shift(const bsn_planning *p, bsn_words_plan *plan, unsigned
     }
 }
 
-/* Chooses the number of low bits that are stored apart, and the limit of symbols, for the fewest estimated bits: order-0
- * entropies, tables and, at level fast, tolls for time. A word has `size` bytes in memory and `width` in the frame;
- * lists around this one have taken `used` of its bits. `times`: what each word counts, above 1 for samples. If size is
- * 1, planner->count must hold the counts. `room`: scratch, as for bsn_words_tally. */
+/* Chooses the number of low bits that are stored apart, and the limit of symbols, for the fewest estimated
+ * bits: order-0 entropies, tables and, at level fast, tolls for time. A word has `size` bytes in memory and
+ * `width` in the frame; lists around this one have taken `used` of its bits. `times`: what each word counts,
+ * above 1 for samples. If size is 1, planner->count must hold the counts. `room`: scratch, as for
+ * bsn_words_tally. */
 static bsn_words_plan bsn_plan_words(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, unsigned used,
                                      unsigned times, uint8_t *room)
 {
@@ -5641,11 +5813,13 @@ static bsn_words_plan bsn_plan_words(bsn_writer *w, const uint8_t *words, size_t
     p.times = times;
     p.fast = w->level == BITSNAP_FAST;
     p.log2_n = (unsigned)bsn_log2_fixed((uint32_t)n * times);
-    p.kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32; /* a sample's entropy is less by log2(e) / 2 bits for each */
+    /* a sample's entropy is less by log2(e) / 2 bits for each */
+    p.kind = BSN_TABLE_BITS(1) + 23 * (times - 1) / 32;
     cut = bsn_plan_lengths(&p, w->kernels, words, n, size, room);
     plan.shift = p.longest > 8 ? p.longest - 8 : 0; /* always possible: all words as they are */
     if (n < BSN_MIN_TREE) return plan;
-    if (p.least == cut || (p.least > cut && p.longest <= 11 + cut)) /* counted so, or all are below BSN_FINE << cut */
+    /* counted so, or all are below BSN_FINE << cut */
+    if (p.least == cut || (p.least > cut && p.longest <= 11 + cut))
         (void)bsn_fold(p.x->tables, size == 1 ? 256 : BSN_FINE, p.least - cut);
     else
         bsn_words_tally(w->kernels, p.x, words, n, p.least, size, room);
@@ -5666,8 +5840,8 @@ BSN_INLINE size_t bsn_sample_group(uint32_t span, unsigned log2)
     return ((size_t)span << log2) + (span * UINT32_C(0x9E3779B1) >> (32 - log2));
 }
 
-/* Plans by a sample of the words: an eighth or, at level fast, 2^12 to 2^13 of them. `room` has n / 8 words, then n / 8 + 64
- * bytes and a mask of a chunk. */
+/* Plans by a sample of the words: an eighth or, at level fast, 2^12 to 2^13 of them. `room` has n / 8 words,
+ * then n / 8 + 64 bytes and a mask of a chunk. */
 static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *room)
 {
     unsigned log2 = 3;
@@ -5683,7 +5857,8 @@ static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size
     return bsn_plan_words(w, room, m, width, size, 0, 1u << log2, room + m * size);
 }
 
-/* Replaces escaped words by their remainders: what they exceed `limit` by after the low bits are shifted off. */
+/* Replaces escaped words by their remainders: what they exceed `limit` by after the low bits are shifted
+ * off. */
 BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigned limit, unsigned width)
 {
     size_t i;
@@ -5691,9 +5866,9 @@ BSN_INLINE void bsn_words_less(uint8_t *words, size_t n, unsigned shift, unsigne
         bsn_element_store(words + i * width, (bsn_element_load(words + i * width, width) >> shift) - limit, width);
 }
 
-/* Moves the words whose symbol is the limit to the beginning of the array, and replaces them by their remainders. Returns their number.
- * `room` is scratch for a mask and the words of a chunk that escape, BSN_WRITE_SIZE(n) bytes: if n is below 16384, at most n / 8 words
- * do; see bsn_plan_shift. */
+/* Moves the words whose symbol is the limit to the beginning of the array, and replaces them by their
+ * remainders. Returns their number. `room` is scratch for a mask and the words of a chunk that escape,
+ * BSN_WRITE_SIZE(n) bytes: if n is below 16384, at most n / 8 words do; see bsn_plan_shift. */
 static size_t bsn_words_escape(const bitsnap_kernels *kernels, const bsn_slices *t, const uint8_t *symbols, uint8_t *words,
                                size_t n, uint8_t *room)
 {
@@ -5718,8 +5893,8 @@ BSN_INLINE size_t bsn_low_size(unsigned shift, size_t n)
     return shift / 8 * n + (shift % 8 ? bsn_bits_size((1u << shift % 8) - 1, n) : 0);
 }
 
-/* Writes a list of n words, which have `size` bytes in memory and `width` in the frame. Overwrites them, `bytes` (a chunk), and the first
- * n + 64 bytes of the writer's scratch. */
+/* Writes a list of n words, which have `size` bytes in memory and `width` in the frame. Overwrites them,
+ * `bytes` (a chunk), and the first n + 64 bytes of the writer's scratch. */
 static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned width, unsigned size, uint8_t *bytes)
 {
     unsigned level, used = 0;
@@ -5740,7 +5915,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
             else if (sampled) plan = bsn_plan_sampled(w, words, n, width, size, symbols);
             else plan = bsn_plan_words(w, words, n, width, size, used, 1, symbols);
             w->plan = NULL;
-            raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width; /* as raw symbols */
+            /* as raw symbols */
+            raw = n < BSN_MIN_TREE && 3 + n + bsn_low_size(plan.shift, n) >= 1 + n * width;
         }
         if (raw) {
             if (!bsn_room(w, 1 + n * width)) return;
@@ -5755,7 +5931,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         if (!bsn_room(w, 2 + bsn_low_size(plan.shift, n))) return;
         head = w->at;
         w->at += 2;
-        if (size == 1 && plan.shift == 0 && plan.limit == 0) { /* words are their symbols, and are counted already */
+        /* words are their symbols, and are counted already */
+        if (size == 1 && plan.shift == 0 && plan.limit == 0) {
             list = words;
             w->counted = !w->wide;
         } else {
@@ -5774,7 +5951,8 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
                 if (mask) bsn_bits_take(w->kernels, w->at + bsn_bits_size(mask, i), bytes, mask, m);
             }
             w->at += bsn_bits_size(mask, n);
-            if (all >> plan.shift > 255) plan.limit = t.limit; /* also where the plan's sample had no such words */
+            /* also where the plan's sample had no such words */
+            if (all >> plan.shift > 255) plan.limit = t.limit;
             if (plan.limit) escapes = bsn_words_escape(w->kernels, &t, symbols, words, n, symbols + n + 64);
         }
         head[0] = (uint8_t)plan.shift;
@@ -5794,15 +5972,18 @@ typedef struct bsn_words {
     uint32_t *place;   /* n: positions of the words that escape */
     uint8_t *symbols;  /* room for a chunk, and 64 bytes */
     uint8_t *low;      /* room for a chunk of bytes */
-    const uint8_t *bits; /* if `apart`: the low bits of words, `shift` of each, below 8; the list of symbols comes next */
+    const uint8_t *bits; /* if `apart`: the low bits of words, `shift` of each, below 8; the list of symbols
+                            comes next */
     unsigned shift;
     unsigned width;
     unsigned kind;     /* of the list of their symbols, or BSN_WORDS_RAW */
     int narrow;        /* in: 1 if words may be stored as bytes. Out: 1 if they are */
-    int apart;         /* in: 1 if the caller can join symbols and low bits itself. Out: 1 if that is left to it */
+    int apart;         /* in: 1 if the caller can join symbols and low bits itself. Out: 1 if that is left to
+                          it */
 } bsn_words;
 
-/* Prepares to read words of `width` bytes to `words`, with `narrow` and `apart` 0. `memory` is scratch for positions. */
+/* Prepares to read words of `width` bytes to `words`, with `narrow` and `apart` 0. `memory` is scratch for
+ * positions. */
 static void bsn_words_to(bsn_words *x, bsn_reader *r, uint8_t *words, uint8_t *memory, uint8_t *symbols, uint8_t *low,
                          unsigned width)
 {
@@ -5868,8 +6049,9 @@ static void bsn_words_join_by(const bitsnap_kernels *kernels, const bsn_slices *
     bsn_scalar_words_join(t, words + whole * t->width, symbols + whole, bits + whole, planes ? planes + whole : NULL, n - whole);
 }
 
-/* Appends to x->place, after `more` others, the positions of words first .. first + n - 1 whose symbol is the limit; n is at most a chunk.
- * Returns the new number of positions, or SIZE_MAX if a symbol is above the limit. */
+/* Appends to x->place, after `more` others, the positions of words first .. first + n - 1 whose symbol is the
+ * limit; n is at most a chunk. Returns the new number of positions, or SIZE_MAX if a symbol is above the
+ * limit. */
 static size_t bsn_words_escaped(const bsn_words *x, const uint8_t *symbols, size_t first, size_t n, unsigned level,
                                 unsigned limit, size_t more)
 {
@@ -5928,7 +6110,8 @@ static void bsn_words_join_inner(bsn_words *x, const bsn_slices *t, const uint8_
     }
 }
 
-/* Reads a list of n words at r->at. r->rule is the rule that is broken, or 0. Sums are modulo 2^(8 * width). */
+/* Reads a list of n words at r->at. r->rule is the rule that is broken, or 0. Sums are modulo 2^(8 *
+ * width). */
 static void bsn_words_read(bsn_words *x, size_t n)
 {
     bsn_reader *r = x->reader;
@@ -6000,16 +6183,19 @@ static void bsn_words_read(bsn_words *x, size_t n)
 }
 
 /* ---- few changes ----
- * If few of a cell's elements differ from their predictions, their positions are coded as by Elias and Fano: the low bits as they are, the
- * others in unary. Their words have a fixed number of bits. A few words may escape. */
+ * If few of a cell's elements differ from their predictions, their positions are coded as by Elias and Fano:
+ * the low bits as they are, the others in unary. Their words have a fixed number of bits. A few words may
+ * escape. */
 
 #define BSN_CHANGES_LEAST 16u      /* the format allows one change for this many elements */
-#define BSN_CHANGES_SHARE 512u     /* the encoder tries SPARSE up to one change for this many elements: with more, lists are smaller */
+/* the encoder tries SPARSE up to one change for this many elements: with more, lists are smaller */
+#define BSN_CHANGES_SHARE 512u
 #define BSN_CHANGES_SHARE_FAST 32u /* the same at level fast, as lists are only a little smaller there, and slower */
 #define BSN_SPARSE_SURE 3u         /* if words less 1 are at most this, lists are hardly ever smaller */
 #define BSN_PLACE_BITS 20u         /* bits of a position in a cell */
 #define BSN_PIECE_HEAD 4u          /* changes, bits of places and of words */
-#define BSN_PIECE_ESCAPES 0x80u    /* with these bits: words escape, and the number of those that do comes next */
+/* with these bits: words escape, and the number of those that do comes next */
+#define BSN_PIECE_ESCAPES 0x80u
 
 typedef struct bsn_changes {
     size_t count, most;
@@ -6072,7 +6258,8 @@ BSN_INLINE void bsn_row_end(bsn_row_of_bits *r)
     for (; r->used; r->used -= r->used < 8 ? r->used : 8, r->waiting >>= 8) *r->p++ = (uint8_t)r->waiting;
 }
 
-/* How changes are coded. A word whose bits are all 1 escapes: its value follows the others, with the width of an element. */
+/* How changes are coded. A word whose bits are all 1 escapes: its value follows the others, with the width of
+ * an element. */
 typedef struct bsn_piece {
     size_t count, escapes;
     unsigned low, bits; /* low bits of a position, the others being in unary; bits of a word */
@@ -6105,8 +6292,10 @@ static size_t bsn_piece_plan(bsn_piece *t, const bsn_changes *x, size_t n, unsig
     other = *t;
     for (other.low = 1; other.low <= BSN_PLACE_BITS; other.low++)
         if (bsn_piece_bits(&other, n, width) < bsn_piece_bits(t, n, width)) t->low = other.low;
-    if (x->any <= BSN_SPARSE_SURE) return bsn_piece_bytes(t, n, width); /* escapes gain nothing, or next to nothing */
-    for (i = 0; i < x->count; i++) length[bsn_log2(x->word[i] + 1)]++; /* [b]: words that escape if words have b bits */
+    /* escapes gain nothing, or next to nothing */
+    if (x->any <= BSN_SPARSE_SURE) return bsn_piece_bytes(t, n, width);
+    /* [b]: words that escape if words have b bits */
+    for (i = 0; i < x->count; i++) length[bsn_log2(x->word[i] + 1)]++;
     other = *t;
     other.escapes = length[most];
     for (other.bits = most - 1; other.bits; other.bits--) {
@@ -6149,7 +6338,8 @@ static size_t bsn_piece_write(uint8_t *to, const bsn_piece *t, const bsn_changes
     return size;
 }
 
-/* What the head of the changes at p says, of a cell of n elements; returns their bytes, 0 where they break rules. */
+/* What the head of the changes at p says, of a cell of n elements; returns their bytes, 0 where they break
+ * rules. */
 static size_t bsn_piece_look(bsn_piece *t, const uint8_t *p, size_t room, size_t n, unsigned width)
 {
     size_t size;
@@ -6211,17 +6401,19 @@ static unsigned bsn_piece_read(bsn_changes *x, const uint8_t *p, size_t size, si
  * ratio. All numbers of a bin become its center, whose relative distance from both ends is the same: at most tanh(ln 2 / 2n). These are the
  * clusters of BitSnap (arXiv 2511.12376) with octaves for labels. All computation is on integers.
  *
- * Scales predict a number's size from its position: a byte for each row and each column of a matrix, in eighths of an octave. The states of
- * optimizers are close to such products. */
+ * Scales predict a number's size from its position: a byte for each row and each column of a matrix, in
+ * eighths of an octave. The states of optimizers are close to such products. */
 
 #define BSN_BINS_MOST 2048u
 #define BSN_OCTAVES_MOST 2098u /* of F64; the other types have fewer */
 #define BSN_NO_BIN (~UINT32_C(0))
 
-/* A code is 2 * u + sign. u is 0 for a zero, 1 for an element that is stored exactly, else 2 + bins * octave + bin. */
+/* A code is 2 * u + sign. u is 0 for a zero, 1 for an element that is stored exactly, else 2 + bins * octave
+ * + bin. */
 enum { BSN_CODE_ZERO = 0, BSN_CODE_EXACT = 1, BSN_CODE_FIRST = 2 };
 
-/* A type's numbers. Octave k < mantissa holds the subnormal ones of k + 1 bits, octave mantissa + e - 1 those of exponent e. */
+/* A type's numbers. Octave k < mantissa holds the subnormal ones of k + 1 bits, octave mantissa + e - 1 those
+ * of exponent e. */
 typedef struct bsn_octaves {
     unsigned width, mantissa; /* bytes of an element, bits of the mantissa */
     unsigned special;         /* exponent of infinities and NaNs */
@@ -6236,13 +6428,15 @@ struct bsn_log {
     uint64_t reciprocal;  /* 2^40 / bins, rounded up */
     uint32_t threshold[BSN_BINS_MOST + 1]; /* first significand of 24 bits of each bin */
     uint32_t center[BSN_BINS_MOST];        /* the significand of 24 bits that each bin decodes to */
-    uint32_t normal[BSN_BINS_MOST];        /* the same as a mantissa of at most 23 bits, in octaves of full precision */
+    uint32_t normal[BSN_BINS_MOST];        /* the same as a mantissa of at most 23 bits, in octaves of full
+                                              precision */
     uint8_t bytes[3][128];                 /* for up to 128 bins: the bytes of `normal` */
-    uint8_t find[3][128];  /* [0]: the bin of the 7 bits below the highest of a significand; [1], [2]: it is the next bin if the 16 bits
-                              below are at least this */
+    uint8_t find[3][128];  /* [0]: the bin of the 7 bits below the highest of a significand; [1], [2]: it is
+                              the next bin if the 16 bits below are at least this */
     int finds;             /* 1 if `find` finds every bin, as it does in F32 up to 100 bins */
     uint8_t steps[6][128]; /* `bytes` and `find`, each 16 bytes XOR the 16 before them */
-    uint16_t start[4096];  /* the bin of the first significand with these 12 bits; the last one may be in the next bin */
+    uint16_t start[4096];  /* the bin of the first significand with these 12 bits; the last one may be in the
+                              next bin */
 };
 
 /* May elements of this type be quantized, and have scales? */
@@ -6260,8 +6454,8 @@ static bsn_octaves bsn_octaves_of(unsigned dtype)
     return o;
 }
 
-/* Returns the significand of k + 1 bits, k <= 23, that bin j decodes to in an octave of such significands; 0: the bin holds none. If there
- * are no more significands than bins, each has a bin of its own. */
+/* Returns the significand of k + 1 bits, k <= 23, that bin j decodes to in an octave of such significands; 0:
+ * the bin holds none. If there are no more significands than bins, each has a bin of its own. */
 static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
 {
     const unsigned shift = 23 - k;
@@ -6273,9 +6467,10 @@ static uint32_t bsn_log_center(const bsn_log *x, unsigned k, uint32_t j)
     return low > high ? 0 : center > high ? high : center; /* never below low, of all 2048 tables none */
 }
 
-/* Bin j begins with the smallest T for which T^n >= 2^(23n + j). It is computed as 2^23 * (2^(1/n))^j with a fraction of 62 bits, and the
- * root by the series of exp(ln 2 / n) in 64 bits. For n <= 2048 no threshold is nearer than 2^-21 to an integer, and the error is below
- * 2^-23. All thresholds were compared with a computation of 60 digits. */
+/* Bin j begins with the smallest T for which T^n >= 2^(23n + j). It is computed as 2^23 * (2^(1/n))^j with a
+ * fraction of 62 bits, and the root by the series of exp(ln 2 / n) in 64 bits. For n <= 2048 no threshold is
+ * nearer than 2^-21 to an integer, and the error is below 2^-23. All thresholds were compared with a
+ * computation of 60 digits. */
 typedef struct bsn_thresholds {
     uint64_t root, power; /* 2^(1/n) - 1 in 2^-64; the next threshold in 2^-39 */
     unsigned left;
@@ -6303,7 +6498,8 @@ static uint32_t bsn_thresholds_next(bsn_thresholds *t)
     return threshold;
 }
 
-/* Returns what a bin [a, b) decodes to: its harmonic mean 2ab / (a + b), rounded, at the same relative distance from a and b. */
+/* Returns what a bin [a, b) decodes to: its harmonic mean 2ab / (a + b), rounded, at the same relative
+ * distance from a and b. */
 static uint32_t bsn_bin_center(uint32_t a, uint32_t b)
 {
     const uint64_t sum = (uint64_t)a + b;
@@ -6497,8 +6693,8 @@ static int bsn_log_elements(const bsn_log *x, uint8_t *elements, const uint32_t 
 
 /* ---- clusters ---- */
 
-/* The elements of a cluster lie between two of them, and are its ends or one of 254 numbers between, at equal distances. The
- * clusters of BitSnap (arXiv 2511.12376), at the quantiles of what is coded together. */
+/* The elements of a cluster lie between two of them, and are its ends or one of 254 numbers between, at equal
+ * distances. The clusters of BitSnap (arXiv 2511.12376), at the quantiles of what is coded together. */
 typedef struct bsn_cluster {
     uint64_t low, high;  /* elements */
     int64_t first, step; /* of low in fixed point; and high's distance from it */
@@ -6528,7 +6724,8 @@ static uint64_t bsn_unfixed(const bsn_octaves *o, int64_t fixed, unsigned octave
     uint64_t significand;
     if (!x) return 0;
     of = (int)bsn_log2(x) + (int)octave - 51;
-    keep = of < 0 ? of : of < (int)o->mantissa ? of : (int)o->mantissa; /* bits below the first that the type has */
+    /* bits below the first that the type has */
+    keep = of < 0 ? of : of < (int)o->mantissa ? of : (int)o->mantissa;
     drop = (int)bsn_log2(x) - keep;
     if (drop <= 0) {
         significand = x << -drop;
@@ -6538,7 +6735,8 @@ static uint64_t bsn_unfixed(const bsn_octaves *o, int64_t fixed, unsigned octave
         significand = x >> drop;
         significand += (x >> (drop - 1) & 1) && ((x & ((UINT64_C(1) << (drop - 1)) - 1)) || (significand & 1));
     }
-    /* a carry goes on into the exponent, as it should; below the normal numbers the significand is the element */
+    /* a carry goes on into the exponent, as it should; below the normal numbers the significand is the
+     * element */
     return sign | (of < (int)o->mantissa ? significand : ((uint64_t)(of - (int)o->mantissa) << o->mantissa) + significand);
 }
 
@@ -6564,7 +6762,8 @@ static int bsn_cluster_load(bsn_cluster *x, const bsn_octaves *o, const uint8_t 
     return x->step >= 0;
 }
 
-/* Convert a code to its number, and a number to the nearest code. Steps are below 2^53, so nothing overflows. */
+/* Convert a code to its number, and a number to the nearest code. Steps are below 2^53, so nothing
+ * overflows. */
 BSN_INLINE uint64_t bsn_cluster_number(const bsn_cluster *x, const bsn_octaves *o, unsigned code)
 {
     return bsn_unfixed(o, x->first + (2 * x->step * (int64_t)code + 255) / 510, x->octave);
@@ -6614,8 +6813,8 @@ static uint8_t *bsn_sort_words(uint8_t *a, uint8_t *b, size_t n, unsigned width)
     return a;
 }
 
-/* Divides n sorted ranks into at most `most` clusters of sizes as equal as possible; equal ranks stay together. Returns the number of
- * clusters. */
+/* Divides n sorted ranks into at most `most` clusters of sizes as equal as possible; equal ranks stay
+ * together. Returns the number of clusters. */
 static unsigned bsn_clusters_set(bsn_cluster *x, const bsn_octaves *o, const uint8_t *ranks, size_t n, unsigned most)
 {
     const unsigned width = o->width;
@@ -6632,8 +6831,8 @@ static unsigned bsn_clusters_set(bsn_cluster *x, const bsn_octaves *o, const uin
     return used;
 }
 
-/* The last cluster that does not begin above the element; `clusters` where the element is in none, as it has been changed since
- * they were set. */
+/* The last cluster that does not begin above the element; `clusters` where the element is in none, as it has
+ * been changed since they were set. */
 static unsigned bsn_cluster_of(const bsn_cluster *x, unsigned clusters, uint64_t v, unsigned width)
 {
     const uint64_t rank = bsn_rank(v, width);
@@ -6774,11 +6973,12 @@ struct bsn_errors {
     uint32_t relative;
     uint32_t largest[BSN_OCTAVES_MOST + 1]; /* (an element may become infinite while it is measured) */
     uint64_t squares[BSN_OCTAVES_MOST + 1]; /* of d, in units of 2^7, each rounded up: 2^20 of them fit */
-    uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in its bank */
+    uint64_t banks[4][256];             /* more of them, of F32 by exponent: each waits for the one before in
+                                           its bank */
 };
 
-/* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may have too large
- * an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
+/* The largest of errors of F32 can be found without their octaves: d * 2^(exponent - 1), as binary32 that may
+ * have too large an exponent; its bits, less 255 * 2^23, are numbers of the same order. */
 #define BSN_NO_ERROR (-INT32_MAX) /* not INT32_MIN: compilers would make a branch of it */
 
 /* `bits` as they are, 0: no error. */
@@ -6807,7 +7007,8 @@ static void bsn_errors_add(bsn_errors *e, const bsn_octaves *o, uint64_t x, uint
         b.significand <<= 52 - b.k;
     }
     octave = a.octave > b.octave ? a.octave : b.octave;
-    if (a.octave != b.octave) { /* the smaller number in units of the larger; rounded so that the error grows */
+    if (a.octave != b.octave) { /* the smaller number in units of the larger; rounded so that the error
+                                   grows */
         bsn_parts *const low = a.octave < b.octave ? &a : &b;
         const unsigned shift = octave - low->octave;
         const uint64_t cut = shift > 53 ? 0 : low->significand >> shift;
@@ -6861,9 +7062,9 @@ static void bsn_log_error(bsn_errors *e, const bsn_log *x, uint32_t v, uint32_t 
 #define BSN_BANK(k)                                                                                   \
     e->banks[k][v[i + k] >> 23 & 255] += ((uint64_t)(uint32_t)distance[i + k] * (uint32_t)distance[i + k] + 127) >> 7
 
-/* Adds the errors of 32 F32 elements, whose codes are their own or BSN_CODE_EXACT. Usual elements are in the octave of the number that they
- * decode to, so a relative error is below 2^23, and a quotient in float is off by less than 1. The remainder, modulo 2^32, says what to
- * add. */
+/* Adds the errors of 32 F32 elements, whose codes are their own or BSN_CODE_EXACT. Usual elements are in the
+ * octave of the number that they decode to, so a relative error is below 2^23, and a quotient in float is off
+ * by less than 1. The remainder, modulo 2^32, says what to add. */
 BSN_INLINE void bsn_log_errors32(bsn_errors *e, const bsn_log *x, const uint8_t *elements, const uint32_t *codes, size_t n)
 {
     const uint32_t bins = x->bins, first = BSN_CODE_FIRST + 22 * bins;
@@ -6928,8 +7129,8 @@ static void bsn_log_errors(bsn_errors *e, const bsn_log *x, const uint8_t *eleme
     bsn_errors_measure(e, &x->type, elements, room, codes, 1, n);
 }
 
-/* Sums the errors up, from the lowest octave: then rounding loses nothing above the last stored bit, which is rounded up. So a square may also
- * be counted, multiplied, in a lower octave. */
+/* Sums the errors up, from the lowest octave: then rounding loses nothing above the last stored bit, which is
+ * rounded up. So a square may also be counted, multiplied, in a lower octave. */
 static bsn_certificate bsn_errors_certify(const bsn_errors *e, const bsn_octaves *o, uint64_t exact)
 {
     bsn_certificate x;
@@ -7016,7 +7217,8 @@ static void bsn_scales_round(uint8_t *scales, const bsn_mean *x, size_t n, unsig
     }
 }
 
-/* The sums of up to 64 columns from `begin` on, less the means of the rows. A number of an octave and 16 rows fit 32 bits. */
+/* The sums of up to 64 columns from `begin` on, less the means of the rows. A number of an octave and 16 rows
+ * fit 32 bits. */
 static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mean *rows, size_t begin, const uint32_t *codes,
         size_t n)
 {
@@ -7054,8 +7256,8 @@ static void bsn_scales_sum(const bsn_scales *s, bsn_mean *columns, const bsn_mea
     }
 }
 
-/* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left. `means` has room
- * for both, and so have the scales, which become s->rows and s->columns. */
+/* Fits scales to codes: a row has the mean of its numbers' logarithms, a column the mean of what is left.
+ * `means` has room for both, and so have the scales, which become s->rows and s->columns. */
 static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, const uint32_t *codes, size_t n, unsigned bins)
 {
     bsn_mean *rows = means, *columns = means + s->row_count;
@@ -7085,7 +7287,8 @@ static void bsn_scales_fit(bsn_scales *s, uint8_t *scales, bsn_mean *means, cons
     s->columns = scales + s->row_count;
 }
 
-/* Codes, less what the scales let expect, counted in bins of 2^shift. Nothing is expected above 64 octaves. */
+/* Codes, less what the scales let expect, counted in bins of 2^shift. Nothing is expected above 64
+ * octaves. */
 #define BSN_CODE_COUNTS 4096u
 
 typedef struct bsn_code_counts {
@@ -7117,7 +7320,8 @@ static void bsn_codes_count(bsn_code_counts *x, const bsn_octaves *o, unsigned b
     x->coded = coded;
 }
 
-/* Returns the lowest code that becomes a word. Lower ones, at most 1 in `of`, are stored exactly, which takes at most the bits that more symbols would take. */
+/* Returns the lowest code that becomes a word. Lower ones, at most 1 in `of`, are stored exactly, which takes
+ * at most the bits that more symbols would take. */
 static int32_t bsn_codes_base(const bsn_code_counts *x, uint32_t of)
 {
     uint32_t sum = 0, bin;
@@ -7199,8 +7403,8 @@ static size_t bsn_scalar_log_words(const bsn_row *p, bsn_errors *e, uint32_t *wo
     return exact;
 }
 
-/* Makes the words of at most BSN_CHUNK elements of one row, and adds their errors. `codes` has their codes, or is null if a kernel does
- * not need them. `room` is scratch for the codes of n elements. */
+/* Makes the words of at most BSN_CHUNK elements of one row, and adds their errors. `codes` has their codes,
+ * or is null if a kernel does not need them. `room` is scratch for the codes of n elements. */
 static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *codes,
                                const uint8_t *elements, size_t n, uint8_t *room)
 {
@@ -7212,8 +7416,8 @@ static size_t bsn_log_words_by(const bitsnap_kernels *kernels, const bsn_row *p,
     return exact;
 }
 
-/* A word u decodes to number u + base - BSN_CODE_FIRST + the expected number, modulo 2^32. Returns a limit for u. Below it a sum
- * that is less than bins * octaves did not wrap. */
+/* A word u decodes to number u + base - BSN_CODE_FIRST + the expected number, modulo 2^32. Returns a limit
+ * for u. Below it a sum that is less than bins * octaves did not wrap. */
 BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
 {
     const int64_t base = (int64_t)p->base - ((int64_t)(p->base >> 31) << 32); /* its sign */
@@ -7221,8 +7425,8 @@ BSN_INLINE uint32_t bsn_row_limit(const bsn_row *p)
     return limit < 0 ? 0 : (uint32_t)limit;
 }
 
-/* Makes elements from words of 4 native bytes; 0 for those that are stored exactly, which are counted in *apart. Returns 0 if a word has no
- * number. */
+/* Makes elements from words of 4 native bytes; 0 for those that are stored exactly, which are counted in
+ * *apart. Returns 0 if a word has no number. */
 BSN_INLINE int bsn_log_numbers_loop(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart,
         unsigned width)
 {
@@ -7271,7 +7475,8 @@ static int bsn_log_numbers_by(const bitsnap_kernels *kernels, const bsn_row *p, 
     return bsn_scalar_log_numbers(p, elements, words, n, apart);
 }
 
-/* Copies the `count` of n elements that their words mark as exact: to `packed`, where they follow each other, or from there. */
+/* Copies the `count` of n elements that their words mark as exact: to `packed`, where they follow each other,
+ * or from there. */
 static void bsn_move_exact(const uint32_t *words, size_t n, unsigned signs, uint8_t *elements, uint8_t *packed, size_t count,
                            unsigned width, int pack)
 {
@@ -7290,10 +7495,11 @@ static void bsn_move_exact(const uint32_t *words, size_t n, unsigned signs, uint
     }
 }
 
-/* Decides whether kernels may compute the numbers of 15-bit words in 16 bits. With n bins, x = u + expected + base - BSN_CODE_FIRST - 22n is in
- * [n, 255n) if the number is normal, and floor(x / n) is its exponent. Other x must not be in that range modulo 2^16 either. x times the
- * factor, which is rounded up by less than 1, divided by 2^(16 + shift) is floor(x / n), since 255n * n is at most that divisor. Larger x
- * have no smaller quotients. */
+/* Decides whether kernels may compute the numbers of 15-bit words in 16 bits. With n bins, x = u + expected +
+ * base - BSN_CODE_FIRST - 22n is in [n, 255n) if the number is normal, and floor(x / n) is its exponent.
+ * Other x must not be in that range modulo 2^16 either. x times the factor, which is rounded up by less than
+ * 1, divided by 2^(16 + shift) is floor(x / n), since 255n * n is at most that divisor. Larger x have no
+ * smaller quotients. */
 #define BSN_JOIN_BINS 118u
 #define BSN_JOIN_SHIFT(bins) bsn_log2((bins) - 1)
 #define BSN_JOIN_FACTOR(bins) (((UINT32_C(65536) << BSN_JOIN_SHIFT(bins)) + (bins) - 1) / (bins))
@@ -7306,11 +7512,13 @@ static int bsn_log_joins(const bitsnap_kernels *kernels, const bsn_row *p, int s
            least > 255 * bins - 65536 && least + most < 65536 + bins;
 }
 
-/* Without scales a word has the same number everywhere. If there is no kernel, words below this are looked up in a table. */
+/* Without scales a word has the same number everywhere. If there is no kernel, words below this are looked up
+ * in a table. */
 #define BSN_TABLE_MOST 8192u
 #define BSN_NO_NUMBER UINT32_C(0x7F800000)
 
-/* Fills the table for F32 and the words below `count`. BSN_NO_NUMBER: the word has no number, or its element is stored exactly. */
+/* Fills the table for F32 and the words below `count`. BSN_NO_NUMBER: the word has no number, or its element
+ * is stored exactly. */
 static void bsn_log_table(const bsn_row *p, uint32_t *table, uint32_t count)
 {
     uint32_t words[64], i, j;
@@ -7374,9 +7582,9 @@ enum {
 /* Bits of a header's flags. */
 enum { BSN_FLAG_CHECKS = 1, BSN_FLAG_CONTENT = 2, BSN_FLAG_LOSSY = 4, BSN_FLAG_FOOTER = 8, BSN_FLAG_EXTENSIONS = 128, BSN_FLAGS_NEW = 0x70 };
 
-/* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an encoder's arguments,
- * bsn_shape_of_info of a bitsnap_info, bsn_list_begin for a list without a frame; everything else copies it whole. The first members
- * of a bitsnap_encoder are these. */
+/* What identifies a frame: all that its header says. bsn_read_header makes it of a header, bsn_plan of an
+ * encoder's arguments, bsn_shape_of_info of a bitsnap_info, bsn_list_begin for a list without a frame;
+ * everything else copies it whole. The first members of a bitsnap_encoder are these. */
 typedef struct bsn_shape {
     bitsnap_dtype dtype;
     unsigned width, block_log2;
@@ -7420,13 +7628,15 @@ typedef struct bsn_work {
 } bsn_work;
 
 /* A block's check covers all of it and its place: XXH3-64 of this record. Raw planes are hashed one by one,
- * the rest in one piece, each while it passes through the cache. The record holds these hashes, 8 bytes each, so a longer check would
- * be no stronger unless they were longer, too. bsn_encode_block and bsn_make_block write the check, bsn_check_block compares it;
- * elsewhere it is read as the seal of a frame. The index has its lower half (bsn_job.check). Other calls of HASH are for content ids,
- * hashes of cells, headers and footers. Another record needs no kernel. Another hash needs `hash`, `start` and `finish` in
- * bitsnap_simd.h, docs/examples/offload/hash.h, and a new version of the format (FORMAT.md 6.1). */
+ * the rest in one piece, each while it passes through the cache. The record holds these hashes, 8 bytes each,
+ * so a longer check would be no stronger unless they were longer, too. bsn_encode_block and bsn_make_block
+ * write the check, bsn_check_block compares it; elsewhere it is read as the seal of a frame. The index has
+ * its lower half (bsn_job.check). Other calls of HASH are for content ids, hashes of cells, headers and
+ * footers. Another record needs no kernel. Another hash needs `hash`, `start` and `finish` in bitsnap_simd.h,
+ * docs/examples/offload/hash.h, and a new version of the format (FORMAT.md 6.1). */
 typedef struct bsn_record {
-    uint8_t bytes[28 + 16 + 24 + 8 * 9]; /* bsn_record_begin, hashes of cells, the descriptor of SPLIT, 8 planes and a list */
+    uint8_t bytes[28 + 16 + 24 + 8 * 9]; /* bsn_record_begin, hashes of cells, the descriptor of SPLIT, 8
+                                            planes and a list */
     size_t size;
 } bsn_record;
 
@@ -7502,8 +7712,8 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 }
 
 /* ---- scratch of a block ----
- * Each use of scratch has a function that lays it out from the worker's arena. One use follows the other in the same memory.
- * Run dry, the functions say how much scratch a worker needs. */
+ * Each use of scratch has a function that lays it out from the worker's arena. One use follows the other in
+ * the same memory. Run dry, the functions say how much scratch a worker needs. */
 
 /* What a call needs its workspace for. */
 #define BSN_DECODES 1u
@@ -7517,11 +7727,12 @@ static uint64_t bsn_leaves_end(const bitsnap_kernels *kernels, const bsn_leaves 
 /* Elements of a chunk, of blocks of n; large: with a base, a quantizer or columns. */
 #define BSN_CHUNK_OF(n, large) ((large) || (n) > 2048 ? BSN_CHUNK : (n) > 512 ? 2048u : (unsigned)(n))
 
-/* What the scratch for elements has at least: a sample of 256 elements for bsn_zigzags, or 64 bytes of each plane for
- * bsn_write_planes. */
+/* What the scratch for elements has at least: a sample of 256 elements for bsn_zigzags, or 64 bytes of each
+ * plane for bsn_write_planes. */
 #define BSN_ELEMENTS_LEAST (8 * 256u)
 
-/* Regions of scratch. Each has 64 bytes after it that kernels may read or overwrite, in itself or as the next region. */
+/* Regions of scratch. Each has 64 bytes after it that kernels may read or overwrite, in itself or as the next
+ * region. */
 typedef struct bsn_rooms {
     uint8_t *lists;       /* decoding: scratch of one list; encoding: of one list in the making */
     uint8_t *kept;        /* decoding: what stays until a list is done */
@@ -7562,8 +7773,8 @@ static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     x->planes = (uint8_t *)bsn_arena_take(a, c->shape.width * bsn_plane_room(n));
 }
 
-/* PARTED, both ways: its state, of at most BSN_PARTED_STATE bytes, and the mask of elements. The sides use the scratch of other forms, one
- * after the other. */
+/* PARTED, both ways: its state, of at most BSN_PARTED_STATE bytes, and the mask of elements. The sides use
+ * the scratch of other forms, one after the other. */
 #define BSN_PARTED_STATE 2048u
 static void bsn_lay_mask(bsn_arena *a, bsn_rooms *x, size_t n)
 {
@@ -7579,8 +7790,8 @@ static void bsn_lay_parted(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     bsn_lay_mask(a, x, n);
 }
 
-/* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its end;
- * positions, lists and what must be readable after these are as much. */
+/* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its
+ * end; positions, lists and what must be readable after these are as much. */
 static void bsn_lay_words(bsn_arena *a, bsn_rooms *x, size_t n, unsigned width, int scales)
 {
     x->words = (uint8_t *)bsn_arena_take(a, n * width + 128);
@@ -7592,7 +7803,8 @@ static void bsn_lay_words(bsn_arena *a, bsn_rooms *x, size_t n, unsigned width, 
 #define BSN_WORDS_BEHIND(n) (4 * (size_t)(n) + BSN_LISTS_SIZE(n) + BSN_KEPT_SIZE(n) + BSN_BEHIND(n))
 BSN_ASSERT(classes_read_inside, BSN_WORDS_BEHIND(64) >= 8 * 64 + 64 && BSN_WORDS_BEHIND(1048576) >= 8 * 1048576 + 64);
 
-/* Decoding CLASSED and applying it: beside the words a cell, for one that an interrupted call left half done. */
+/* Decoding CLASSED and applying it: beside the words a cell, for one that an interrupted call left half
+ * done. */
 static void bsn_lay_classed(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     bsn_lay_words(a, x, n, c->shape.width, 0);
@@ -7619,8 +7831,8 @@ static void bsn_lay_changes(bsn_arena *a, bsn_rooms *x, size_t n)
     x->changes->place = place;
 }
 
-/* The planes of a block that are in scratch at a time while they are encoded: the symbols of floats, or byte planes.
- * (F64 may take the way of integers.) */
+/* The planes of a block that are in scratch at a time while they are encoded: the symbols of floats, or byte
+ * planes. (F64 may take the way of integers.) */
 static unsigned bsn_planes_coded(const bsn_context *c)
 {
     return bsn_symbol_bits(c->shape.dtype) && c->shape.dtype != BITSNAP_F64 ? 1 : c->shape.width < 4 ? c->shape.width : 4;
@@ -7639,7 +7851,8 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
 }
 
-/* Returns 1 if PARTED is tried. The elements of a side lie where the list of its symbols is made later, which has room for 7 bytes of
+/* Returns 1 if PARTED is tried. The elements of a side lie where the list of its symbols is made later, which
+ * has room for 7 bytes of
  * each: too little for F64. */
 BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->shape.dtype) && c->shape.width <= 4; }
 
@@ -7650,16 +7863,16 @@ static void bsn_lay_parting(bsn_arena *a, bsn_rooms *x, const bsn_context *c, si
     bsn_lay_alone(a, x, c, n);
 }
 
-/* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the sorted
- * numbers of clusters. */
+/* Encoding lists of words: symbols and, directly after them, scratch of their list. It also has room for the
+ * sorted numbers of clusters. */
 static void bsn_lay_symbols(bsn_arena *a, bsn_rooms *x, size_t n)
 {
     x->symbols = (uint8_t *)bsn_arena_take(a, n + 64 + BSN_WRITE_SIZE(n));
 }
 BSN_ASSERT(sorted_numbers_fit, 64 + BSN_WRITE_SIZE(64) >= 7 * 64 && 64 + BSN_WRITE_SIZE(1048576) >= 7 * 1048576);
 
-/* Encoding with a base. If another thread changes the base after words were counted by class, a class may get all n words: the last
- * one then runs into the symbols, which are not made yet. */
+/* Encoding with a base. If another thread changes the base after words were counted by class, a class may get
+ * all n words: the last one then runs into the symbols, which are not made yet. */
 static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     x->words = (uint8_t *)bsn_arena_take(a, n * c->shape.width + 64);
@@ -7670,8 +7883,8 @@ static void bsn_lay_delta(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
 }
 BSN_ASSERT(classes_dealt_inside, 64 + 64 + BSN_WRITE_SIZE(64) >= 8 * 64 && 1048576 + BSN_WRITE_SIZE(1048576) >= 8 * 1048576);
 
-/* Encoding blocks with scales or codes. Scales are made before words. So kernels that make words must be exact: after these there are
- * no bytes to overwrite. */
+/* Encoding blocks with scales or codes. Scales are made before words. So kernels that make words must be
+ * exact: after these there are no bytes to overwrite. */
 static void bsn_lay_codes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     const size_t scales = c->shape.columns ? BSN_SCALES_MOST(n) : 0;
@@ -7718,8 +7931,8 @@ static size_t bsn_rooms_size(const bsn_context *c, size_t n, unsigned use)
     return most;
 }
 
-/* The body of a SPLIT block: a descriptor; the raw planes; the list of symbols. Each byte of an element that has other bits than the symbol's
- * has a byte plane or bit planes, or nothing if these bits are constant. */
+/* The body of a SPLIT block: a descriptor; the raw planes; the list of symbols. Each byte of an element that
+ * has other bits than the symbol's has a byte plane or bit planes, or nothing if these bits are constant. */
 typedef struct bsn_layout {
     bsn_field field;
     unsigned planes;      /* bytes of an element that have other bits than the symbol's */
@@ -7807,9 +8020,9 @@ static int bsn_choose_base(const uint8_t *elements, size_t n, unsigned *base)
     return lowest > *base;
 }
 
-/* Returns the most bits that a symbol of a float may have at this level; 0 for integers. If the byte below the sign also has mantissa
- * bits, coding the first of them saves bytes, because small weights outnumber large ones within an octave: 0.7 to 0.8 % of F8; of F16
- * half of that, at up to twice the time. */
+/* Returns the most bits that a symbol of a float may have at this level; 0 for integers. If the byte below
+ * the sign also has mantissa bits, coding the first of them saves bytes, because small weights outnumber
+ * large ones within an octave: 0.7 to 0.8 % of F8; of F16 half of that, at up to twice the time. */
 static unsigned bsn_most_symbol_bits(const bsn_context *c)
 {
     const unsigned usual = bsn_symbol_bits(c->shape.dtype);
@@ -7823,10 +8036,12 @@ static unsigned bsn_most_symbol_bits(const bsn_context *c)
 typedef struct bsn_ids {
     bsn_leaves base, result;
     uint64_t base_hash, result_hash;
-    const uint8_t *cell; /* encoding: the base of the first element; null: only forms without a base, and no hashes */
+    const uint8_t *cell; /* encoding: the base of the first element; null: only forms without a base, and no
+                            hashes */
 } bsn_ids;
 
-/* The encoding of one block. A candidate is a body in one form; the function of the form writes it to `body`. */
+/* The encoding of one block. A candidate is a body in one form; the function of the form writes it to
+ * `body`. */
 typedef struct bsn_coding {
     bsn_work *work;
     const bsn_context *context;
@@ -7844,7 +8059,8 @@ typedef struct bsn_coding {
     bsn_record begun;     /* the same without a body */
     uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
     int plain;            /* SPLIT: 1 if all planes stay raw */
-    int side;             /* SPLIT: 1 if it is a side of PARTED, of which only the plane below the top one may be coded */
+    int side;             /* SPLIT: 1 if it is a side of PARTED, of which only the plane below the top one may
+                             be coded */
     unsigned exponent;    /* SPLIT of F64: the lowest exponent, less 1 */
     uint64_t any;         /* CLASSED: the OR of all words */
     uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
@@ -7883,8 +8099,8 @@ static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t 
     bsn_writer_begin(wr, e->work, e->context, e->body + at, e->end, scratch);
 }
 
-/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in planner->count if
- * *counted is 1. `symbols` is scratch of n bytes. */
+/* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in
+ * planner->count if *counted is 1. `symbols` is scratch of n bytes. */
 static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
 {
     const bsn_context *c = e->context;
@@ -7945,8 +8161,8 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
 }
 
-/* Returns the plane whose bits the kernels `start` and `finish` take and put: the one with the bits below the symbol, or the third plane of
- * F32 if they can (`third`); `none` if there is no such plane. */
+/* Returns the plane whose bits the kernels `start` and `finish` take and put: the one with the bits below the
+ * symbol, or the third plane of F32 if they can (`third`); `none` if there is no such plane. */
 BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigned none, int third)
 {
     if (third && y->planes == 3 && y->varying[2] && y->varying[2] != 0xFF && !y->coded[2]) return 2;
@@ -7954,7 +8170,8 @@ BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigne
 }
 
 
-/* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary. */
+/* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not
+ * vary. */
 static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant,
                              uint64_t element, size_t n)
 {
@@ -7994,7 +8211,8 @@ typedef struct bsn_splitting {
     bsn_ahead *ahead;
     bsn_start start;
     uint8_t *plane[8];    /* where the planes of this chunk go: the body, or scratch */
-    uint8_t (*tail)[64];  /* the last 64 bytes of each plane, for bsn_lines_next; work->elements has no other use here */
+    uint8_t (*tail)[64];  /* the last 64 bytes of each plane, for bsn_lines_next; work->elements has no other
+                             use here */
     unsigned within;      /* the plane whose bits `start` takes */
     int at_once;          /* 1 as long as the kernel `start` splits chunks */
     int lines;            /* 1 if whole planes of this chunk are stored by cache lines */
@@ -8002,8 +8220,8 @@ typedef struct bsn_splitting {
 
 BSN_INLINE int bsn_splits_whole(const bsn_splitting *s, unsigned k) { return s->layout->varying[k] == 0xFF; }
 
-/* Chooses where the planes of elements i .. i + m - 1 of n go. `lines`: whether whole planes are stored by lines from
- * now on. */
+/* Chooses where the planes of elements i .. i + m - 1 of n go. `lines`: whether whole planes are stored by
+ * lines from now on. */
 static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int lines)
 {
     const bsn_layout *y = s->layout;
@@ -8014,7 +8232,8 @@ static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int 
         for (k = 0; k < y->planes; k++)
             if (bsn_splits_whole(s, k)) bsn_lines_end(s->tail[k], s->plane[k]);
     s->lines = lines;
-    for (k = 0; k < y->planes && s->context->large; k++) { /* lines that the next chunk writes by way of the caches */
+    /* lines that the next chunk writes by way of the caches */
+    for (k = 0; k < y->planes && s->context->large; k++) {
         const size_t from = bsn_bits_size(y->varying[k], i + m);
         if (!bsn_splits_whole(s, k))
             bsn_prefetch_near(s->body + y->at[k] + from, bsn_bits_size(y->varying[k], bsn_min(i + m + BSN_CHUNK, n)) - from);
@@ -8022,8 +8241,8 @@ static void bsn_split_place(bsn_splitting *s, size_t i, size_t m, size_t n, int 
     if (y->planes == s->context->shape.width - 1) s->plane[s->context->shape.width - 1] = s->symbols + i;
 }
 
-/* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what the kernel
- * does. */
+/* Splits a chunk by the kernel `start`, which also hashes planes, takes bits and stores lines. Returns what
+ * the kernel does. */
 static int bsn_split_start(bsn_splitting *s, const uint8_t *elements, size_t i, size_t m, int hashing)
 {
     const bsn_context *c = s->context;
@@ -8110,9 +8329,9 @@ static int bsn_split_chunk(bsn_splitting *s, const uint8_t *elements, size_t i, 
     return 1;
 }
 
-/* Splits a block into symbols and raw planes, writes the planes to the body and hashes them. Prefetches part of the next
- * block. Returns 0 if a bit varies that the layout calls constant; the caller then begins again. Not inlined: its locals
- * would add to the stack of deltas, the deepest path. */
+/* Splits a block into symbols and raw planes, writes the planes to the body and hashes them. Prefetches part
+ * of the next block. Returns 0 if a bit varies that the layout calls constant; the caller then begins again.
+ * Not inlined: its locals would add to the stack of deltas, the deepest path. */
 BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *symbols, bsn_ahead *ahead)
 {
     const bsn_context *c = e->context;
@@ -8140,8 +8359,10 @@ BSN_FUNCTION int bsn_write_planes(bsn_coding *e, const bsn_layout *y, uint8_t *s
     for (i = 0; i < n; i += m) {
         const int by_lines = c->stream || (s.at_once && n > BSN_CHUNK);
         int done = 0;
-        m = bsn_min(by_lines && !i ? 1024 : BSN_CHUNK, n - i); /* a short first chunk: only later ones find a line to continue */
-        bsn_split_place(&s, i, m, n, by_lines && i + m < n);   /* the hash ends with the last bytes, so these stay in the cache */
+        /* a short first chunk: only later ones find a line to continue */
+        m = bsn_min(by_lines && !i ? 1024 : BSN_CHUNK, n - i);
+        /* the hash ends with the last bytes, so these stay in the cache */
+        bsn_split_place(&s, i, m, n, by_lines && i + m < n);
         if (s.at_once && m % 1024 == 0 && i + m < n) {
             done = bsn_split_start(&s, e->elements, i, m, hashing);
             if (done == BSN_START_DIFFERS) return 0;
@@ -8165,12 +8386,14 @@ BSN_INLINE void bsn_values_of(uint64_t mask[4], const uint8_t *bytes, unsigned b
     for (j = 0; j < 64; j++) mask[(bytes[j] & bits) >> 6] |= UINT64_C(1) << (bytes[j] & bits & 63);
 }
 
-/* Chooses which bits of each plane to code: those of planes where few values occur in a group of 64, as in numbers that are a level times a
- * scale. A sign is random beside them, and stays raw. Returns 1 if a plane has such bits. Two groups of a usual plane show that it has not:
- * of 128 random values 51 occur in a group, of 256 57. */
+/* Chooses which bits of each plane to code: those of planes where few values occur in a group of 64, as in
+ * numbers that are a level times a scale. A sign is random beside them, and stays raw. Returns 1 if a plane
+ * has such bits. Two groups of a usual plane show that it has not: of 128 random values 51 occur in a group,
+ * of 256 57. */
 static int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
 {
-    static const uint8_t most[9] = { 0, 0, 0, 0, 0, 0, 30, 40, 46 }; /* values of a group, by the bits of a plane */
+    /* values of a group, by the bits of a plane */
+    static const uint8_t most[9] = { 0, 0, 0, 0, 0, 0, 30, 40, 46 };
     const bsn_context *c = e->context;
     const unsigned symbol_bits = bsn_symbol_bits(c->shape.dtype);
     const size_t groups = e->n / 64;
@@ -8235,7 +8458,8 @@ static void bsn_rank_bytes(uint8_t *bytes, uint8_t *masks, size_t groups, unsign
     }
 }
 
-/* Chooses how many groups lie between masks that are alike, as of tiles of a matrix: 1 to 255, or 0 if none are. */
+/* Chooses how many groups lie between masks that are alike, as of tiles of a matrix: 1 to 255, or 0 if none
+ * are. */
 static unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned size)
 {
     const unsigned most = (unsigned)bsn_min(groups / 2, 255);
@@ -8253,7 +8477,8 @@ static unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned 
     return best;
 }
 
-/* Writes the coded bits of plane k: the distance, masks, ranks. Their elements may lie in room->lists. Returns 0 if raw bits take no more. */
+/* Writes the coded bits of plane k: the distance, masks, ranks. Their elements may lie in room->lists.
+ * Returns 0 if raw bits take no more. */
 static int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, const bsn_rooms *room, unsigned k)
 {
     const bsn_context *c = e->context;
@@ -8281,8 +8506,8 @@ static int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, co
     return w->full || (size_t)(w->at - begin) < bsn_bits_size(y->coded[k], n);
 }
 
-/* SPLIT: raw planes, coded ones, and a list of symbols. Bits that turn out to vary although e->constant has them are split again. Returns -1 if
- * coded planes do not pay: with e->plain it would be smaller. */
+/* SPLIT: raw planes, coded ones, and a list of symbols. Bits that turn out to vary although e->constant has
+ * them are split again. Returns -1 if coded planes do not pay: with e->plain it would be smaller. */
 static int bsn_write_split(bsn_coding *e)
 {
     bsn_work *w = e->work;
@@ -8306,7 +8531,8 @@ static int bsn_write_split(bsn_coding *e)
         if (ranks) bsn_layout_code(&y, coded, n);
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
-        ahead = bsn_ahead_of(elements + n * c->shape.width, c->large && w->next ? n * c->shape.width : 0, 2); /* most likely the next block */
+        /* most likely the next block */
+        ahead = bsn_ahead_of(elements + n * c->shape.width, c->large && w->next ? n * c->shape.width : 0, 2);
         done = bsn_write_planes(e, &y, room.planes, &ahead);
         if (!done) {
             const uint64_t varying = bsn_varying_bits(elements, n, c->shape.width, constant) & constant;
@@ -8346,7 +8572,8 @@ static int bsn_produce_split(bsn_coding *e)
 /* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
 BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
 
-/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or elsewhere. */
+/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or
+ * elsewhere. */
 static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
 {
     static const uint8_t zeros[512] = { 0 };
@@ -8361,9 +8588,10 @@ static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned widt
 /* 1 in each byte that is 0 */
 BSN_INLINE uint64_t bsn_zero_bytes(uint64_t x) { return ~(((x & BSN_ONES * 0x7F) + BSN_ONES * 0x7F) | x) >> 7 & BSN_ONES; }
 
-/* Decides whether ZIGZAG makes planes shorter. If both signs occur, planes of sign bits become 0; but bits that are 0 below a sign may become
- * copies of it. For each plane, counts how often elements of a sample agree. Its groups of four neighbours are at positions
- * without a period. The less often elements agree, the more entropy the plane has. */
+/* Decides whether ZIGZAG makes planes shorter. If both signs occur, planes of sign bits become 0; but bits
+ * that are 0 below a sign may become copies of it. For each plane, counts how often elements of a sample
+ * agree. Its groups of four neighbours are at positions without a period. The less often elements agree, the
+ * more entropy the plane has. */
 static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n)
 {
     const unsigned width = c->shape.width, most = 8 * width - 1;
@@ -8437,7 +8665,8 @@ static int bsn_produce_planes(bsn_coding *e, int zigzag)
 static int bsn_produce_bytes(bsn_coding *e) { return bsn_produce_planes(e, 0); }
 static int bsn_produce_zigzag(bsn_coding *e) { return bsn_produce_planes(e, 1); }
 
-/* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0 entropies. */
+/* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0
+ * entropies. */
 static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
 {
     const unsigned symbol_bits = c->shape.dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->shape.width - 1;
@@ -8512,7 +8741,8 @@ BSN_INLINE int bsn_may_scale(const bsn_context *c, size_t n)
     return c->shape.columns >= BSN_ROW_LEAST && c->shape.columns <= n / BSN_COLUMN_LEAST;
 }
 
-/* Codes in eighths of an octave, which the upper bits of a mantissa are. Returns whether an element has its sign set. */
+/* Codes in eighths of an octave, which the upper bits of a mantissa are. Returns whether an element has its
+ * sign set. */
 BSN_INLINE unsigned bsn_eighths(uint32_t *codes, const uint8_t *elements, size_t n, const bsn_octaves *o, unsigned width)
 {
     const unsigned shift = o->mantissa - 3;
@@ -8558,8 +8788,8 @@ BSN_INLINE void bsn_scale_up(uint8_t *elements, const uint8_t *words, const uint
     }
 }
 
-/* SCALED: differences to what the scales of rows and columns predict. Returns -1, and has written nothing, if the plan of their words
- * takes more than there is room for. */
+/* SCALED: differences to what the scales of rows and columns predict. Returns -1, and has written nothing, if
+ * the plan of their words takes more than there is room for. */
 static int bsn_produce_scaled(bsn_coding *e)
 {
     bsn_work *w = e->work;
@@ -8599,8 +8829,8 @@ static int bsn_produce_scaled(bsn_coding *e)
     return bsn_written(e, &wr);
 }
 
-/* Begins a quantized body: leaves room for the certificate, writes `head` after it, and sets up the writer for the elements
- * that are stored exactly. Returns 0 if there is no room. */
+/* Begins a quantized body: leaves room for the certificate, writes `head` after it, and sets up the writer
+ * for the elements that are stored exactly. Returns 0 if there is no room. */
 static int bsn_quantized_begin(bsn_writer *wr, bsn_coding *e, const bsn_rooms *room, const uint8_t *head, size_t head_size)
 {
     if ((size_t)(e->end - e->body) < BSN_CERTIFICATE_SIZE + head_size) return 0;
@@ -8621,8 +8851,8 @@ static void bsn_write_exact(bsn_writer *wr, const uint32_t *words, size_t n, uns
     wr->at += count * width;
 }
 
-/* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements are stored
- * exactly. */
+/* Completes a quantized body: the certificate, scales (s null: the form has none) and words. `exact` elements
+ * are stored exactly. */
 static int bsn_quantized_end(bsn_writer *wr, bsn_coding *e, const bsn_rooms *room, const bsn_octaves *o,
                              const bsn_scales *s, size_t exact)
 {
@@ -8662,7 +8892,8 @@ static uint32_t bsn_bins_plan(bsn_coding *e, const bsn_rooms *room, bsn_scales *
 {
     const bsn_context *c = e->context;
     const bsn_log *x = c->log;
-    const uint32_t of = sampled ? 16384 : 4096; /* a sample may miss the lowest words, so the offset is a little lower then */
+    const uint32_t of = sampled ? 16384 : 4096; /* a sample may miss the lowest words, so the offset is a
+                                                   little lower then */
     uint64_t bits;
     uint32_t base;
     s->rows = NULL;
@@ -8688,7 +8919,8 @@ static int bsn_produce_bins(bsn_coding *e)
     const unsigned width = c->shape.width;
     const size_t n = e->n;
     const bsn_rooms room = bsn_codes_rooms(e);
-    const int sampled = n >= 16384; /* a sample is enough to weigh scales, and all that is needed for a usual quantizer without */
+    const int sampled = n >= 16384; /* a sample is enough to weigh scales, and all that is needed for a usual
+                                       quantizer without */
     const int few = sampled && bsn_log_is_usual(c->log) && !bsn_may_scale(c, n);
     uint32_t *words = (uint32_t *)(void *)room.words;
     uint8_t head[5];
@@ -8714,7 +8946,8 @@ static int bsn_produce_bins(bsn_coding *e)
     return bsn_quantized_end(&wr, e, &room, &c->log->type, &s, exact);
 }
 
-/* Chooses clusters for the numbers of a block, by their sorted ranks. Returns how many, 0 if there are no numbers. */
+/* Chooses clusters for the numbers of a block, by their sorted ranks. Returns how many, 0 if there are no
+ * numbers. */
 static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_rooms *room, const bsn_octaves *o)
 {
     const unsigned width = e->context->shape.width;
@@ -8728,8 +8961,8 @@ static unsigned bsn_clusters_choose(bsn_coding *e, bsn_cluster *x, const bsn_roo
     return bsn_clusters_set(x, o, bsn_sort_words(room->words, room->symbols, numbers, width), numbers, e->context->shape.clusters);
 }
 
-/* Makes the words of elements i .. i + m - 1 by their clusters, and in `decoded` what they decode to. Returns how many are stored
- * exactly. */
+/* Makes the words of elements i .. i + m - 1 by their clusters, and in `decoded` what they decode to. Returns
+ * how many are stored exactly. */
 static size_t bsn_clusters_words(const bsn_coding *e, uint32_t *words, uint8_t *decoded, const bsn_cluster *x, unsigned clusters,
                                  const bsn_octaves *o, size_t i, size_t m)
 {
@@ -8793,7 +9026,8 @@ static int bsn_produce_quantized(bsn_coding *e)
 
 BSN_ASSERT(clusters_fit_plane, 1 + 16 * BSN_CLUSTERS_MOST <= BSN_CHUNK + 64);
 
-/* The number of classes that n elements may have. What rounding took off a master copy is spread evenly, whatever the exponent. */
+/* The number of classes that n elements may have. What rounding took off a master copy is spread evenly,
+ * whatever the exponent. */
 BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
 {
     if (!bsn_exponent_of(c->shape.dtype).mask || n < 256 || c->flags & BITSNAP_SELF_CONTAINED || c->shape.role == BSN_ROLE_UPCAST)
@@ -8801,7 +9035,8 @@ BSN_INLINE unsigned bsn_most_classes(const bsn_context *c, size_t n)
     return c->level == BITSNAP_FAST ? 2 : c->level == BITSNAP_BEST ? 8 : 6;
 }
 
-/* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if there are many. */
+/* The distance of the chunks that are counted to choose classes: at level fast one of eight, or of sixteen if
+ * there are many. */
 BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 {
     if (c->level != BITSNAP_FAST || n < 16 * BSN_CHUNK) return BSN_CHUNK;
@@ -8812,8 +9047,8 @@ BSN_INLINE size_t bsn_census_step(const bsn_context *c, size_t n)
 #define BSN_WAITING (7 * BSN_CHUNK)
 BSN_ASSERT(waiting_fit, BSN_WAITING + BSN_CHUNK <= 8 * (BSN_CHUNK + 64));
 
-/* Counts a chunk of m elements for the choice of classes. Symbols wait in scratch until there are many; returns how many
- * wait. */
+/* Counts a chunk of m elements for the choice of classes. Symbols wait in scratch until there are many;
+ * returns how many wait. */
 static size_t bsn_census_chunk(bsn_coding *e, const uint8_t *words, const uint8_t *base, size_t m, size_t waiting)
 {
     const bitsnap_kernels *kernels = e->context->kernels;
@@ -8877,8 +9112,8 @@ static int bsn_has_255(const bitsnap_kernels *kernels, const uint8_t *p, size_t 
     return found != 0;
 }
 
-/* Returns where class k of a cell begins if words are dealt to classes during the pass over the cell: level fast, at most two classes.
- * Without that, all words begin where class 0 does. */
+/* Returns where class k of a cell begins if words are dealt to classes during the pass over the cell: level
+ * fast, at most two classes. Without that, all words begin where class 0 does. */
 BSN_INLINE uint8_t *bsn_list_of(bsn_coding *e, unsigned k) { return k ? e->delta.dealt : e->delta.words; }
 
 /* Chooses classes by a sample of the cell. */
@@ -8934,8 +9169,8 @@ BSN_INLINE void bsn_note_words(bsn_changes *x, size_t count, size_t first, const
     }
 }
 
-/* Collects what differs in elements i .. i + m - 1, at `from`, from their prediction. Returns 0 if these are more than `most` changes of the
- * cell. `mask` is scratch for a chunk. */
+/* Collects what differs in elements i .. i + m - 1, at `from`, from their prediction. Returns 0 if these are
+ * more than `most` changes of the cell. `mask` is scratch for a chunk. */
 static int bsn_collect_changes(const bsn_context *c, bsn_changes *x, uint8_t *mask, const uint8_t *from,
                                const uint8_t *prediction, size_t i, size_t m, size_t most)
 {
@@ -8943,7 +9178,8 @@ static int bsn_collect_changes(const bsn_context *c, bsn_changes *x, uint8_t *ma
     bsn_compare(c->kernels, c->shape.width, mask, from, prediction, m);
     count = c->kernels->count(mask, m);
     if (x->count + count > most) return 0;
-    (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m); /* the fastest where most groups have none */
+    /* the fastest where most groups have none */
+    (void)bsn_places(bsn_scalar_places, x->place + x->count, mask, i, m);
     BSN_WIDTHS(c->shape.width, bsn_note_words, (x, count, i, from, prediction));
     return 1;
 }
@@ -8968,7 +9204,8 @@ typedef struct bsn_sweep {
     size_t waiting; /* symbols that wait to be counted */
 } bsn_sweep;
 
-/* Hashes elements i .. i + m - 1 and their base while they are in the cache. A leaf that equals its base's is hashed once. */
+/* Hashes elements i .. i + m - 1 and their base while they are in the cache. A leaf that equals its base's is
+ * hashed once. */
 static void bsn_sweep_hash(bsn_coding *e, const bsn_sweep *p, size_t i, size_t m)
 {
     const bsn_context *c = e->context;
@@ -9000,8 +9237,8 @@ static void bsn_sweep_words(bsn_coding *e, bsn_sweep *p, size_t i)
     p->waiting = bsn_census_chunk(e, words, prediction, m, p->waiting);
 }
 
-/* Elements i .. i + m - 1: their changes, as long as there are few; else their words, and first those of all chunks
- * before. */
+/* Elements i .. i + m - 1: their changes, as long as there are few; else their words, and first those of all
+ * chunks before. */
 static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t i, size_t m)
 {
     size_t j = p->collecting ? 0 : i;
@@ -9020,10 +9257,11 @@ static void bsn_sweep_chunk(bsn_coding *e, bsn_sweep *p, bsn_classes *t, size_t 
     p->collecting = 0;
 }
 
-/* Compares a cell with its prediction in one pass. Returns 1 if they are equal. Sets e->any to the OR of all words, or of all
- * words less 1 if changes have been collected.
- *   collect  1: collects changes in e->delta.changes while they are few enough for a SPARSE block. If they are not, their count
- *            becomes 0 and words are made after all. 0: makes words, for a CLASSED block, and counts them or deals them to classes
+/* Compares a cell with its prediction in one pass. Returns 1 if they are equal. Sets e->any to the OR of all
+ * words, or of all words less 1 if changes have been collected.
+ *   collect  1: collects changes in e->delta.changes while they are few enough for a SPARSE block. If they
+ *            are not, their count becomes 0 and words are made after all. 0: makes words, for a CLASSED
+ *            block, and counts them or deals them to classes
  *   hashing  1: also computes the hashes of leaves, of base and result */
 static int bsn_take_words(bsn_coding *e, int collect, int hashing)
 {
@@ -9075,7 +9313,8 @@ static uint32_t bsn_class_words(const bsn_census *x, const bsn_classes *t, unsig
     return sum;
 }
 
-/* Completes the counts of n words that are bytes. Those below 16 are counted already. Counts the others, or if these are many, all anew. */
+/* Completes the counts of n words that are bytes. Those below 16 are counted already. Counts the others, or
+ * if these are many, all anew. */
 static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n, size_t others, uint8_t *mask)
 {
     uint32_t *h = w->planner->count;
@@ -9101,8 +9340,8 @@ typedef struct bsn_dealt {
     size_t counts[BSN_CLASSES];
 } bsn_dealt;
 
-/* What a pass that dealt words out has left. A class whose words the sample took for bytes may have larger ones after
- * all; then the words are dealt out again. */
+/* What a pass that dealt words out has left. A class whose words the sample took for bytes may have larger
+ * ones after all; then the words are dealt out again. */
 static void bsn_classes_dealt(bsn_coding *e, bsn_classes *t, bsn_dealt *x)
 {
     const bsn_context *c = e->context;
@@ -9120,8 +9359,8 @@ static void bsn_classes_dealt(bsn_coding *e, bsn_classes *t, bsn_dealt *x)
     for (k = 0; k < t->count; k++) x->counts[k] = (size_t)(t->list[k] - x->list[k]) / bsn_classes_size(t, k);
 }
 
-/* Chooses classes by the counts of all words, and places their lists; one class of whole words stays where the words are.
- * Returns 0 if the counts are not those of n elements: another thread is changing them. */
+/* Chooses classes by the counts of all words, and places their lists; one class of whole words stays where
+ * the words are. Returns 0 if the counts are not those of n elements: another thread is changing them. */
 static int bsn_classes_counted(bsn_coding *e, bsn_census *census, bsn_dealt *x)
 {
     const unsigned most = bsn_most_classes(e->context, e->n);
@@ -9146,7 +9385,8 @@ static int bsn_classes_counted(bsn_coding *e, bsn_census *census, bsn_dealt *x)
     return 1;
 }
 
-/* Deals the words of the cell to their classes, and asks for the next cell while this one is in the caches. */
+/* Deals the words of the cell to their classes, and asks for the next cell while this one is in the
+ * caches. */
 static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
 {
     const bsn_context *c = e->context;
@@ -9166,8 +9406,9 @@ static void bsn_classes_fill(bsn_coding *e, bsn_classes *t, const bsn_dealt *x)
     }
 }
 
-/* Plans how to store the words of a master copy (role 3) without counting them: the bits that rounding took off are raw. Returns 0 if
- * half of a sample of 64 words are a quarter of that or less, as of a copy that was rounded before. */
+/* Plans how to store the words of a master copy (role 3) without counting them: the bits that rounding took
+ * off are raw. Returns 0 if half of a sample of 64 words are a quarter of that or less, as of a copy that was
+ * rounded before. */
 static int bsn_plan_upcast(const bsn_coding *e, const uint8_t *words, bsn_words_plan *plan)
 {
     unsigned i, less = 0;
@@ -9191,7 +9432,8 @@ static int bsn_produce_classed(bsn_coding *e)
     bsn_words_plan plan;
     unsigned k;
     bsn_writer wr;
-    if (!e->any) return 0; /* the elements have become equal to their predictions: another thread changes them */
+    if (!e->any) return 0; /* the elements have become equal to their predictions: another thread changes
+                              them */
     if (sampled) bsn_classes_dealt(e, t, &x);
     else if (!bsn_classes_counted(e, census, &x)) return 0;
     if ((size_t)(e->end - e->body) < t->count) return 0;
@@ -9243,7 +9485,8 @@ static int bsn_produce_elements(bsn_coding *e, size_t count)
 static int bsn_produce_const(bsn_coding *e) { return bsn_produce_elements(e, 1); }
 static int bsn_produce_stored(bsn_coding *e) { return bsn_produce_elements(e, e->n); }
 
-/* The bits of a float that SPLIT does not code as symbols; 0 for integers. Of these it stores only those that vary. */
+/* The bits of a float that SPLIT does not code as symbols; 0 for integers. Of these it stores only those that
+ * vary. */
 static uint64_t bsn_plane_bits(const bsn_context *c)
 {
     bsn_field field;
@@ -9258,7 +9501,8 @@ static unsigned bsn_plain_form(bsn_coding *e)
 {
     const bsn_context *c = e->context;
     const uint64_t interest = bsn_plane_bits(c);
-    /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of encoding. */
+    /* What is constant in the first elements most likely is in all. A pass over all of them takes a tenth of
+     * encoding. */
     uint64_t varying = bsn_varying_bits(e->elements, bsn_min(e->n, BSN_CHUNK), c->shape.width, interest);
     if (!varying) varying = bsn_varying_bits(e->elements, e->n, c->shape.width, interest);
     if (!varying && e->n > 1) return BSN_FORM_CONST;
@@ -9271,7 +9515,8 @@ static unsigned bsn_plain_form(bsn_coding *e)
 /* A sample of runs of 8 elements from all over the block. */
 typedef struct bsn_sampled_runs {
     unsigned runs, zeros; /* runs; zeros of either sign in all of them */
-    unsigned low[34];     /* low[k]: runs whose elements share k low bits that are 0; low[33]: runs of zeros */
+    unsigned low[34];     /* low[k]: runs whose elements share k low bits that are 0; low[33]: runs of
+                             zeros */
     uint64_t any, all;    /* OR and AND of the magnitudes above 0: equal if these are one value */
 } bsn_sampled_runs;
 
@@ -9296,9 +9541,9 @@ BSN_INLINE void bsn_sample_runs(bsn_sampled_runs *x, const uint8_t *elements, si
     }
 }
 
-/* Decides whether PARTED may pay, and what side 1 is: zeros of either sign, or elements with more low bits 0 than all have. Granules of 8
- * elements are for rows; if all elements but zeros are one value, the mask of elements tells all. PARTED is then made, and kept if it is
- * smaller. */
+/* Decides whether PARTED may pay, and what side 1 is: zeros of either sign, or elements with more low bits 0
+ * than all have. Granules of 8 elements are for rows; if all elements but zeros are one value, the mask of
+ * elements tells all. PARTED is then made, and kept if it is smaller. */
 static int bsn_looks_parted(bsn_coding *e)
 {
     const bsn_context *c = e->context;
@@ -9336,8 +9581,10 @@ static int bsn_looks_parted(bsn_coding *e)
 
 /* A sample of runs of 8 elements and their predictions. */
 typedef struct bsn_sampled_changes {
-    unsigned same, mixed, whole;   /* elements that are as predicted; runs of which only some are, and none is */
-    unsigned zeros, minus, unlike; /* zeros that are not; of these -0, and those of another sign than predicted */
+    unsigned same, mixed, whole;   /* elements that are as predicted; runs of which only some are, and none
+                                      is */
+    unsigned zeros, minus, unlike; /* zeros that are not; of these -0, and those of another sign than
+                                      predicted */
 } bsn_sampled_changes;
 
 BSN_INLINE void bsn_sample_changes(bsn_sampled_changes *x, const uint8_t *elements, const uint8_t *predictions, unsigned width)
@@ -9356,7 +9603,8 @@ BSN_INLINE void bsn_sample_changes(bsn_sampled_changes *x, const uint8_t *elemen
     x->whole += !same;
 }
 
-/* Decides whether PATCHED may pay: most runs are as predicted or not as a whole, or what is not as predicted is 0. */
+/* Decides whether PATCHED may pay: most runs are as predicted or not as a whole, or what is not as predicted
+ * is 0. */
 static void bsn_looks_patched(bsn_coding *e)
 {
     const bsn_context *c = e->context;
@@ -9384,7 +9632,8 @@ static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width;
     uint8_t *masked = e->work->elements, *none = e->work->plane[0];
-    const uint64_t pattern = e->low * (~UINT64_C(0) / bsn_low_bits(8 * width)); /* for each element in 8 bytes */
+    /* for each element in 8 bytes */
+    const uint64_t pattern = e->low * (~UINT64_C(0) / bsn_low_bits(8 * width));
     uint64_t x;
     size_t i, j, m;
     memset(none, 0, 512 * width);
@@ -9427,7 +9676,8 @@ static void bsn_patching_mask(bsn_coding *e, uint8_t *mask)
     if (e->n & 7) mask[bsn_mask_bytes(e->n) - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
 }
 
-/* Counts elements by magnitude, in steps of 2^shift from `least` on: those of the mask up, others down. Returns the count of those below. */
+/* Counts elements by magnitude, in steps of 2^shift from `least` on: those of the mask up, others down.
+ * Returns the count of those below. */
 BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, const uint8_t *p, size_t n, uint64_t least, unsigned shift,
                                       unsigned width)
 {
@@ -9442,13 +9692,15 @@ BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, 
     return below;
 }
 
-/* Chooses the magnitude below which most predictions are those of elements of the mask, of which there are `ones`, and others are not: what
- * is pruned by magnitude. Each pass looks 128 times closer. Returns 0 if there is no such magnitude. */
+/* Chooses the magnitude below which most predictions are those of elements of the mask, of which there are
+ * `ones`, and others are not: what is pruned by magnitude. Each pass looks 128 times closer. Returns 0 if
+ * there is no such magnitude. */
 static uint64_t bsn_choose_magnitude(bsn_coding *e, const uint8_t *mask, size_t ones)
 {
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width;
-    const int64_t usual = ones > e->n - ones ? (int64_t)(2 * ones - e->n) : 0; /* what the mask alone tells, in elements that are not of it */
+    /* what the mask alone tells, in elements that are not of it */
+    const int64_t usual = ones > e->n - ones ? (int64_t)(2 * ones - e->n) : 0;
     uint32_t *count = e->work->planner->count, below = 0;
     unsigned shift = width == 1 ? 0 : 8 * width - 9, k, at;
     uint64_t least = 0;
@@ -9488,8 +9740,8 @@ static void bsn_relative_signs(const bsn_coding *e, uint8_t *elements, const uin
     }
 }
 
-/* Writes a side of n elements, and its form before it, at `at`. Returns the end of its body; null if there is no room. SPLIT overwrites
- * the elements, so STORED takes them from the block again. */
+/* Writes a side of n elements, and its form before it, at `at`. Returns the end of its body; null if there is
+ * no room. SPLIT overwrites the elements, so STORED takes them from the block again. */
 static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at, unsigned which, size_t n)
 {
     const unsigned width = e->context->shape.width;
@@ -9510,7 +9762,8 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     return done ? s->body + s->size : NULL;
 }
 
-/* PATCHED: the fields before the mask, at `at`. Inverts what the magnitudes tell in the mask. Returns where they end. */
+/* PATCHED: the fields before the mask, at `at`. Inverts what the magnitudes tell in the mask. Returns where
+ * they end. */
 static uint8_t *bsn_write_patched(bsn_coding *e, uint8_t *at, const uint8_t *mask, uint8_t *symbols, size_t ones)
 {
     const bsn_context *c = e->context;
@@ -9568,9 +9821,10 @@ static int bsn_produce_parted(bsn_coding *e)
 
 /* ---- encoding: the table of producers, and the choice of a form ---- */
 
-/* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets e->size, and adds
- * to e->record what the check covers of the body. It returns 0 if the body does not fit, or if the form has none for
- * these elements; what it has written is then without meaning. It returns -1 if it has written nothing. Null: left out of this build. */
+/* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets
+ * e->size, and adds to e->record what the check covers of the body. It returns 0 if the body does not fit, or
+ * if the form has none for these elements; what it has written is then without meaning. It returns -1 if it
+ * has written nothing. Null: left out of this build. */
 typedef struct bsn_producer {
     int (*produce)(bsn_coding *e);
 } bsn_producer;
@@ -9600,14 +9854,16 @@ static int bsn_try(bsn_coding *e, unsigned form, size_t most)
     return bsn_producers[form].produce(e);
 }
 
-/* Makes a body that needs no quantizer, and no difference to a base. Returns 0 if none has at most `most` bytes. Of forms that could pay all
- * are made, and each must be smaller than those before: no estimate is good enough to say that none is larger than at a lower level. But
- * PATCHED or PARTED is the last if it takes less than the planes of SPLIT do while they are raw. If these are coded, so are those of a side. */
+/* Makes a body that needs no quantizer, and no difference to a base. Returns 0 if none has at most `most`
+ * bytes. Of forms that could pay all are made, and each must be smaller than those before: no estimate is
+ * good enough to say that none is larger than at a lower level. But PATCHED or PARTED is the last if it takes
+ * less than the planes of SPLIT do while they are raw. If these are coded, so are those of a side. */
 static int bsn_choose_alone(bsn_coding *e, size_t most)
 {
     const bsn_context *c = e->context;
     const unsigned plain = bsn_plain_form(e), forms[4] = { BSN_FORM_PATCHED, BSN_FORM_PARTED, plain, BSN_FORM_SCALED };
-    const unsigned more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype); /* bits that symbols may have of those of planes */
+    /* bits that symbols may have of those of planes */
+    const unsigned more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype);
     const int scales = plain != BSN_FORM_CONST && c->level == BITSNAP_BEST && bsn_may_scale(c, e->n);
     bsn_record record = e->begun;
     size_t size = 0;
@@ -9631,8 +9887,8 @@ static int bsn_choose_alone(bsn_coding *e, size_t most)
     return 1;
 }
 
-/* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the smaller one,
- * and of two of the same size the other. */
+/* Sets the candidate aside and makes another, without base or quantizer, of at most `most` bytes. Keeps the
+ * smaller one, and of two of the same size the other. */
 static int bsn_choose_other(bsn_coding *e, size_t most)
 {
     const bsn_record record = e->record;
@@ -9688,15 +9944,16 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
 /* Makes a body for a frame with a quantizer, of at most `most` bytes. */
 static int bsn_choose_quantized(bsn_coding *e, size_t most)
 {
-    if (!bsn_varying_bits(e->elements, e->n, e->context->shape.width, 0)) return bsn_choose_alone(e, most); /* CONST is smaller, and exact */
+    /* CONST is smaller, and exact */
+    if (!bsn_varying_bits(e->elements, e->n, e->context->shape.width, 0)) return bsn_choose_alone(e, most);
     if (!bsn_try(e, BSN_FORM_QUANTIZED, most)) return bsn_choose_alone(e, most);
     if (bsn_load64(e->body + 8) <= e->n / 64) return 1;
     return bsn_choose_other(e, most); /* more would be exact at no cost */
 }
 
-/* Encodes n elements, beginning with number `first` of the frame, to at most `capacity` bytes. Returns the size of the block, or
- * 0 if it does not fit: bsn_block_most bytes are always enough. Not inlined: the state would add to the stack of what callers
- * call next. */
+/* Encodes n elements, beginning with number `first` of the frame, to at most `capacity` bytes. Returns the
+ * size of the block, or 0 if it does not fit: bsn_block_most bytes are always enough. Not inlined: the state
+ * would add to the stack of what callers call next. */
 BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t *to, size_t capacity, const uint8_t *elements,
                                      size_t n, uint64_t first, bsn_ids *ids)
 {
@@ -9753,8 +10010,9 @@ BSN_INLINE int bsn_sink_wants(const bsn_sink *s, size_t i, size_t m)
     return (s->to || s->compare) && i < s->until && i + m > s->from;
 }
 
-/* Returns where elements i .. i + m - 1 are to be made: at their place in `to`, or in scratch if bsn_sink_done has to move them or only
- * some of them are wanted; null if neither `to` nor a hash needs any of them. */
+/* Returns where elements i .. i + m - 1 are to be made: at their place in `to`, or in scratch if
+ * bsn_sink_done has to move them or only some of them are wanted; null if neither `to` nor a hash needs any
+ * of them. */
 BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned width, size_t i, size_t m)
 {
     const int wanted = bsn_sink_wants(s, i, m);
@@ -9763,8 +10021,9 @@ BSN_INLINE uint8_t *bsn_sink_place(bsn_work *w, const bsn_sink *s, unsigned widt
     return wanted || s->leaves ? w->elements : NULL;
 }
 
-/* Overwrites elements from the first byte on, so that a killed process leaves new bytes up to some position and old ones after it. The
- * unit is a word; elements that are wider, or too few to fill one, are stored one by one. */
+/* Overwrites elements from the first byte on, so that a killed process leaves new bytes up to some position
+ * and old ones after it. The unit is a word; elements that are wider, or too few to fill one, are stored one
+ * by one. */
 static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, unsigned width)
 {
     size_t i;
@@ -9778,7 +10037,8 @@ static void bsn_store_in_order(uint8_t *to, const uint8_t *from, size_t size, un
     }
 }
 
-/* Compares elements i .. i + m - 1 of the block, which are at `place`. Keeps the first difference of all calls. */
+/* Compares elements i .. i + m - 1 of the block, which are at `place`. Keeps the first difference of all
+ * calls. */
 static void bsn_sink_compare(bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     const uint8_t *compare = s->compare + (i - s->from) * width;
@@ -9791,8 +10051,9 @@ static void bsn_sink_compare(bsn_sink *s, unsigned width, size_t i, size_t m, co
     if (a < m) s->differs = i + a;
 }
 
-/* Takes elements i .. i + m - 1, which are at `place`: hashes them, then stores or compares those that are wanted. `place` is what
- * bsn_sink_place returned, or any other memory. Calls must come in order if the sink has leaves. */
+/* Takes elements i .. i + m - 1, which are at `place`: hashes them, then stores or compares those that are
+ * wanted. `place` is what bsn_sink_place returned, or any other memory. Calls must come in order if the sink
+ * has leaves. */
 static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, size_t m, const uint8_t *place)
 {
     const size_t skip = i < s->from ? s->from - i : 0;
@@ -9819,20 +10080,23 @@ static void bsn_sink_done(bsn_work *w, bsn_sink *s, unsigned width, size_t i, si
 }
 
 /* ---- decoding: a block and its body ----
- * What opening a body leaves for making its elements: one struct for each kind of body, together in a union. */
+ * What opening a body leaves for making its elements: one struct for each kind of body, together in a
+ * union. */
 
 typedef struct bsn_split_body {
     bsn_layout layout;
     bsn_reader reader;         /* the list of symbols */
     uint64_t list_hash;
-    const uint8_t *coded;      /* coded bits of plane 0, if it has any; those of plane k are k * bsn_plane_room(n) bytes further on */
+    const uint8_t *coded;      /* coded bits of plane 0, if it has any; those of plane k are k *
+                                  bsn_plane_room(n) bytes further on */
     const uint8_t *plane[8];   /* the planes of the current chunk */
     unsigned within;           /* the plane that `finish` makes of bit planes itself; the width, if none */
     int finishes;              /* 1: the kernel `finish` makes chunks at once; 0: step by step */
     bsn_ahead ahead;           /* the next block, which is prefetched */
     bsn_finish finish;
     uint8_t tail[64];          /* the last 64 bytes that bsn_lines_next has taken */
-    uint8_t *streamed;         /* the end of the elements that it has taken, tail included; null: nothing waits in the tail */
+    uint8_t *streamed;         /* the end of the elements that it has taken, tail included; null: nothing
+                                  waits in the tail */
 } bsn_split_body;
 
 typedef struct bsn_bytes_body {
@@ -9842,7 +10106,8 @@ typedef struct bsn_bytes_body {
 
 typedef struct bsn_classed_body {
     bsn_classes classes;
-    unsigned stated;           /* classes that the body states: count, unless some can have no elements; also the size of its head */
+    unsigned stated;           /* classes that the body states: count, unless some can have no elements; also
+                                  the size of its head */
     size_t above[7];           /* above[k]: elements of a class above class k */
     bsn_reader reader;
 } bsn_classed_body;
@@ -9870,15 +10135,18 @@ typedef struct bsn_numbers_body { /* SCALED and QUANTIZED: words, with scales or
     int looked_up;             /* 1: words.place has the number of every code */
 } bsn_numbers_body;
 
-/* A block that is being decoded. Each step returns the number of the rule that is broken, with `place` set, or 0. */
+/* A block that is being decoded. Each step returns the number of the rule that is broken, with `place` set,
+ * or 0. */
 typedef struct bsn_decoding {
     bsn_work *work;
     const bsn_context *context;
     const struct bsn_form *form;
     const uint8_t *body, *end;
     const uint8_t *input_end;  /* nothing is read from here on */
-    const uint8_t *base;       /* the block's first element in the base; null: no base, or it is not there (blind) */
-    const uint8_t *expected;   /* in the block: the hash of the base's cell, then that of the elements; null without a base */
+    const uint8_t *base;       /* the block's first element in the base; null: no base, or it is not there
+                                  (blind) */
+    const uint8_t *expected;   /* in the block: the hash of the base's cell, then that of the elements; null
+                                  without a base */
     bsn_ids *ids;              /* with a base: receives the hashes of both cells */
     uint64_t first;            /* the block's first element in the frame */
     size_t n;                  /* elements */
@@ -9889,7 +10157,8 @@ typedef struct bsn_decoding {
     int hash_base;             /* 1: the base's cell is hashed and compared with `expected` */
     int base_first;            /* 1: also of SPARSE blocks before any element is made */
     int same;                  /* 1: the elements are those of the base, and so are their hashes */
-    uint8_t *side;             /* a side of PARTED: its planes, or its elements. Bytes may follow its body. Else null */
+    uint8_t *side;             /* a side of PARTED: its planes, or its elements. Bytes may follow its body.
+                                  Else null */
     bitsnap_block *report;     /* receives what the body is made of; or null */
     const uint8_t *made;       /* where the current chunk is */
     const uint8_t *place;      /* where a rule is broken */
@@ -9903,8 +10172,9 @@ typedef struct bsn_decoding {
     } of;
 } bsn_decoding;
 
-/* Prefetches of one chunk, spread over the steps that make it: a few lines overlap with computing, many at once stall. `read` is the next
- * block, or null. What follows `out` is prefetched, too, unless it is scratch. */
+/* Prefetches of one chunk, spread over the steps that make it: a few lines overlap with computing, many at
+ * once stall. `read` is the next block, or null. What follows `out` is prefetched, too, unless it is
+ * scratch. */
 typedef struct bsn_asking {
     bsn_ahead *read;
     const uint8_t *write;
@@ -9985,7 +10255,8 @@ static void bsn_open_list(bsn_decoding *d, bsn_reader *r, size_t n, unsigned bit
     if (BSN_WITH_REPORT && d->report) bsn_report_part(d->report, n, (uint64_t)(r->at - begin))->kind = kind;
 }
 
-/* Reads n words at x->reader->at, whose `rule` is the rule that is broken. Reports how many are not 0: they must have x->width bytes. */
+/* Reads n words at x->reader->at, whose `rule` is the rule that is broken. Reports how many are not 0: they
+ * must have x->width bytes. */
 static void bsn_open_words(bsn_decoding *d, bsn_words *x, size_t n)
 {
     static const uint8_t zero[8] = { 0 };
@@ -10059,7 +10330,8 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     return 0;
 }
 
-/* Makes bytes of their ranks: in full groups of 64 by the group's mask of values, which has `size` bytes. Returns 0 if a rank has no value. */
+/* Makes bytes of their ranks: in full groups of 64 by the group's mask of values, which has `size` bytes.
+ * Returns 0 if a rank has no value. */
 static int bsn_unrank_bytes(uint8_t *bytes, const uint8_t *masks, size_t groups, unsigned size)
 {
     uint8_t value[256];
@@ -10075,7 +10347,8 @@ static int bsn_unrank_bytes(uint8_t *bytes, const uint8_t *masks, size_t groups,
     return 1;
 }
 
-/* Reads the coded bits of plane k at r->at, and adds its constant ones. The masks take the room before plane 0, which nothing else needs. */
+/* Reads the coded bits of plane k at r->at, and adds its constant ones. The masks take the room before plane
+ * 0, which nothing else needs. */
 static unsigned bsn_open_coded(bsn_decoding *d, bsn_reader *r, const bsn_rooms *room, unsigned k)
 {
     const unsigned bits = d->of.split.layout.coded[k], value = d->of.split.layout.value[k], size = bsn_mask_size(bits);
@@ -10099,8 +10372,8 @@ static unsigned bsn_open_coded(bsn_decoding *d, bsn_reader *r, const bsn_rooms *
     return 0;
 }
 
-/* Reads descriptor, coded planes and list. The hashes of the planes begin here and go on chunk by chunk, that of all after them is computed
- * here. */
+/* Reads descriptor, coded planes and list. The hashes of the planes begin here and go on chunk by chunk, that
+ * of all after them is computed here. */
 static unsigned bsn_open_split(bsn_decoding *d)
 {
     bsn_split_body *x = &d->of.split;
@@ -10115,7 +10388,8 @@ static unsigned bsn_open_split(bsn_decoding *d)
     if (d->checking) {
         bsn_record_bytes(d->record, d->body, y->descriptor_size);
         for (k = 0; k < y->planes; k++) bsn_hash_begin(&d->work->hasher[k], y->at[k + 1] - y->at[k]);
-        x->list_hash = bsn_hash_of(d->context->kernels, r->at, (size_t)(d->end - r->at)); /* loads the list into the cache, too */
+        /* loads the list into the cache, too */
+        x->list_hash = bsn_hash_of(d->context->kernels, r->at, (size_t)(d->end - r->at));
     }
     x->coded = room.planes + bsn_plane_room(d->n);
     begin = r->at;
@@ -10142,8 +10416,8 @@ static void bsn_split_plane(const bsn_decoding *d, unsigned k, size_t i, size_t 
     bsn_bits_put(d->context->kernels, plane, plane, 0, 0, d->body + y->at[k] + bsn_bits_size(y->varying[k], i), y->varying[k], m);
 }
 
-/* Prepares all chunks: planes that are constant, and what `finish` is told. chunk: elements of the longest. Decides, before the first
- * place is asked for, whether elements bypass the caches. */
+/* Prepares all chunks: planes that are constant, and what `finish` is told. chunk: elements of the longest.
+ * Decides, before the first place is asked for, whether elements bypass the caches. */
 static void bsn_split_begin(bsn_decoding *d, size_t chunk)
 {
     bsn_work *w = d->work;
@@ -10170,8 +10444,8 @@ static void bsn_split_begin(bsn_decoding *d, size_t chunk)
     x->within = bsn_plane_of_bits(y, top, c->shape.width, bsn_has(c->kernels, BSN_FINISHES_BITS) != 0);
 }
 
-/* Stores m elements, a multiple of 1,024, past the caches. Leaves are hashed by 1 KiB: while that is done the KiB before it is
- * on its way. first: 1 if nothing waits in the tail. */
+/* Stores m elements, a multiple of 1,024, past the caches. Leaves are hashed by 1 KiB: while that is done the
+ * KiB before it is on its way. first: 1 if nothing waits in the tail. */
 BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const uint8_t *from, size_t i, size_t m, int first)
 {
     const unsigned width = d->context->shape.width;
@@ -10182,8 +10456,8 @@ BSN_INLINE void bsn_send(bsn_decoding *d, uint8_t tail[64], uint8_t *to, const u
     }
 }
 
-/* Makes a chunk by one call of the kernel: merges its symbols, joins them with the planes, and hashes these. Returns 0 if the kernel
- * leaves the chunk to bsn_split_join; then nothing has been stored. */
+/* Makes a chunk by one call of the kernel: merges its symbols, joins them with the planes, and hashes these.
+ * Returns 0 if the kernel leaves the chunk to bsn_split_join; then nothing has been stored. */
 static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     bsn_work *w = d->work;
@@ -10192,7 +10466,8 @@ static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
     const bsn_layout *y = &x->layout;
     bsn_finish *finish = &x->finish;
     const unsigned width = c->shape.width, top = width - 1, within = x->within;
-    const int past = d->sink->stream && i >= d->sink->from && i + m <= d->sink->until; /* all are wanted, and bypass the caches */
+    /* all are wanted, and bypass the caches */
+    const int past = d->sink->stream && i >= d->sink->from && i + m <= d->sink->until;
     uint8_t *to = past ? d->sink->to + (i - d->sink->from) * width : NULL;
     const int stream = to && !d->sink->leaves && (x->streamed || !((uintptr_t)to & 63));
     unsigned k;
@@ -10220,7 +10495,8 @@ static int bsn_split_finish(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
     return 1;
 }
 
-/* Makes a chunk step by step, with a part of the prefetches after each. out null: planes are hashed, no element is made. */
+/* Makes a chunk step by step, with a part of the prefetches after each. out null: planes are hashed, no
+ * element is made. */
 static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bsn_asking *asking)
 {
     bsn_work *w = d->work;
@@ -10252,8 +10528,9 @@ static void bsn_split_join(bsn_decoding *d, uint8_t *out, size_t i, size_t m, bs
     bsn_sink_done(w, d->sink, c->shape.width, i, m, out);
 }
 
-/* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes multiples of 1,024 elements, but
- * not the last ones, since the hashes end with them. Large calls have shorter chunks, so that less is prefetched between two kernels. */
+/* Makes the elements. This form has a loop of its own, as the lengths of chunks vary: `finish` takes
+ * multiples of 1,024 elements, but not the last ones, since the hashes end with them. Large calls have
+ * shorter chunks, so that less is prefetched between two kernels. */
 static unsigned bsn_make_split(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
@@ -10382,8 +10659,9 @@ typedef struct bsn_parted {
 } bsn_parted;
 BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
 
-/* Reads a side, which begins with its form at d.place; `missing` is the rule if it does not. Makes the elements of SPLIT, since they must come in order. They take the scratch of
- * planes, which SPLIT does not need. */
+/* Reads a side, which begins with its form at d.place; `missing` is the rule if it does not. Makes the
+ * elements of SPLIT, since they must come in order. They take the scratch of planes, which SPLIT does not
+ * need. */
 static unsigned bsn_open_side(bsn_side *s, unsigned missing)
 {
     bsn_decoding *d = &s->d;
@@ -10475,8 +10753,8 @@ static unsigned bsn_open_parted(bsn_decoding *d)
     return rule ? rule : bsn_open_sides(d, &room, 0, BITSNAP_R_PARTED);
 }
 
-/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Of planes it makes whole groups of 64, since
- * these are in pair order: `room` has BSN_SIDE_MORE elements more. */
+/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Of planes
+ * it makes whole groups of 64, since these are in pair order: `room` has BSN_SIDE_MORE elements more. */
 #define BSN_SIDE_MORE 126u
 static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, size_t m)
 {
@@ -10490,12 +10768,13 @@ static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, si
     return s->form == BSN_FORM_STORED || s->form == BSN_FORM_CONST ? room : room + (i - begin) * s->d.context->shape.width;
 }
 
-/* Elements that are made at a time. The planes of a worker have room for them and BSN_SIDE_MORE of each side. Blocks of so many elements have
- * shorter planes, but are made at once: then no group is made twice. */
+/* Elements that are made at a time. The planes of a worker have room for them and BSN_SIDE_MORE of each side.
+ * Blocks of so many elements have shorter planes, but are made at once: then no group is made twice. */
 #define BSN_PARTED_STEP 2048u
 BSN_ASSERT(sides_fit_planes, BSN_PARTED_STEP + 2 * BSN_SIDE_MORE <= BSN_CHUNK);
 
-/* Chunks come in order. If a caller needs only some, earlier ones are missing, and their elements of side 1 are counted here. */
+/* Chunks come in order. If a caller needs only some, earlier ones are missing, and their elements of side 1
+ * are counted here. */
 static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     bsn_parted *x = d->of.parted;
@@ -10529,8 +10808,8 @@ static unsigned bsn_base_check(bsn_decoding *d)
     return BITSNAP_R_BASE_HASH;
 }
 
-/* Reads the base's cell once: hashes it, and counts elements by class, chunk by chunk, so that both find a chunk in the cache.
- * t null: nothing is counted. */
+/* Reads the base's cell once: hashes it, and counts elements by class, chunk by chunk, so that both find a
+ * chunk in the cache. t null: nothing is counted. */
 static unsigned bsn_base_pass(bsn_decoding *d, const bsn_classes *t, size_t above[7])
 {
     const bsn_context *c = d->context;
@@ -10568,7 +10847,8 @@ static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 /* The base is hashed while elements are made, as all of it is copied then; applying needs its hash before. */
 static unsigned bsn_base_sparse(bsn_decoding *d) { return d->base_first ? bsn_base_any(d) : 0; }
 
-/* Parses the mask and the side. Without a base, which only reporting allows, the side must be known by the mask alone. */
+/* Parses the mask and the side. Without a base, which only reporting allows, the side must be known by the
+ * mask alone. */
 static unsigned bsn_open_patched(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
@@ -10636,7 +10916,8 @@ static unsigned bsn_open_sparse(bsn_decoding *d)
     return rule;
 }
 
-/* Copies the prediction, and adds the changes that are in the chunk, in order: see bsn_find_place. out null: skips them. */
+/* Copies the prediction, and adds the changes that are in the chunk, in order: see bsn_find_place. out null:
+ * skips them. */
 static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
     const bsn_context *c = d->context;
@@ -10661,7 +10942,8 @@ static unsigned bsn_make_sparse(bsn_decoding *d, uint8_t *out, size_t i, size_t 
     return hash && i + m == d->n ? bsn_base_check(d) : 0;
 }
 
-/* Reads the number of classes and the borders between them. *stated: the number, which classes that no element can have raise. */
+/* Reads the number of classes and the borders between them. *stated: the number, which classes that no
+ * element can have raise. */
 static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned *stated)
 {
     const unsigned most = bsn_exponent_of(d->context->shape.dtype).mask ? BSN_CLASSES : 1;
@@ -10679,7 +10961,8 @@ static unsigned bsn_classes_read(bsn_classes *t, const bsn_decoding *d, unsigned
     return 0;
 }
 
-/* Reads the borders before the base: the number of words of a class is that of the base's elements between its borders. */
+/* Reads the borders before the base: the number of words of a class is that of the base's elements between
+ * its borders. */
 static unsigned bsn_base_classed(bsn_decoding *d)
 {
     bsn_classed_body *x = &d->of.classed;
@@ -10694,7 +10977,8 @@ static unsigned bsn_base_classed(bsn_decoding *d)
     return d->base ? bsn_base_pass(d, x->classes.count > 1 ? &x->classes : NULL, x->above) : 0;
 }
 
-/* Reads the words of all classes. Without a base, which only reporting allows, of one class alone: nothing else tells where they end. */
+/* Reads the words of all classes. Without a base, which only reporting allows, of one class alone: nothing
+ * else tells where they end. */
 static unsigned bsn_open_classed(bsn_decoding *d)
 {
     bsn_work *w = d->work;
@@ -10713,7 +10997,8 @@ static unsigned bsn_open_classed(bsn_decoding *d)
     bsn_words_to(&x, r, room.words, room.place, w->plane[0], w->plane[1], width);
     for (k = 0; k < t->count; k++) {
         const size_t count = bsn_class_count(y->above, k, t->count, &left);
-        t->next[k] = x.words; /* if the base changes after it was counted, a class reads up to n words: the bytes after its own can be read */
+        t->next[k] = x.words; /* if the base changes after it was counted, a class reads up to n words: the
+                                 bytes after its own can be read */
         x.narrow = !d->report;
         bsn_open_words(d, &x, count);
         d->place = r->at;
@@ -10746,8 +11031,8 @@ static unsigned bsn_make_classed(bsn_decoding *d, uint8_t *out, size_t i, size_t
 
 /* ---- decoding: words with scales, and quantizers ---- */
 
-/* Reads scales at r->at to `memory`, which has room for n + 3 of them and 64 bytes. r->rule is the rule that is broken. s->rows is null
- * if there are no scales. */
+/* Reads scales at r->at to `memory`, which has room for n + 3 of them and 64 bytes. r->rule is the rule that
+ * is broken. s->rows is null if there are no scales. */
 static void bsn_read_scales(bsn_reader *r, bsn_scales *s, const bsn_context *c, uint64_t first, size_t n, uint8_t *memory)
 {
     unsigned k, there;
@@ -10822,7 +11107,8 @@ static unsigned bsn_make_scaled(bsn_decoding *d, uint8_t *out, size_t i, size_t 
     return 0;
 }
 
-/* Makes the next `count` exact elements, where the n words of a chunk mark them. Returns 0 if too few are left. */
+/* Makes the next `count` exact elements, where the n words of a chunk mark them. Returns 0 if too few are
+ * left. */
 static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint32_t *words, size_t n, unsigned signs, size_t count,
                          unsigned width)
 {
@@ -10833,10 +11119,12 @@ static int bsn_put_exact(bsn_exact *exact, uint8_t *to, const uint32_t *words, s
     return 1;
 }
 
-/* Converts the certificate at `from` to the units of the public struct. `bins`: bins of an octave, 0 for clusters. Means are rounded up. */
+/* Converts the certificate at `from` to the units of the public struct. `bins`: bins of an octave, 0 for
+ * clusters. Means are rounded up. */
 static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned bins)
 {
-    const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16; /* 2^-50: more than a mean loses by rounding */
+    /* 2^-50: more than a mean loses by rounding */
+    const double unit = 1.0 / 16777216, up = 1 + 8.8817841970012523e-16;
     bsn_certificate x;
     if (!BSN_WITH_QUANTIZE || !bsn_certificate_load(&x, from)) return;
     to->counted = x.counted;
@@ -10849,8 +11137,9 @@ static void bsn_tell(bitsnap_certificate *to, const uint8_t *from, unsigned bins
     if (x.counted) to->mean_square = to->mean_square / (double)x.counted * up;
 }
 
-/* Reads the common end of both quantizers' bodies: exact elements from exact.next on, scales (only with bins), words. If a kernel can
- * join symbols and low bits of words, the words are left apart; a report needs them whole. */
+/* Reads the common end of both quantizers' bodies: exact elements from exact.next on, scales (only with
+ * bins), words. If a kernel can join symbols and low bits of words, the words are left apart; a report needs
+ * them whole. */
 static unsigned bsn_open_codes(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
@@ -10954,7 +11243,8 @@ static unsigned bsn_make_apart(bsn_decoding *d, uint8_t *to, size_t i, size_t m)
     return 0;
 }
 
-/* Tabulates the number of each code at words.place if there are few codes, no scales, and no kernel. Returns 1 if it has. */
+/* Tabulates the number of each code at words.place if there are few codes, no scales, and no kernel. Returns
+ * 1 if it has. */
 static int bsn_bins_table(bsn_decoding *d)
 {
     const bsn_context *c = d->context;
@@ -11043,20 +11333,24 @@ enum {
     BSN_BODY_CODED  /* at least `least`, at most the bytes of the elements and `over` */
 };
 
-/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. It also needs:
- *     BSN_FORM_LAST, a row of bsn_producers, a place in bsn_choose_..., its scratch in bsn_rooms_size, room in bsn_record;
- *     BITSNAP_RULES, if it has conditions of its own; bsn_open_side and bsn_side_elements, if sides of PARTED may have it;
- *     with a base: bsn_is_single, bsn_walk_single, bsn_cell_state, bsn_apply_half, bsn_apply_block, bsn_make_cell, the counts in bitsnap_info;
- *     its parts in bitsnap_part (at most 8 are reported) and bitsnap_read_block;
- *     outside: bitsnap_file.h (BSF_..., bsf_form_fits), forms.c of the tool, offload/decode.h, FORMAT.md 5 and 9, tour.c, decoder.py,
- *     generate.py.
+/* All that is particular to a form when blocks are read. A new form is a row here, and its functions. It also
+ * needs:
+ *     BSN_FORM_LAST, a row of bsn_producers, a place in bsn_choose_..., its scratch in bsn_rooms_size, room
+ *     in bsn_record; BITSNAP_RULES, if it has conditions of its own; bsn_open_side and bsn_side_elements, if
+ *     sides of PARTED may have it; with a base: bsn_is_single, bsn_walk_single, bsn_cell_state,
+ *     bsn_apply_half, bsn_apply_block, bsn_make_cell, the counts in bitsnap_info; its parts in bitsnap_part
+ *     (at most 8 are reported) and bitsnap_read_block;
+ *     outside: bitsnap_file.h (BSF_..., bsf_form_fits), forms.c of the tool, offload/decode.h, FORMAT.md 5
+ *     and 9, tour.c, decoder.py, generate.py.
  * A block is decoded in these steps.
  * Each returns the rule that is broken, or 0:
  *     base  reads the base's cell, in frames with a base. Null: hashes it, and that is all
  *           Then the body is hashed for the block's check, unless `make` is null.
- *     open  parses the body, and finds everything wrong with it except codes that are no number. Null: there is nothing to parse
- *     make  makes elements i .. i + m - 1 at `out`, or sets d->made to memory that has them. `out` is never null unless the form is
- *           BSN_SEQUENTIAL. Null: bsn_make_split makes all elements, and hashes the parts of the body on the way
+ *     open  parses the body, and finds everything wrong with it except codes that are no number. Null: there
+ *           is nothing to parse
+ *     make  makes elements i .. i + m - 1 at `out`, or sets d->made to memory that has them. `out` is never
+ *           null unless the form is BSN_SEQUENTIAL. Null: bsn_make_split makes all elements, and hashes the
+ *           parts of the body on the way
  * bitsnap_read_block stops after `open`, so that it cannot disagree with decoding. */
 typedef struct bsn_form {
     unsigned char traits, body, least, over;
@@ -11122,7 +11416,8 @@ typedef struct bsn_look {
     uint64_t elements;
 } bsn_look;
 
-/* Reads a head that has `left` elements of the frame from its first one on. Returns the rule that is broken, or 0. */
+/* Reads a head that has `left` elements of the frame from its first one on. Returns the rule that is broken,
+ * or 0. */
 static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head, uint64_t left)
 {
     const uint64_t cell = UINT64_C(1) << s->block_log2, n = left < cell ? left : cell, size = head >> 8, stored = n * s->width;
@@ -11150,7 +11445,8 @@ static unsigned bsn_read_head(const bsn_shape *s, bsn_look *look, uint32_t head,
 typedef struct bsn_job {
     const uint8_t *source; /* decoding: the block; encoding: the elements */
     uint8_t *target;       /* encoding: the block */
-    size_t n, size;        /* elements: those of a cell, of a CONST run any number; bytes: encoding's result */
+    size_t n, size;        /* elements: those of a cell, of a CONST run any number; bytes: encoding's
+                              result */
     uint64_t first, total; /* of the block: its first element, and how many there are */
     uint64_t offset;       /* of the block in the frame */
     bsn_sink sink;
@@ -11191,8 +11487,9 @@ static uint64_t bsn_chain(uint64_t h, uint64_t word)
 
 /* ---- decoding: the steps ---- */
 
-/* Prepares to decode the job's block. The source has all of it, and at->head is its head, which has been checked. Of a block in a frame
- * with a base that is absent (at->base is null) only what needs no base is checked; elements are made if the form needs none. */
+/* Prepares to decode the job's block. The source has all of it, and at->head is its head, which has been
+ * checked. Of a block in a frame with a base that is absent (at->base is null) only what needs no base is
+ * checked; elements are made if the form needs none. */
 static void bsn_decoding_begin(bsn_decoding *d, bsn_record *record, bsn_work *w, const bsn_context *c, bsn_job *at)
 {
     bsn_sink *s = &at->sink;
@@ -11231,8 +11528,8 @@ static unsigned bsn_decode_base(bsn_decoding *d)
     return d->form->base ? d->form->base(d) : bsn_base_any(d);
 }
 
-/* Makes the elements of a body that has been opened, chunk by chunk. If chunks can be made alone, makes only those that somebody needs: a
- * run can have up to 2^48 elements. */
+/* Makes the elements of a body that has been opened, chunk by chunk. If chunks can be made alone, makes only
+ * those that somebody needs: a run can have up to 2^48 elements. */
 static unsigned bsn_make_chunks(bsn_decoding *d)
 {
     const bsn_form *form = d->form;
@@ -11266,8 +11563,9 @@ static unsigned bsn_check_block(bsn_decoding *d)
     return d->at->indexed && (uint32_t)hash != d->at->check ? BITSNAP_R_INDEX_CHECK : 0;
 }
 
-/* Tells a block of a newer version from a damaged one: its check matches. `rule` is that of a body that could not be opened. All of it
- * has been hashed, except the planes of SPLIT. Returns the rule of the damage, or else `rule`. */
+/* Tells a block of a newer version from a damaged one: its check matches. `rule` is that of a body that could
+ * not be opened. All of it has been hashed, except the planes of SPLIT. Returns the rule of the damage, or
+ * else `rule`. */
 static unsigned bsn_check_unknown(bsn_decoding *d, unsigned rule)
 {
     const uint8_t *place = d->place;
@@ -11311,7 +11609,8 @@ static unsigned bsn_decode_body(bsn_decoding *d)
     return rule ? bsn_check_unknown(d, rule) : bsn_check_made(d);
 }
 
-/* Notes in the job what is wrong: the rule that is broken, or else a difference to what the elements were compared with. */
+/* Notes in the job what is wrong: the rule that is broken, or else a difference to what the elements were
+ * compared with. */
 static bitsnap_status bsn_decoding_end(const bsn_decoding *d, bsn_job *at, unsigned rule)
 {
     if (rule) return bsn_refuse(&at->error, rule, (uint64_t)(d->place - at->source));
@@ -11320,8 +11619,9 @@ static bitsnap_status bsn_decoding_end(const bsn_decoding *d, bsn_job *at, unsig
     return at->error.status = BITSNAP_E_DIFFERENT;
 }
 
-/* Decodes the job's block to its sink; see bsn_decoding_begin. Unless checks are ignored, verifies the block's check and, in frames with
- * a base, the hashes of base and elements; at->ids then has their leaves. */
+/* Decodes the job's block to its sink; see bsn_decoding_begin. Unless checks are ignored, verifies the
+ * block's check and, in frames with a base, the hashes of base and elements; at->ids then has their
+ * leaves. */
 static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_job *at)
 {
     bsn_record record;
@@ -11334,30 +11634,36 @@ static bitsnap_status bsn_decode_block(bsn_work *w, const bsn_context *c, bsn_jo
 }
 
 /* ---- applying: blocks whose elements replace their base ----
- * A process that is killed while it stores leaves a cell that is neither base nor result. A later call completes it:
- *     if the form needs no base       the first bytes of the cell are a mark until all others are stored. The block is decoded again
- *     if it adds one list of words    elements are stored from the first byte on. bsn_find_place finds how far that came
- *     if what it does to an element   the journal has a copy of the base, which is put back. Without a journal the cell is lost
+ * A process that is killed while it stores leaves a cell that is neither base nor result. A later call
+ * completes it:
+ *     if the form needs no base       the first bytes of the cell are a mark until all others are stored. The
+ *                                     block is decoded again
+ *     if it adds one list of words    elements are stored from the first byte on. bsn_find_place finds how
+ *                                     far that came
+ *     if what it does to an element   the journal has a copy of the base, which is put back. Without a
+ *                                     journal the cell is lost
  *     depends on other elements
  * This layer is called between the base and the body of a block, and by nothing in them. */
 
-/* Copies of cells, made before these are overwritten: one for each worker. Memory for more is only read: the call that was interrupted
- * may have had more workers. */
+/* Copies of cells, made before these are overwritten: one for each worker. Memory for more is only read: the
+ * call that was interrupted may have had more workers. */
 typedef struct bsn_journal {
     uint8_t *cells;     /* null: there is no journal */
     size_t count, size; /* cells, bytes of each */
 } bsn_journal;
 
-/* What a cell holds. HALF: perhaps elements of the result, and after them elements of the base. LOST: nothing that can be completed. */
+/* What a cell holds. HALF: perhaps elements of the result, and after them elements of the base. LOST: nothing
+ * that can be completed. */
 enum { BSN_CELL_BASE, BSN_CELL_RESULT, BSN_CELL_HALF, BSN_CELL_LOST };
 
 /* Returns the size of the mark of a cell of `size` bytes. */
 static unsigned bsn_mark_size(size_t size) { return size < 8 ? 1u << bsn_log2(size) : 8; }
 
-/* Finds where an interrupted call stopped. Cell `a` holds the result up to some position and the base from there on. `b` was decoded with
- * `a` as its base, so it is right from that position on. Copies `a` over `b`, `step` bytes at a time, the end by elements, until the
- * cell's hash is `hash`. Then `b` is the result, `leaves` has its hashes, and 1 is returned; 0 if no position fits. Only the 1 KiB that
- * holds the candidate is hashed again; what later bytes add to the accumulators is computed once. */
+/* Finds where an interrupted call stopped. Cell `a` holds the result up to some position and the base from
+ * there on. `b` was decoded with `a` as its base, so it is right from that position on. Copies `a` over `b`,
+ * `step` bytes at a time, the end by elements, until the cell's hash is `hash`. Then `b` is the result,
+ * `leaves` has its hashes, and 1 is returned; 0 if no position fits. Only the 1 KiB that holds the candidate
+ * is hashed again; what later bytes add to the accumulators is computed once. */
 BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *leaves, const uint8_t *a, uint8_t *b, size_t n,
                                 size_t step, uint64_t hash)
 {
@@ -11366,7 +11672,8 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     bsn_hasher before, h;
     size_t i, at, some, k;
     unsigned j;
-    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->shape.width); /* not tried itself: it is right only if `a` is the base */
+    /* not tried itself: it is right only if `a` is the base */
+    bsn_leaves_take(kernels, &w->pieces, leaves, b, n, c->shape.width);
     for (i = 0; i < n; i += BSN_LEAF) {
         const size_t m = bsn_min(BSN_LEAF, n - i), size = m * c->shape.width, blocks = size > 240 ? (size - 1) / 1024 : 0;
         const uint8_t *old = a + i * c->shape.width;
@@ -11397,14 +11704,15 @@ BSN_FUNCTION int bsn_find_place(bsn_work *w, const bsn_context *c, bsn_leaves *l
     return 0;
 }
 
-/* Returns 1 if the block adds words in one list. Its base must have been read: only then are its classes known. */
+/* Returns 1 if the block adds words in one list. Its base must have been read: only then are its classes
+ * known. */
 static int bsn_is_single(const bsn_decoding *d, unsigned form)
 {
     return form == BSN_FORM_SPARSE || (form == BSN_FORM_CLASSED && d->of.classed.classes.count == 1);
 }
 
-/* Tells what a cell holds that does not have the hash of the base. BSN_CELL_BASE: the block can be decoded, as it needs no base, or as the
- * base was in the journal and has been put back. */
+/* Tells what a cell holds that does not have the hash of the base. BSN_CELL_BASE: the block can be decoded,
+ * as it needs no base, or as the base was in the journal and has been put back. */
 static int bsn_cell_state(const bsn_decoding *d, unsigned form, const bsn_journal *journal, uint64_t mark, unsigned marked)
 {
     const bitsnap_kernels *kernels = d->context->kernels;
@@ -11414,7 +11722,8 @@ static int bsn_cell_state(const bsn_decoding *d, unsigned form, const bsn_journa
     size_t i;
     if (d->ids->base_hash == bsn_load64(d->expected + 8) && form != BSN_FORM_SAME) return BSN_CELL_RESULT;
     if (bsn_is_alone(form) && bsn_element_load(live, marked) == mark) return BSN_CELL_BASE;
-    /* Only the first pass reads the journal, and puts cells back: in the second one other workers write to it. */
+    /* Only the first pass reads the journal, and puts cells back: in the second one other workers write to
+     * it. */
     for (i = 0; i < journal->count && !d->sink->to; i++, saved += journal->size) {
         bsn_leaves_take(kernels, &d->work->pieces, &d->ids->base, saved, d->n, width);
         if (bsn_leaves_end(kernels, &d->ids->base, d->n) != bsn_load64(d->expected)) continue;
@@ -11436,7 +11745,8 @@ static bitsnap_status bsn_apply_result(bsn_decoding *d, bsn_job *at)
     return bsn_decoding_end(d, at, rule);
 }
 
-/* The cell may hold a part of the result. Decodes the block to scratch, completes it there, and stores it in order. */
+/* The cell may hold a part of the result. Decodes the block to scratch, completes it there, and stores it in
+ * order. */
 static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form)
 {
     const unsigned width = d->context->shape.width;
@@ -11458,8 +11768,9 @@ static bitsnap_status bsn_apply_half(bsn_decoding *d, bsn_job *at, unsigned form
     return bsn_decoding_end(d, at, rule);
 }
 
-/* Decodes a block over its base: at->base is the cell, and so is at->sink.to, unless it is null; then the block is only checked. Cells
- * that hold the result are left alone. worker: whose cell of the journal may be overwritten. */
+/* Decodes a block over its base: at->base is the cell, and so is at->sink.to, unless it is null; then the
+ * block is only checked. Cells that hold the result are left alone. worker: whose cell of the journal may be
+ * overwritten. */
 static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const bsn_journal *journal, unsigned worker, bsn_job *at)
 {
     const size_t size = at->n * c->shape.width;
@@ -11482,7 +11793,8 @@ static bitsnap_status bsn_apply_block(bsn_work *w, const bsn_context *c, const b
     if (state == BSN_CELL_HALF) return bsn_apply_half(&d, at, form);
     if (s->to) {
         BSN_ORDERED(); /* after the last store to the cell before */
-        if (bsn_is_alone(form)) bsn_element_store(s->to, mark, s->held = marked); /* one store: there is no half of a mark */
+        /* one store: there is no half of a mark */
+        if (bsn_is_alone(form)) bsn_element_store(s->to, mark, s->held = marked);
         else if (form == BSN_FORM_CLASSED && bsn_is_single(&d, form)) s->in_order = 1;
         else if ((form == BSN_FORM_CLASSED || form == BSN_FORM_PATCHED) && journal->cells) memcpy(journal->cells + worker * journal->size, s->to, size);
         BSN_ORDERED();
@@ -11541,7 +11853,8 @@ static bitsnap_status bsn_truncated(bitsnap *b, uint64_t offset, uint64_t elemen
     return BITSNAP_E_TRUNCATED;
 }
 
-/* Memory of the caller's is too small; `needed` suffices. What does not fit begins at that offset of the frame, and element. */
+/* Memory of the caller's is too small; `needed` suffices. What does not fit begins at that offset of the
+ * frame, and element. */
 static bitsnap_status bsn_need_at(bitsnap *b, bitsnap_status status, uint64_t needed, uint64_t offset, uint64_t element)
 {
     (void)bsn_fail(b, status, offset, element);
@@ -11635,8 +11948,9 @@ static unsigned bsn_take_columns(bsn_shape *h, const uint8_t *value, size_t size
     return 0;
 }
 
-/* Reads extensions twice. The first pass (h null) checks that they fill their bytes, and that no critical one is unknown: with one, other
- * bytes of the header may have another meaning. Passes over other unknown ones. */
+/* Reads extensions twice. The first pass (h null) checks that they fill their bytes, and that no critical one
+ * is unknown: with one, other bytes of the header may have another meaning. Passes over other unknown
+ * ones. */
 static bitsnap_status bsn_read_extensions(bitsnap *b, bsn_shape *h, const uint8_t *p, size_t size)
 {
     size_t at, length;
@@ -11689,9 +12003,10 @@ static bitsnap_status bsn_read_header(bitsnap *b, bsn_shape *h, const uint8_t *p
 }
 
 /* ---- index ----
- * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check. A page holds the entries of
- * 256 blocks. An entry is the first bytes of its block: its head and, with checks, the lower half of its check. If there is more than
- * one page, nodes of 256 entries follow, with an entry for each page; then nodes for these nodes, until there is one: the root. */
+ * A tree, so that any block of a frame of any size is found by reading little. Each piece has its own check.
+ * A page holds the entries of 256 blocks. An entry is the first bytes of its block: its head and, with
+ * checks, the lower half of its check. If there is more than one page, nodes of 256 entries follow, with an
+ * entry for each page; then nodes for these nodes, until there is one: the root. */
 
 #define BSN_FAN 256u
 #define BSN_ENTRY_SIZE 24u /* of the piece below: its first cell, where its first block begins in the frame, its hash */
@@ -11742,7 +12057,8 @@ typedef struct bsn_coder {
         uint64_t run;
         uint64_t heads_hash, checks_hash; /* pull: of the entries that the index must have */
         bsn_pieces root, aside; /* of the content id; of its leaf, or with a base of the base's id */
-        uint64_t result_id; /* the content id, if it is known and the elements are not; decoder: after its end */
+        uint64_t result_id; /* the content id, if it is known and the elements are not; decoder: after its
+                               end */
         uint64_t log_hash;  /* pull: of the quantizer's table that is in the workspace, and where */
         const void *log;
         int check_base, has_result_id;
@@ -11763,8 +12079,8 @@ typedef struct bsn_input {
     void *context;
 } bsn_input;
 
-/* Returns `size` bytes at `offset`, which the input has: a pointer into it or, if `to` is given, the copy there. Null: the callback
- * failed. */
+/* Returns `size` bytes at `offset`, which the input has: a pointer into it or, if `to` is given, the copy
+ * there. Null: the callback failed. */
 static const uint8_t *bsn_input_get(const bsn_input *x, uint64_t offset, size_t size, uint8_t *to)
 {
     const uint8_t *p;
@@ -11825,15 +12141,16 @@ static size_t bsn_fixed_size(unsigned flags)
            (flags & BSN_FLAG_FOOTER ? 8u : 0u) + BSN_TAIL_SIZE;
 }
 
-/* Returns the bytes of a footer at p that begins with an index of `index` bytes. If `left` bytes do not tell, returns how many do. */
+/* Returns the bytes of a footer at p that begins with an index of `index` bytes. If `left` bytes do not tell,
+ * returns how many do. */
 static uint64_t bsn_footer_size(unsigned flags, uint64_t index, const uint8_t *p, uint64_t left)
 {
     const uint64_t size = index + bsn_fixed_size(flags);
     return flags & BSN_FLAG_FOOTER && left >= size ? size + bsn_once32(p + (size_t)size - BSN_TAIL_SIZE - 8) : size;
 }
 
-/* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory. If `to` is null, compares them
- * with the nodes that are there. Returns the rule that is broken, or 0. */
+/* Makes the nodes above the pages of the tree at `index`. Stores them in `to`, a pointer to the same memory.
+ * If `to` is null, compares them with the nodes that are there. Returns the rule that is broken, or 0. */
 static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_frame *f, const uint8_t *index, uint8_t *to, int ignore)
 {
     const bsn_index *t = &f->index;
@@ -11863,7 +12180,8 @@ static unsigned bsn_index_make(const bitsnap_kernels *kernels, const bsn_frame *
     return 0;
 }
 
-/* Reads the footer that ends where the input does. Another thread may change the input, so each byte of the tail is read once. */
+/* Reads the footer that ends where the input does. Another thread may change the input, so each byte of the
+ * tail is read once. */
 static bitsnap_status bsn_read_footer(bitsnap *b, bsn_frame *f)
 {
     const bsn_input *x = &f->input;
@@ -11871,7 +12189,8 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_frame *f)
     const int extended = (f->shape.flags & BSN_FLAG_FOOTER) != 0;
     const size_t fixed = bsn_fixed_size(f->shape.flags), apart = BSN_TAIL_SIZE + (extended ? 4 : 0);
     const uint64_t least = f->shape.header_size > x->offset ? f->shape.header_size : x->offset;
-    uint8_t last[BSN_TAIL_SIZE + 4], *tail = last + apart - BSN_TAIL_SIZE; /* after the extensions: their size again, and the tail */
+    /* after the extensions: their size again, and the tail */
+    uint8_t last[BSN_TAIL_SIZE + 4], *tail = last + apart - BSN_TAIL_SIZE;
     const uint8_t *p;
     uint64_t blocks, left, at;
     size_t extra, front, some; /* bytes of the extensions; from the root to these; of a part of them */
@@ -11897,7 +12216,8 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_frame *f)
     for (at += front; extra; extra -= some, at += some) {
         const uint8_t *piece;
         some = bsn_min(extra, BSN_NODE_SIZE);
-        piece = bsn_input_get(x, at, some, f->nodes ? f->nodes->node[0] : NULL); /* no node has been read yet */
+        /* no node has been read yet */
+        piece = bsn_input_get(x, at, some, f->nodes ? f->nodes->node[0] : NULL);
         if (!piece) return bsn_reject(b, BITSNAP_R_SOURCE, at, 0);
         bsn_pieces_add(kernels, &hash, piece, some);
     }
@@ -11913,7 +12233,8 @@ static bitsnap_status bsn_read_footer(bitsnap *b, bsn_frame *f)
     return BITSNAP_OK;
 }
 
-/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has none. */
+/* The size of the frame at p by the heads of its blocks; 0 where `size` bytes do not reach its end, or it has
+ * none. */
 static uint64_t bsn_walked_size(const bsn_shape *h, const uint8_t *p, size_t size)
 {
     uint64_t at = h->header_size, left = h->count, blocks = 0;
@@ -11975,7 +12296,8 @@ typedef struct bsn_cursor {
     uint64_t page_end, offset_end; /* where the page's blocks end, as what is above them says */
 } bsn_cursor;
 
-/* Returns page or node i of a level: `size` bytes at `place` of the frame, which have that hash. Null, and b says why, if it cannot be had. */
+/* Returns page or node i of a level: `size` bytes at `place` of the frame, which have that hash. Null, and b
+ * says why, if it cannot be had. */
 static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_frame *f, unsigned level, uint64_t i, uint64_t place, size_t size,
                                       uint64_t hash)
 {
@@ -11997,7 +12319,8 @@ static const uint8_t *bsn_index_piece(bitsnap *b, const bsn_frame *f, unsigned l
     return p;
 }
 
-/* Puts the cursor before the first block of the page that has the cell. What is read on the way is checked. */
+/* Puts the cursor before the first block of the page that has the cell. What is read on the way is
+ * checked. */
 static bitsnap_status bsn_cursor_seek(bitsnap *b, bsn_cursor *at, const bsn_frame *f, uint64_t cell)
 {
     uint64_t i = 0, first, hash = 0;
@@ -12049,7 +12372,8 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_fram
         if (cell != at->page_end || offset != at->offset_end || cell >= bsn_blocks(h))
             return bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
         status = bsn_cursor_seek(b, at, f, cell);
-        if (!status && (at->cell != cell || at->offset != offset)) /* what is above the page has been changed */
+        /* what is above the page has been changed */
+        if (!status && (at->cell != cell || at->offset != offset))
             status = bsn_reject(b, BITSNAP_R_INDEX_END, offset, position);
         if (status) return status;
     }
@@ -12066,7 +12390,8 @@ static bitsnap_status bsn_cursor_next(bitsnap *b, bsn_cursor *at, const bsn_fram
     at->left--;
     at->cell += ((look->elements - 1) >> h->block_log2) + 1;
     at->offset += look->whole;
-    if (position + look->elements == h->count && f->end == f->start && (at->left || at->offset != f->end)) /* the footer begins after the last block */
+    /* the footer begins after the last block */
+    if (position + look->elements == h->count && f->end == f->start && (at->left || at->offset != f->end))
         return bsn_reject(b, BITSNAP_R_INDEX_SIZE, at->offset, position);
     return BITSNAP_OK;
 }
@@ -12080,7 +12405,8 @@ static void bsn_content_begin(bsn_pieces *root, uint64_t count)
 static void bsn_content_leaf(const bitsnap_kernels *kernels, bsn_pieces *root, uint64_t leaf)
 {
     uint8_t hash[8];
-    if (root->hash.total < 24 || root->got > root->hash.total - 24) return; /* more than announced: the caller's struct was not begun by us */
+    /* more than announced: the caller's struct was not begun by us */
+    if (root->hash.total < 24 || root->got > root->hash.total - 24) return;
     bsn_store64(hash, leaf);
     bsn_pieces_add(kernels, root, hash, 8);
 }
@@ -12093,7 +12419,8 @@ static void bsn_content_add(const bitsnap_kernels *kernels, bsn_pieces *leaf, bs
         const uint64_t end = count - begin < BSN_LEAF ? count : begin + BSN_LEAF;
         const size_t m = (size_t)(n < end - position ? n : end - position);
         if (position == begin) bsn_pieces_begin(leaf, (end - begin) * width);
-        if (leaf->hash.total == (end - begin) * width && leaf->got == (position - begin) * width) { /* not begun with checks ignored */
+        /* not begun with checks ignored */
+        if (leaf->hash.total == (end - begin) * width && leaf->got == (position - begin) * width) {
             bsn_leaf_feed(kernels, leaf, elements, m, width);
             if (position + m == end) bsn_content_leaf(kernels, root, bsn_pieces_end(leaf));
         }
@@ -12134,7 +12461,8 @@ BITSNAP_API uint64_t bitsnap_content_id(const void *elements, uint64_t count, bi
     return bsn_content_end(kernels, &root, (unsigned)dtype, count);
 }
 
-/* The most bytes of a frame; 0 where that is more than a size_t. A block is no larger than its elements, but merging may add 2. */
+/* The most bytes of a frame; 0 where that is more than a size_t. A block is no larger than its elements, but
+ * merging may add 2. */
 static size_t bsn_bound(const bsn_shape *s, size_t header)
 {
     const uint64_t cells = bsn_blocks(s);
@@ -12145,8 +12473,8 @@ static size_t bsn_bound(const bsn_shape *s, size_t header)
     return size <= SIZE_MAX ? (size_t)size : 0;
 }
 
-/* The jobs of a batch with several workers; a single worker has one job. Each further worker brings memory for all of them, so
- * that the workspace grows by the same size for each. */
+/* The jobs of a batch with several workers; a single worker has one job. Each further worker brings memory
+ * for all of them, so that the workspace grows by the same size for each. */
 #define BSN_JOBS 76       /* enough that waiting for the last of them costs little */
 #define BSN_DELTA_JOBS 32 /* cells with a base: they are larger */
 #define BSN_JOBS_SIZE (BSN_LINES(BSN_JOBS * sizeof(bsn_job)) + BSN_LINES(BSN_DELTA_JOBS * sizeof(bsn_ids)))
@@ -12162,9 +12490,9 @@ static unsigned bsn_room_log2(unsigned block_log2, uint64_t count, int large)
 
 static int bsn_is_large(const bsn_context *c) { return c->shape.role || c->shape.bins || c->shape.clusters || c->shape.columns; }
 
-/* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay out by
- * turns. Returns its size. Without base, quantizer and columns a chunk has no more planes than elements have bytes, and
- * one for symbols, plane[7]. */
+/* Lays out the scratch of one worker: the struct, a chunk of elements, one of each plane, and what forms lay
+ * out by turns. Returns its size. Without base, quantizer and columns a chunk has no more planes than
+ * elements have bytes, and one for symbols, plane[7]. */
 static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
 {
     const size_t n = (size_t)1 << c->room_log2, chunk = BSN_CHUNK_OF(n, bsn_is_large(c));
@@ -12184,8 +12512,9 @@ static size_t bsn_work_lay(uint8_t *memory, const bsn_context *c, unsigned use)
     return BSN_DRY - a.left + bsn_rooms_size(c, n, use);
 }
 
-/* Staging memory for each worker, where coded blocks wait for their places. Several workers: two batches, one of them
- * being coded while the other is moved. One worker: a block, if forms are tried one after the other; see bsn_encode_job. */
+/* Staging memory for each worker, where coded blocks wait for their places. Several workers: two batches, one
+ * of them being coded while the other is moved. One worker: a block, if forms are tried one after the other;
+ * see bsn_encode_job. */
 static size_t bsn_staging_size(const bsn_context *c, unsigned workers, unsigned use)
 {
     const size_t n = (size_t)1 << c->room_log2;
@@ -12204,8 +12533,8 @@ typedef struct bsn_workspace {
     size_t work_size, staging_size, more_size; /* `work` and `more`: of one worker */
 } bsn_workspace;
 
-/* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t. base, more:
- * bytes that each worker has for a cell of a base and for other things. */
+/* Lays out a workspace; returns its size, with what aligning it takes, or 0 if that is more than a size_t.
+ * base, more: bytes that each worker has for a cell of a base and for other things. */
 static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_context *c, unsigned workers, unsigned use,
                                 size_t base, size_t more)
 {
@@ -12229,8 +12558,9 @@ static size_t bsn_workspace_lay(bsn_workspace *x, uint8_t *memory, const bsn_con
     return BSN_DRY - a.left + 63;
 }
 
-/* BITSNAP_WORKSPACE holds the regions of one worker for blocks of 2^16 elements of 8 bytes: what is the same both ways,
- * with at most 63 bytes lost at each region, and scratch to encode four planes or to decode eight. */
+/* BITSNAP_WORKSPACE holds the regions of one worker for blocks of 2^16 elements of 8 bytes: what is the same
+ * both ways, with at most 63 bytes lost at each region, and scratch to encode four planes or to decode
+ * eight. */
 #define BSN_WORKER_ALONE                                                                              \
     (sizeof(bsn_job) + sizeof(bsn_ids) + sizeof(bsn_work) + sizeof(bsn_planner) + 16 * (BSN_CHUNK + 64) + 16 * 64)
 BSN_ASSERT(workspace_encodes, BSN_WORKER_ALONE + 4 * (65536 + 64) + BSN_WRITE_SIZE(65536) <= BITSNAP_WORKSPACE);
@@ -12242,8 +12572,8 @@ BSN_ASSERT(workspace_decodes,
 /* Elements and what kernels write past them, or a block. */
 #define BSN_ALGEBRA_CELL(c) (((size_t)(c)->shape.width << (c)->room_log2) + 128)
 
-/* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is where the
- * rest begins. */
+/* The workspace to merge or invert: the call that encodes has one worker, those that decode all. `rooms` is
+ * where the rest begins. */
 static size_t bsn_algebra_lay(size_t *rooms, const bsn_context *c, unsigned workers, size_t base)
 {
     const size_t cell = BSN_ALGEBRA_CELL(c);
@@ -12311,7 +12641,8 @@ BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *sou
     if (status) return status;
     bsn_info_of(info, &f.shape);
     if (!bsn_has_footer(&f.shape) || bsn_read_footer(&dummy, &f) != BITSNAP_OK) {
-        info->frame_size = f.input.end = bsn_walked_size(&f.shape, p, size); /* the frame does not end where the source does */
+        /* the frame does not end where the source does */
+        info->frame_size = f.input.end = bsn_walked_size(&f.shape, p, size);
         if (f.input.end > f.shape.header_size && bsn_has_checks(&f.shape)) info->seal = bsn_load64(p + f.shape.header_size + BSN_HEAD_SIZE);
         if (!f.input.end || !bsn_has_footer(&f.shape) || bsn_read_footer(&dummy, &f) != BITSNAP_OK) return BITSNAP_OK;
     }
@@ -12371,9 +12702,11 @@ typedef struct bsn_call {
     bsn_context context;
     bsn_job *jobs;         /* of this batch */
     size_t batch;
-    const bsn_job *coded;  /* parallel encoding: of the batch before, blocks that are to be moved to their places */
+    const bsn_job *coded;  /* parallel encoding: of the batch before, blocks that are to be moved to their
+                              places */
     size_t coded_count;
-    size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for itself */
+    size_t group;          /* neighbouring jobs that are one task, so that what a thread asks for ahead is for
+                              itself */
     bsn_ids *ids;          /* of each job, with a base */
     bsn_leaves *leaves;    /* of each job, without one, where blocks have whole leaves of the content id */
     bsn_workspace room;
@@ -12408,8 +12741,8 @@ static void bsn_context_begin(bsn_context *c, const bitsnap *b, const bsn_shape 
     c->room_log2 = bsn_room_log2(s->block_log2, s->count, bsn_is_large(c));
 }
 
-/* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is more than a
- * size_t. */
+/* The workspace of a call for this frame, and its regions, or, without memory, its size alone; 0 if that is
+ * more than a size_t. */
 static size_t bsn_call_room(bsn_workspace *x, uint8_t *memory, const bitsnap *b, const bsn_context *c, unsigned use, size_t more)
 {
     return bsn_workspace_lay(x, memory, c, use & BSN_ONE_WORKER ? 1 : bsn_workers(b), use,
@@ -12434,8 +12767,8 @@ static bitsnap_status bsn_check_base(bitsnap *b, const bsn_shape *s)
     return BITSNAP_OK;
 }
 
-/* Begins a call on a frame of this shape: lays out the workspace, and checks the base. use: BSN_DECODES and others. more: bytes that each
- * worker needs beside what is usual. */
+/* Begins a call on a frame of this shape: lays out the workspace, and checks the base. use: BSN_DECODES and
+ * others. more: bytes that each worker needs beside what is usual. */
 static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_shape *s, unsigned use, size_t more)
 {
     bsn_workspace *room = &call->room;
@@ -12446,7 +12779,8 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_shape
     if (!BSN_WITH_DELTA && s->role) return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "deltas are left out of this build (BITSNAP_NO_DELTA)");
     if (!BSN_WITH_QUANTIZE && (s->bins || s->clusters))
         return bsn_blame(b, BITSNAP_E_UNSUPPORTED, "quantizers are left out of this build (BITSNAP_NO_QUANTIZE)");
-    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0); /* on machines of 32 bits */
+    /* on machines of 32 bits */
+    if (s->count != (size_t)s->count) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
     bsn_context_begin(&c, b, s);
     needed = bsn_call_room(room, NULL, b, &c, use, more);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
@@ -12467,8 +12801,9 @@ static bitsnap_status bsn_call_begin(bsn_call *call, bitsnap *b, const bsn_shape
     return use & BSN_NO_BASE ? BITSNAP_OK : bsn_check_base(b, s);
 }
 
-/* Makes the table of a quantizer by bins after a bsn_call_begin with BSN_NO_TABLE. Calls on few blocks each would spend all their time on
- * it. So the stream knows the hash of the last one, which may still be in the workspace. What indices are made of is set anew. */
+/* Makes the table of a quantizer by bins after a bsn_call_begin with BSN_NO_TABLE. Calls on few blocks each
+ * would spend all their time on it. So the stream knows the hash of the last one, which may still be in the
+ * workspace. What indices are made of is set anew. */
 static void bsn_keep_table(bsn_call *call, bsn_coder *s)
 {
     const unsigned dtype = (unsigned)s->shape.dtype, bins = s->shape.bins;
@@ -12481,7 +12816,8 @@ static void bsn_keep_table(bsn_call *call, bsn_coder *s)
     s->state.log_hash = bsn_hash_of(call->context.kernels, log, sizeof *log);
 }
 
-/* Checks every member that a size or an address follows from. The struct is the caller's, who may not have begun it. */
+/* Checks every member that a size or an address follows from. The struct is the caller's, who may not have
+ * begun it. */
 static int bsn_shape_fits(const bsn_shape *s)
 {
     const unsigned dtype = (unsigned)s->dtype, octaves = s->bins || s->clusters || s->columns;
@@ -12505,7 +12841,8 @@ static int bsn_stream_load(bsn_coder *s, const bitsnap_encoder *object)
     return object && bsn_stream_fits(s);
 }
 
-/* Returns the base of elements first .. first + n - 1: in the caller's memory, or read to the worker's. Null: error says why. */
+/* Returns the base of elements first .. first + n - 1: in the caller's memory, or read to the worker's. Null:
+ * error says why. */
 static const uint8_t *bsn_base_cell(const bsn_call *call, unsigned worker, uint64_t first, size_t n, bitsnap_error *error)
 {
     const bitsnap_base *base = &call->b->base;
@@ -12543,10 +12880,11 @@ BSN_FUNCTION bitsnap_status bsn_base_id(bitsnap *b, bsn_coder *s)
     return BITSNAP_OK;
 }
 
-/* Calls on at least this many bytes of elements bypass the caches: they prefetch the next block and, unless their output is read again
- * for a content id, use non-temporal stores. Such stores gain a third for data in memory and lose two thirds for data in the cache. A
- * block cannot tell which it is, so the size of the whole call decides. Prefetching from 512 KiB on made encoding 4 to 10 % slower
- * (Xeon, 2 MiB of second-level cache). Changes speed only, never bytes. */
+/* Calls on at least this many bytes of elements bypass the caches: they prefetch the next block and, unless
+ * their output is read again for a content id, use non-temporal stores. Such stores gain a third for data in
+ * memory and lose two thirds for data in the cache. A block cannot tell which it is, so the size of the whole
+ * call decides. Prefetching from 512 KiB on made encoding 4 to 10 % slower (Xeon, 2 MiB of second-level
+ * cache). Changes speed only, never bytes. */
 #define BSN_LARGE (UINT64_C(8) << 20)
 
 /* `count` elements will go through the call. */
@@ -12595,15 +12933,17 @@ static int bsn_small_rest(uint64_t count, unsigned log2)
     return count >> log2 < 4 && rest && rest <= UINT64_C(1) << (log2 - 1);
 }
 
-/* The block size where the caller names none. With a base larger ones, but none larger than the elements need. A block with
- * columns carries scales for all of them: so it has 128 rows (level best: 512), and the last one of a few no small rest. */
+/* The block size where the caller names none. With a base larger ones, but none larger than the elements
+ * need. A block with columns carries scales for all of them: so it has 128 rows (level best: 512), and the
+ * last one of a few no small rest. */
 static unsigned bsn_block_log2(const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     const unsigned width = bsn_dtypes[dtype].width;
     unsigned log2 = BSN_LOG2_DEFAULT;
     if (b->block_log2) return b->block_log2;
     if (bsn_has_base(b)) {
-        log2 = b->base.dtype != dtype && width > 2 ? BSN_LOG2_DEFAULT /* a master copy: half of its bits are raw in any block */
+        /* a master copy: half of its bits are raw in any block */
+        log2 = b->base.dtype != dtype && width > 2 ? BSN_LOG2_DEFAULT
              : width > 2                         ? BSN_LOG2_DELTA_WIDE + (b->level == BITSNAP_FAST)
              : b->flags & BITSNAP_SELF_CONTAINED ? BSN_LOG2_DELTA_SELF
              : b->level == BITSNAP_BEST          ? BSN_LOG2_DELTA_BEST
@@ -12686,7 +13026,8 @@ static void bsn_write_header(const bitsnap *b, bsn_coder *s, uint8_t *p)
 }
 
 #ifndef BITSNAP_NO_ENCODE
-/* Makes the shape of a frame from an encoder's options, without the base's id. Returns the name of the option that is wrong, or null. */
+/* Makes the shape of a frame from an encoder's options, without the base's id. Returns the name of the option
+ * that is wrong, or null. */
 static const char *bsn_plan(bsn_shape *s, const bitsnap *b, uint64_t count, bitsnap_dtype dtype)
 {
     const bitsnap_quantizer *q = &b->quantizer;
@@ -12753,7 +13094,8 @@ static bitsnap_status bsn_encoder_begin(bitsnap *b, bsn_coder *s, void *destinat
         const int all = b->base.source.read || !b->base.held || (!b->base.first && b->base.held >= count);
         if (!s->shape.role || b->base.count != count) return bsn_fail(b, BITSNAP_E_BASE, 0, 0);
         s->shape.base_id = b->base.id;
-        s->state.check_base = b->base.id || b->base.source.read; /* which may give something else the second time */
+        /* which may give something else the second time */
+        s->state.check_base = b->base.id || b->base.source.read;
         if (!b->base.id && !all) return bsn_reject(b, BITSNAP_R_BASE_WINDOW, 0, 0);
         if (!b->base.id && !b->base.source.read) s->shape.base_id = bitsnap_content_id(b->base.data, count, b->base.dtype);
         else if (!b->base.id && bsn_base_id(b, s)) return b->error.status;
@@ -12787,7 +13129,8 @@ static void bsn_place_block(const bsn_call *call, const bsn_job *job)
     if (call->context.large) bsn_streamed();
 }
 
-/* Decodes what has been encoded, and compares. (Not inlined, as its frame would lie below those that encode.) */
+/* Decodes what has been encoded, and compares. (Not inlined, as its frame would lie below those that
+ * encode.) */
 BSN_FUNCTION void bsn_verify_job(bsn_work *w, const bsn_context *c, bsn_job *job)
 {
     bsn_ids ids;
@@ -12812,9 +13155,10 @@ static size_t bsn_block_most(const bsn_context *c, size_t n)
     return n * c->shape.width + bsn_prefix(&c->shape);
 }
 
-/* Encodes a block to job->target, which has room for job->size bytes. With a base, a quantizer or columns several forms are tried, and the
- * size of one is known only if it fits. With less room than a block may take, the choice would depend on the room. So the block is
- * then made in the staging memory, and copied if it fits. */
+/* Encodes a block to job->target, which has room for job->size bytes. With a base, a quantizer or columns
+ * several forms are tried, and the size of one is known only if it fits. With less room than a block may
+ * take, the choice would depend on the room. So the block is then made in the staging memory, and copied if
+ * it fits. */
 static void bsn_encode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
@@ -12882,8 +13226,8 @@ static void bsn_note_constant(const bsn_call *call, bsn_coder *s, const uint8_t 
     }
 }
 
-/* The elements of a block that is done go into the content id: by the hashes of their leaves, themselves, or one that all are
- * equal to; null: they are not there. */
+/* The elements of a block that is done go into the content id: by the hashes of their leaves, themselves, or
+ * one that all are equal to; null: they are not there. */
 static void bsn_note_content(const bsn_call *call, bsn_coder *s, const bsn_job *job, const uint8_t *elements, const uint8_t *element)
 {
     const bitsnap_kernels *kernels = call->context.kernels;
@@ -12936,12 +13280,14 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     status = bsn_call_begin(&call, b, &s->shape, BSN_PUSHES, 0);
     if (status) return status;
     bsn_call_expect(&call, 0, n);
-    if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0; /* the blocks are read again */
+    /* the blocks are read again */
+    if (call.workers > 1 || s->shape.role || (b->flags & BITSNAP_VERIFY)) call.context.stream = 0;
     block = (size_t)1 << call.context.room_log2; /* or all there are */
     slot = block * s->shape.width + bsn_prefix(&s->shape);
     slots = call.workers > 1 ? bsn_min(bsn_jobs(&call), call.room.staging_size / slot) / 2 : 1;
     jobs = call.jobs;
-    while (left || call.coded_count) { /* with several workers, a batch is moved while the next one is coded in the other half of the memory */
+    while (left || call.coded_count) { /* with several workers, a batch is moved while the next one is coded
+                                          in the other half of the memory */
         uint64_t first = s->position;
         uint8_t *staging = call.room.staging + half * slot;
         call.jobs = jobs + half;
@@ -12990,7 +13336,8 @@ static bitsnap_status bsn_push(bitsnap *b, bsn_coder *s, void *destination, size
     return BITSNAP_OK;
 }
 
-/* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is given. */
+/* Writes the footer; the index comes from the stream, or from the blocks themselves where `blocks` is
+ * given. */
 BSN_FUNCTION bitsnap_status bsn_write_footer(bitsnap *b, bsn_coder *s, uint8_t *to, size_t capacity, size_t *size,
                                        const uint8_t *blocks)
 {
@@ -13096,7 +13443,8 @@ static void bsn_decode_job(const bsn_call *call, bsn_job *job, unsigned worker)
 {
     const bsn_context *c = &call->context;
     const bsn_input *x = call->input;
-    /* a block of a known form is smaller than `more`. The index has a check of its own, so what it says is not damage */
+    /* a block of a known form is smaller than `more`. The index has a check of its own, so what it says is
+     * not damage */
     const int large = x && !x->data && job->size > call->room.more_size;
     job->error.status = BITSNAP_OK;
     if (x && !large) job->source = bsn_input_get(x, job->offset, job->size, x->data ? NULL : call->room.more + worker * call->room.more_size);
@@ -13213,7 +13561,8 @@ BITSNAP_API bitsnap_status bitsnap_encoder_end(bitsnap *b, bitsnap_encoder *enco
 }
 #endif
 
-/* What a pull works on: bytes of the frame from where the stream stood, and where elements go or what they are compared with. */
+/* What a pull works on: bytes of the frame from where the stream stood, and where elements go or what they
+ * are compared with. */
 typedef struct bsn_pull {
     uint8_t *to;            /* of element `first`; null: they are not stored */
     const uint8_t *compare; /* null: nothing */
@@ -13222,8 +13571,9 @@ typedef struct bsn_pull {
     uint64_t capacity;      /* elements at most */
 } bsn_pull;
 
-/* Makes jobs of the next blocks; returns how many. Sets s->need if there are no more, and the error if the next one is bad. Any number of
- * elements of a CONST run are whole enough: s->state.run of the first block's are done. */
+/* Makes jobs of the next blocks; returns how many. Sets s->need if there are no more, and the error if the
+ * next one is bad. Any number of elements of a CONST run are whole enough: s->state.run of the first block's
+ * are done. */
 static size_t bsn_pull_batch(const bsn_call *call, bsn_coder *s, const bsn_pull *x)
 {
     uint64_t first = s->position - s->state.run, skip = s->state.run, offset = s->stored;
@@ -13490,7 +13840,8 @@ BITSNAP_API bitsnap_status bitsnap_decode(bitsnap *b, void *elements, uint64_t c
 
 BITSNAP_API bitsnap_status bitsnap_test(bitsnap *b, const void *source, size_t source_size)
 {
-    return bsn_decode_frame(b, NULL, NULL, BSN_TEST, 0, BITSNAP_I8, source, source_size); /* any count and dtype */
+    /* any count and dtype */
+    return bsn_decode_frame(b, NULL, NULL, BSN_TEST, 0, BITSNAP_I8, source, source_size);
 }
 
 /* ---- blocks ---- */
@@ -13501,7 +13852,8 @@ static size_t bsn_block_size(unsigned dtype, unsigned block_log2)
     return (((size_t)bsn_dtypes[dtype].width << block_log2) + 2 + BSN_PREFIX_MOST + 63) & ~(size_t)63;
 }
 
-/* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a base only the cells. */
+/* The blocks of a range, found by the index: touches only what it needs of that, and of the blocks, and of a
+ * base only the cells. */
 static bitsnap_status bsn_range(bitsnap *b, const bsn_frame *f, uint8_t *to, uint64_t first, uint64_t count)
 {
     const bsn_shape *h = &f->shape;
@@ -13681,8 +14033,9 @@ BITSNAP_API bitsnap_status bitsnap_block_decode(bitsnap *b, void *elements, uint
 }
 
 #ifndef BITSNAP_NO_ENCODE
-/* Names the first option of b that bitsnap_encoder_begin would not have written this header with, or returns null. `s` is the frame of `info`.
- * The default block size depends on the level, so it is not compared. Not inlined: the plan would stay on the stack of encoding. */
+/* Names the first option of b that bitsnap_encoder_begin would not have written this header with, or returns
+ * null. `s` is the frame of `info`. The default block size depends on the level, so it is not compared. Not
+ * inlined: the plan would stay on the stack of encoding. */
 BSN_FUNCTION const char *bsn_other_option(const bitsnap *b, const bitsnap_info *info, const bsn_shape *s)
 {
     bsn_shape plan;
@@ -13714,7 +14067,8 @@ BITSNAP_API bitsnap_status bitsnap_block_encode(bitsnap *b, void *block, size_t 
     if (count != (s.count - first < cell ? s.count - first : cell)) return bsn_wrong(b, "count");
     status = bsn_wrong(b, bsn_other_option(b, info, &s));
     if (status) return status;
-    status = bsn_call_begin(&call, b, &s, BSN_PUSHES | BSN_ONE_WORKER, 0); /* of one worker the bytes do not depend on the room */
+    /* of one worker the bytes do not depend on the room */
+    status = bsn_call_begin(&call, b, &s, BSN_PUSHES | BSN_ONE_WORKER, 0);
     if (status) return status;
     job = call.jobs;
     memset(job, 0, sizeof *job);
@@ -13775,14 +14129,15 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 /* A delta, walked cell by cell. */
 typedef struct bsn_walk {
     bsn_coder s;
-    bsn_context context, differences; /* differences: of a frame with a base of its own dtype, whose hashes are not looked at */
+    bsn_context context, differences; /* differences: of a frame with a base of its own dtype, whose hashes
+                                         are not looked at */
     const uint8_t *frame, *at, *end;  /* at: the current block */
     bsn_look look;
     uint64_t content_id;
 } bsn_walk;
 
-/* Checks a delta with header h as far as that goes without its base, and prepares to walk its cells. x is in memory that larger blocks
- * would have as scratch. */
+/* Checks a delta with header h as far as that goes without its base, and prepares to walk its cells. x is in
+ * memory that larger blocks would have as scratch. */
 static bitsnap_status bsn_walk_begin(bitsnap *b, bsn_walk *x, const bsn_shape *h, const uint8_t *frame, size_t size)
 {
     bitsnap_status status;
@@ -13835,7 +14190,8 @@ typedef struct bsn_making {
     uint8_t *to, *end, *cell[2], *block;
 } bsn_making;
 
-/* Decodes the current block. Against zeros as `base`, a single difference becomes elements that are equal to it. */
+/* Decodes the current block. Against zeros as `base`, a single difference becomes elements that are equal to
+ * it. */
 static bitsnap_status bsn_walk_decode(bsn_making *m, const bsn_walk *x, uint8_t *to, const uint8_t *base, int difference)
 {
     bsn_job *job = bsn_job_of(&m->call, 0, &x->look);
@@ -13883,8 +14239,8 @@ static bitsnap_status bsn_make_put(bsn_making *m, const uint8_t *from, size_t si
     return bsn_make_block(m, position, ids);
 }
 
-/* A block of one class, or of few words, or none: the differences of elements to a base. It is made in m->block, so that its form does not
- * depend on the room; `base` or `elements` may be there. */
+/* A block of one class, or of few words, or none: the differences of elements to a base. It is made in
+ * m->block, so that its form does not depend on the room; `base` or `elements` may be there. */
 static bitsnap_status bsn_make_words(bsn_making *m, const uint8_t *elements, const uint8_t *base, uint64_t position, size_t n,
                                      const uint64_t ids[2])
 {
@@ -13978,7 +14334,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
         status = bsn_make_put(m, copy->at, copy->look.whole, position, ids);
     } else {
         const int single = bsn_walk_single(one) && (!merging || bsn_walk_single(two));
-        const int known = merging && bsn_is_alone(one->look.form); /* the elements of the first, without its base */
+        /* the elements of the first, without its base */
+        const int known = merging && bsn_is_alone(one->look.form);
         const uint8_t *base = single ? m->block : bsn_has_base(b) ? bsn_base_cell(&m->call, 0, position, n, &b->error) : NULL;
         if (b->error.status) return b->error.status;
         if (!base && !known) return bsn_fail(b, BITSNAP_E_UNSUPPORTED, (uint64_t)(one->at - one->frame), position);
@@ -13995,8 +14352,8 @@ static bitsnap_status bsn_make_cell(bitsnap *b, bsn_algebra *x, int merging, uin
     return status;
 }
 
-/* Checks that a second delta is of the same kind as the first, which has header h. Must come before any decoding, as the first one's block
- * size decides where memory after the scratch begins. */
+/* Checks that a second delta is of the same kind as the first, which has header h. Must come before any
+ * decoding, as the first one's block size decides where memory after the scratch begins. */
 BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_shape *h, bsn_shape *next, const uint8_t *second,
                                            size_t second_size)
 {
@@ -14008,8 +14365,8 @@ BSN_FUNCTION bitsnap_status bsn_may_follow(bitsnap *b, const bsn_shape *h, bsn_s
     return h->block_log2 == next->block_log2 ? BITSNAP_OK : bsn_fail(b, BITSNAP_E_UNSUPPORTED, 0, 0);
 }
 
-/* The workspace to make a frame like that of this header: `usual` is what calls take of it, `cell` what elements or a
- * block take. Not inlined: the context would stay on the stack. */
+/* The workspace to make a frame like that of this header: `usual` is what calls take of it, `cell` what
+ * elements or a block take. Not inlined: the context would stay on the stack. */
 BSN_FUNCTION size_t bsn_algebra_needs(const bitsnap *b, const bsn_shape *h, size_t *usual, size_t *cell)
 {
     bsn_context c;
@@ -14037,7 +14394,8 @@ static bitsnap_status bsn_make_frame(bitsnap *b, uint8_t *to, size_t capacity, s
     if (merging && (status = bsn_may_follow(b, &h, &next, second, second_size)) != BITSNAP_OK) return status;
     needed = bsn_algebra_needs(b, &h, &usual, &room);
     if (!b->workspace || !needed || b->workspace_size < needed) return bsn_need(b, BITSNAP_E_WORKSPACE, needed);
-    arena.at = (uint8_t *)bsn_align(b->workspace) + ((usual - 63) & ~(size_t)63); /* 63 bytes are for the alignment */
+    /* 63 bytes are for the alignment */
+    arena.at = (uint8_t *)bsn_align(b->workspace) + ((usual - 63) & ~(size_t)63);
     arena.left = BSN_DRY;
     x = (bsn_algebra *)bsn_arena_take(&arena, sizeof *x);
     m = &x->made;
@@ -14102,8 +14460,8 @@ BITSNAP_API bitsnap_status bitsnap_invert(bitsnap *b, void *destination, size_t 
 
 /* ---- what blocks are made of ---- */
 
-/* Opens the body of a block, which tells `block` what it is made of. base: the first element of its cell, or null. Not inlined: its frame
- * and that of the call are both large. */
+/* Opens the body of a block, which tells `block` what it is made of. base: the first element of its cell, or
+ * null. Not inlined: its frame and that of the call are both large. */
 BSN_FUNCTION bitsnap_status bsn_report_block(const bsn_call *call, bitsnap_block *block, bsn_job *job)
 {
     bsn_record record;
@@ -14139,7 +14497,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
     job = bsn_job_of(&call, 0, &look);
     job->source = (const uint8_t *)source;
     job->input_end = job->source + look.whole;
-    if ((look.form == BSN_FORM_CLASSED || look.form == BSN_FORM_PATCHED) && bsn_has_base(b)) { /* other forms tell without it */
+    /* other forms tell without it */
+    if ((look.form == BSN_FORM_CLASSED || look.form == BSN_FORM_PATCHED) && bsn_has_base(b)) {
         job->base = bsn_base_cell(&call, 0, first, job->n, &b->error);
         if (!job->base) return b->error.status;
     }
@@ -14191,7 +14550,8 @@ typedef struct bsn_device {
     size_t half;                      /* of the staging memory: what a queue has */
     uint8_t flags;                    /* of works */
     int apply;
-    bitsnap_encoder encoder;          /* encoding: of the frame whose blocks come back. Frames do one after the other */
+    bitsnap_encoder encoder;          /* encoding: of the frame whose blocks come back. Frames do one after
+                                         the other */
 } bsn_device;
 
 BSN_ASSERT(work_is_as_devices_have_it, sizeof(bitsnap_work) == 64 && sizeof(bitsnap_done) == 8);
@@ -14213,9 +14573,11 @@ static void bsn_room_to_encode(bsn_offload_room *room, const bitsnap *b, const b
     uint64_t work;
     size_t cell;
     bsn_shape s;
-    if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return; /* which its own turn will find */
+    /* which its own turn will find */
+    if (q->count > SIZE_MAX / 8 || bsn_plan(&s, b, q->count, q->dtype)) return;
     cell = bsn_block_size((unsigned)q->dtype, s.block_log2) + 64;
-    work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)cell * bsn_workers(b); /* elements of blocks, for a content id */
+    /* elements of blocks, for a content id */
+    work = bsn_needed(b, &s, BSN_PUSHES) + (uint64_t)cell * bsn_workers(b);
     bsn_grow(&room->cell, cell);
     bsn_grow(&room->base, cell);
     bsn_grow(&room->index, bsn_entry_of(s.flags) * (size_t)bsn_blocks(&s));
@@ -14262,7 +14624,8 @@ static int bsn_request_fits(const bitsnap_request *q, int apply, int encode)
     return encode ? q->destination && !q->base : q->frame && (apply || !(q->base & 3));
 }
 
-/* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its error. */
+/* Begins a call: empties both queues, and clears the errors of requests. On failure all requests get its
+ * error. */
 static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_offload *o, bitsnap_request *requests, size_t count,
                                        int apply, int encode)
 {
@@ -14311,7 +14674,8 @@ static bitsnap_status bsn_device_begin(bsn_device *d, bitsnap *b, const bitsnap_
 static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status)
 {
     size_t i;
-    for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i); /* memory must not be in use any more */
+    /* memory must not be in use any more */
+    for (i = 0; i < 2 && status; i++) (void)d->o->wait(d->o->context, (unsigned)i);
     for (i = 0; i < d->count && status; i++) /* what became of the others is not known */
         if (!d->requests[i].error.status) d->requests[i].error = d->b->error;
     for (i = 0; i < d->count && !status; i++) {
@@ -14324,7 +14688,8 @@ static bitsnap_status bsn_device_end(bsn_device *d, bitsnap_status status)
 
 static bitsnap_status bsn_device_failed(bsn_device *d) { return bsn_reject(d->b, BITSNAP_R_SOURCE, 0, 0); }
 
-/* Notes the host's error of a request, found at that element, if none is known of elements before: blocks are done out of order. */
+/* Notes the host's error of a request, found at that element, if none is known of elements before: blocks are
+ * done out of order. */
 static void bsn_offload_note(bsn_device *d, size_t request, uint64_t at)
 {
     bitsnap_error *error = &d->requests[request].error, *found = &d->host.error;
@@ -14332,7 +14697,8 @@ static void bsn_offload_note(bsn_device *d, size_t request, uint64_t at)
     if (!error->status || found->element < error->element) *error = *found;
 }
 
-/* The host decodes a block that the device did not; to its place on the device, unless it is only tested. Fails if the device does. */
+/* The host decodes a block that the device did not; to its place on the device, unless it is only tested.
+ * Fails if the device does. */
 static bitsnap_status bsn_offload_host(bsn_device *d, unsigned queue, const bsn_sent *sent)
 {
     const bitsnap_offload *o = d->o;
@@ -14378,7 +14744,8 @@ static bitsnap_status bsn_offload_finish(bsn_device *d, unsigned queue)
     return BITSNAP_OK;
 }
 
-/* Uploads what the batch gained since the last upload: consecutive blocks of one frame. The last one ends at `end`. */
+/* Uploads what the batch gained since the last upload: consecutive blocks of one frame. The last one ends at
+ * `end`. */
 static bitsnap_status bsn_offload_upload(bsn_device *d, unsigned queue, const uint8_t *end)
 {
     const bitsnap_offload *o = d->o;
@@ -14397,7 +14764,8 @@ static bitsnap_status bsn_device_launch(bsn_device *d, unsigned queue,
 {
     bsn_batch *batch = &d->x->batch[queue];
     unsigned i;
-    for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED; /* a device that says nothing */
+    /* a device that says nothing */
+    for (i = 0; i < batch->count; i++) batch->done[i].status = BITSNAP_E_UNSUPPORTED;
     if (!batch->used || !code) return BITSNAP_OK;
     return code(d->o->context, queue, batch->work, batch->done, batch->count) ? bsn_device_failed(d) : BITSNAP_OK;
 }
@@ -14433,14 +14801,15 @@ static bitsnap_status bsn_offload_open(bsn_device *d, bsn_sending *f, size_t req
         return bsn_reject(host, BITSNAP_R_BASE, 0, 0);
     room = d->room;
     bsn_room_to_decode(&room, info);
-    if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work) /* the source has changed since then */
+    /* the source has changed since then */
+    if (room.cell > d->room.cell || room.base > d->room.base || room.work > d->room.work)
         return bsn_reject(host, BITSNAP_R_SOURCE, 0, 0);
     f->check = info->checks && !(d->flags & BITSNAP_WORK_IGNORE);
     return bsn_cursor_seek(host, &f->at, &d->x->index.frame, 0);
 }
 
-/* Puts a block of `size` bytes into a queue that has room for it. `source` and `target` of its work are both set to the staging memory; the
- * caller changes the other one. */
+/* Puts a block of `size` bytes into a queue that has room for it. `source` and `target` of its work are both
+ * set to the staging memory; the caller changes the other one. */
 static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent *sent, size_t size)
 {
     const bitsnap_info *info = &sent->info;
@@ -14461,8 +14830,8 @@ static bitsnap_work *bsn_batch_add(bsn_device *d, unsigned queue, const bsn_sent
     return w;
 }
 
-/* Sends the next block. The host decodes a block that does not fit a queue, and one with another check than the index has: the device
- * would call it good. */
+/* Sends the next block. The host decodes a block that does not fit a queue, and one with another check than
+ * the index has: the device would call it good. */
 static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned *queue, const bsn_look *look)
 {
     const bitsnap_request *q = &d->requests[f->sent.request];
@@ -14492,7 +14861,8 @@ static bitsnap_status bsn_offload_block(bsn_device *d, bsn_sending *f, unsigned 
     return BITSNAP_OK;
 }
 
-/* Sends the blocks of one frame; *queue is the one that is being filled. Fails if the device does; errors of the frame are noted. */
+/* Sends the blocks of one frame; *queue is the one that is being filled. Fails if the device does; errors of
+ * the frame are noted. */
 static bitsnap_status bsn_offload_frame(bsn_device *d, size_t request, unsigned *queue)
 {
     const bitsnap_request *q = &d->requests[request];
@@ -14573,8 +14943,8 @@ static bitsnap_status bsn_sender_begin(bsn_device *d, const bitsnap_request *q, 
     return status;
 }
 
-/* Appends a block with that head to its frame. The block has been checked, except in a frame with a content id: there it is decoded
- * now. */
+/* Appends a block with that head to its frame. The block has been checked, except in a frame with a content
+ * id: there it is decoded now. */
 static bitsnap_status bsn_sender_append(bsn_device *d, bitsnap_request *q, const bsn_sent *sent, const uint8_t *block, size_t size,
                                         uint32_t head)
 {
@@ -14623,19 +14993,22 @@ static bitsnap_status bsn_sender_block(bsn_device *d, unsigned queue, const bsn_
     return status ? status : bsn_sender_append(d, q, sent, d->base, size, bsn_load32(d->base));
 }
 
-/* Checks blocks that the device has made, by all workers: up to BSN_JOBS blocks of one frame, beginning with number `from`. Bad ones get
- * size 0. Reads each head once, as the device may still write there. Returns the number after the last one. */
+/* Checks blocks that the device has made, by all workers: up to BSN_JOBS blocks of one frame, beginning with
+ * number `from`. Bad ones get size 0. Reads each head once, as the device may still write there. Returns the
+ * number after the last one. */
 static unsigned bsn_sender_check(bsn_device *d, bsn_batch *batch, unsigned from)
 {
     const bsn_sent *sent = &batch->sent[from];
-    const int decoding = !d->o->trusted && !sent->info.has_content_id; /* else as they come, or when they are appended */
+    /* else as they come, or when they are appended */
+    const int decoding = !d->o->trusted && !sent->info.has_content_id;
     unsigned of[BSN_JOBS], i;
     size_t jobs = 0, k;
     bsn_coder s;
     bsn_call call;
     bsn_look look;
     memcpy(&s, &d->encoder, sizeof s);
-    if (bsn_call_begin(&call, &d->host, &s.shape, BSN_DECODES, 0)) memset(&call, 0, sizeof call); /* then none is good */
+    /* then none is good */
+    if (bsn_call_begin(&call, &d->host, &s.shape, BSN_DECODES, 0)) memset(&call, 0, sizeof call);
     for (i = from; i < batch->count && batch->sent[i].request == sent->request && jobs < bsn_jobs(&call); i++) {
         const uint8_t *p = bsn_sender_at(d, &batch->work[i]);
         const bitsnap_extent *extent = &batch->sent[i].extent;
@@ -14794,16 +15167,17 @@ BITSNAP_API const char *bitsnap_kernels_name(const bitsnap_kernels *kernels)
 
 BSN_INLINE int bsn_is_width(unsigned width) { return width == 1 || width == 2 || width == 4 || width == 8; }
 
-/* Another thread may change a mask after it was counted. So parts of it are copied and counted again: no more elements are moved than there is
- * room for. */
+/* Another thread may change a mask after it was counted. So parts of it are copied and counted again: no more
+ * elements are moved than there is room for. */
 #define BSN_MASK_PART 8192u /* elements */
 
-/* Bytes of each array that are compared at a time, and then collected: they are still in the first-level cache, and
- * so few that the processor reads the next ones ahead at the same time (8 KiB cost up to a fifth of the speed at 1 % changed). A
- * multiple of 64 elements of every width. */
+/* Bytes of each array that are compared at a time, and then collected: they are still in the first-level
+ * cache, and so few that the processor reads the next ones ahead at the same time (8 KiB cost up to a fifth
+ * of the speed at 1 % changed). A multiple of 64 elements of every width. */
 #define BSN_MASK_CHUNK 2048
 
-/* More changed ones than one in this many: the kernels collect them, which look at all; else they are taken one by one. */
+/* More changed ones than one in this many: the kernels collect them, which look at all; else they are taken
+ * one by one. */
 #define BSN_MASK_DENSE 16
 
 BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, unsigned width,
@@ -14830,7 +15204,8 @@ BITSNAP_API bitsnap_status bitsnap_mask_encode(const bitsnap_kernels *kernels, u
     return values && all > values_capacity ? BITSNAP_E_CAPACITY : BITSNAP_OK;
 }
 
-/* Mask and values are verified first, so that nothing is written unless another thread changes the mask in between. */
+/* Mask and values are verified first, so that nothing is written unless another thread changes the mask in
+ * between. */
 BITSNAP_API bitsnap_status bitsnap_mask_decode(const bitsnap_kernels *kernels, unsigned width, void *elements, const void *base,
                                                size_t n, const void *mask, const void *values, size_t values_count)
 {

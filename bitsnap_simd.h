@@ -1,16 +1,18 @@
 /* bitsnap_simd.h - tables of fast kernels for bitsnap.h. MIT licence, see the end of bitsnap.h.
  *
- * Include this file instead of bitsnap.h where BITSNAP_IMPLEMENTATION is defined (elsewhere either will do). No build
- * flag is needed: every function here names the instructions that it uses, and the table is chosen by what the machine
- * says of itself when it is first asked. Every kernel gives the bytes of its scalar twin in bitsnap.h, which says what
- * it does; comments here say why it is the same.
+ * Include this file instead of bitsnap.h where BITSNAP_IMPLEMENTATION is defined (elsewhere either will do).
+ * No build flag is needed: every function here names the instructions that it uses, and the table is chosen
+ * by what the machine says of itself when it is first asked. Every kernel gives the bytes of its scalar twin
+ * in bitsnap.h, which says what it does; comments here say why it is the same.
  *
  *     BITSNAP_NO_AVX512   leaves the AVX-512 table out
  *     BITSNAP_NO_SIMD     makes this file equal to bitsnap.h
- *     BITSNAP_SIMD_FILE   the name of this file, if you have renamed it: it includes itself, by "bitsnap_simd.h" without this
- *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It assumes that the stack is aligned
- *                         to the size of a register. On Windows it is not (gcc bug 54412), and programs crash. Define it
- *                         if your gcc has been mended, as those of MSYS2 and Debian have; clang needs no mending
+ *     BITSNAP_SIMD_FILE   the name of this file, if you have renamed it: it includes itself, by
+ *                         "bitsnap_simd.h" without this
+ *     BITSNAP_MINGW_AVX   gcc for Windows has the AVX2 and AVX-512 tables only with this. It assumes that the
+ *                         stack is aligned to the size of a register. On Windows it is not (gcc bug 54412),
+ *                         and programs crash. Define it if your gcc has been mended, as those of MSYS2 and
+ *                         Debian have; clang needs no mending
  *
  * A section for each machine; machines and compilers without one have the scalar table alone.
  *
@@ -172,8 +174,8 @@ BSN_INLINE unsigned bsn_field_kind(const bsn_field *f)
     default: break;                                                                                   \
     }
 
-/* Returns the first symbol of the window of `window` symbols that holds most of 256 samples; *inside: how many. A window continues at 0
- * after 255, since small numbers of both signs are there. */
+/* Returns the first symbol of the window of `window` symbols that holds most of 256 samples; *inside: how
+ * many. A window continues at 0 after 255, since small numbers of both signs are there. */
 BSN_FUNCTION unsigned bsn_best_window(const uint32_t sample[256], unsigned window, unsigned *inside)
 {
     unsigned i, sum = 0, base = 0;
@@ -228,10 +230,11 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
     return last;
 }
 
-/* ---- bins (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial. The error is at most 2^-19
- * for every z, in every rounding mode, with and without fused operations (test_kernels.c tries them all). With n bins, the borders
- * are where n times the logarithm is a whole number. That product is off by at most n * 2^-19, and n * 2^-19 more by later roundings. A
- * number that is nearer to a border is compared with the thresholds. ---- */
+/* ---- bins (see QUANTIZE): the logarithm of 1 + z, 0 <= z < 1, is z times this polynomial. The error is at
+ * most 2^-19 for every z, in every rounding mode, with and without fused operations (test_kernels.c tries
+ * them all). With n bins, the borders are where n times the logarithm is a whole number. That product is off
+ * by at most n * 2^-19, and n * 2^-19 more by later roundings. A number that is nearer to a border is
+ * compared with the thresholds. ---- */
 
 #define BSN_LOG_0 1.442693f
 #define BSN_LOG_1 -0.72114408f
@@ -242,23 +245,24 @@ BSN_FUNCTION const uint8_t *bsn_filled_up(uint8_t *last, size_t size, const uint
 #define BSN_LOG_6 0.0200166497f
 #define BSN_LOG_DOUBT 3.81469727e-6f /* 2^-18 */
 
-/* Squares of errors are added up in 64 bits. The unit is that of an octave a fixed number of octaves below the largest exponent of a portion:
- * a square, shifted, is below 2^55, and a lane gets at most 2^9 of them. Few are of a lower octave.
- * Returns twice the number of octaves. */
+/* Squares of errors are added up in 64 bits. The unit is that of an octave a fixed number of octaves below
+ * the largest exponent of a portion: a square, shifted, is below 2^55, and a lane gets at most 2^9 of them.
+ * Few are of a lower octave. Returns twice the number of octaves. */
 BSN_INLINE unsigned bsn_log_window(const bsn_log *x)
 {
     return (54 - bsn_log2(((uint64_t)x->bound * x->bound >> 7) + 1)) & ~1u;
 }
 
-/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there, so that none of
- * 2^20 elements overflows. */
+/* Adds sums of squares in units of the octave of an exponent: what is above the window to the octave there,
+ * so that none of 2^20 elements overflows. */
 BSN_INLINE void bsn_log_square_sum(bsn_errors *e, uint64_t sum, unsigned exponent, unsigned window)
 {
     e->squares[22 + exponent] += sum & ((UINT64_C(1) << window) - 1);
     e->squares[22 + exponent + window / 2] += sum >> window;
 }
 
-/* Makes the word of an element that a kernel has left out and, if `measured`, adds its error. Returns 1 if it is stored exactly. */
+/* Makes the word of an element that a kernel has left out and, if `measured`, adds its error. Returns 1 if it
+ * is stored exactly. */
 BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t i,
                                    int measured)
 {
@@ -273,8 +277,9 @@ BSN_FUNCTION unsigned bsn_log_word(const bsn_row *p, bsn_errors *e, uint32_t *wo
     return (unsigned)exact;
 }
 
-/* Completes the words of groups of `step` elements, one bit each, that a kernel has left out: those with other elements than zeros. Comes
- * last, since a call takes all registers. Returns the number of elements that are stored exactly. */
+/* Completes the words of groups of `step` elements, one bit each, that a kernel has left out: those with
+ * other elements than zeros. Comes last, since a call takes all registers. Returns the number of elements
+ * that are stored exactly. */
 BSN_FUNCTION size_t bsn_log_words_left(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, uint64_t groups,
                                        unsigned step)
 {
@@ -295,77 +300,102 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
 
 /* ---- targets ----
  *
- * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which includes itself for each
- * target. They use the target's vocabulary: the functions that BSN_T names, bsn_avx2_add for BSN_T(add). `width` is a constant
- * everywhere, 1, 2, 4 or 8, the bytes of an element; 8 only where all widths are named, and with BSN_T_MASKS. A target comes with
+ * Kernels that machines do the same way are written once, in the second half of this file (KERNELS), which
+ * includes itself for each target. They use the target's vocabulary: the functions that BSN_T names,
+ * bsn_avx2_add for BSN_T(add). `width` is a constant everywhere, 1, 2, 4 or 8, the bytes of an element; 8
+ * only where all widths are named, and with BSN_T_MASKS. A target comes with
  *
- *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register: 16, 32 or 64
+ *     BSN_T_NAME, BSN_T_TARGET, BSN_T_BYTES   bsn_avx2; what functions need in front; bytes of a register:
+ *                                             16, 32 or 64
  *     BSN_T_MASKS                             1: masks have registers of their own
  *     BSN_T_ACROSS                            1: join_across and put_planes are there
  *     BSN_T_UNROLL                            BSN_UNROLL, or nothing where code would become too large
- *     BSN_T_RANKS                             1: leaves are chosen by shuffle, two lists come to their places by mix at once, and
- *                                             expand_list finds 0 there; 0: leaves are chosen by blend, and it replaces what is there
+ *     BSN_T_RANKS                             1: leaves are chosen by shuffle, two lists come to their places
+ *                                             by mix at once, and expand_list finds 0 there; 0: leaves are
+ *                                             chosen by blend, and it replaces what is there
  *     BSN_T_CHAINS                            1: deposit is there, for BSN_CHAINS
- *     BSN_T_TWIGS                             1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig is there; 0: for
- *                                             BSN_LEAVES_LISTS
- *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these most words are there;
- *                                             and `sixteen` is to be: all16 of a register
- *     v, m, n                                 a register; what comparisons of bytes give; a number of places to shift by
- *     s, k                                    a set of 64 places, with its `bits`; what loops keep in registers, by begin(): `none`, 0, ..
- *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all ones where a lane is
+ *     BSN_T_TWIGS                             1: for BSN_LEAVES_TWIGS, on x86-64 alone, as bsn_x86_put_twig
+ *                                             is there; 0: for BSN_LEAVES_LISTS
+ *     BSN_T_MM, BSN_T_SI, BSN_T_SET64         on x86-64: what the names of intrinsics are made of; with these
+ *                                             most words are there; and `sixteen` is to be: all16 of a
+ *                                             register
+ *     v, m, n                                 a register; what comparisons of bytes give; a number of places
+ *                                             to shift by
+ *     s, k                                    a set of 64 places, with its `bits`; what loops keep in
+ *                                             registers, by begin(): `none`, 0, ..
+ *     load store all and or xor andnot add sub signs zero   of all widths; all: each lane is x; signs: all
+ *                                                           ones where a lane is
  *                                             below 0; zero: is every bit 0?
  *     BSN_T_SHL BSN_T_SHR number shl shr      lanes of 2, 4 and 8 bytes, by constants; of 2 and 4, by numbers
  *     min                                     of lanes of 2 and 4 bytes
  *     select put                              bits of x or y; the same where those of y are 0
  *     where                                   lanes of 8 of y, 0 where those of x are
- *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones of b
+ *     exchange                                lanes of 2 * unit bytes: the odd units of a for the even ones
+ *                                             of b
  *     all_of andnot_m reach ones              masks: all; y without x; x >= y; how many
- *     differ add_ones                         of all widths: a mask of elements that differ; to lanes of 8, the number of bits set
- *                                             there
- *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32 bits; two and two exchanged
- *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are set
+ *     differ add_ones                         of all widths: a mask of elements that differ; to lanes of 8,
+ *                                             the number of bits set there
+ *     add_products multiply swap              of lanes of 8: the product of their halves, added; times 32
+ *                                             bits; two and two exchanged
+ *     bits set_of popcount                    64 / BSN_T_BYTES masks as bits, and as a set; how many bits are
+ *                                             set
  *     bit                                     a mask, for `bits` alone, of bytes whose bit b is set
- *     lowest widen                            BSN_T_BYTES elements' lowest bytes; a register of elements from bytes
- *     expand_list expand_words                the next of a list, at the places of a set; 64 bytes of the list may be read. The
- *                                             places are 0 before; with elements, and without BSN_T_RANKS, anything
- *     compress_list compress_words            those of a set to a list, where 64 bytes may be written; `half`: seldom more than 32
- *     look_up                                 of 64 bytes, each xor the entry of a table for its index: of 16 with BSN_T_BYTES 32,
- *                                             else of 64, or 0 where it has none
- *     lanes unpack                            bytes in such an order that unpacking four parts of elements, in lanes of 16, puts
- *                                             elements in theirs; and that
- *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes as places for `shuffle`,
- *                                             which makes 0 of places from 16 on
+ *     lowest widen                            BSN_T_BYTES elements' lowest bytes; a register of elements from
+ *                                             bytes
+ *     expand_list expand_words                the next of a list, at the places of a set; 64 bytes of the
+ *                                             list may be read. The places are 0 before; with elements, and
+ *                                             without BSN_T_RANKS, anything
+ *     compress_list compress_words            those of a set to a list, where 64 bytes may be written;
+ *                                             `half`: seldom more than 32
+ *     look_up                                 of 64 bytes, each xor the entry of a table for its index: of 16
+ *                                             with BSN_T_BYTES 32, else of 64, or 0 where it has none
+ *     lanes unpack                            bytes in such an order that unpacking four parts of elements,
+ *                                             in lanes of 16, puts elements in theirs; and that
+ *     tokens inside                           not with BSN_T_MASKS: of words of 2 bytes, in lanes of 4; bytes
+ *                                             as places for `shuffle`, which makes 0 of places from 16 on
  *
  * and, for bins (see QUANTIZE),
  *
- *     w, t                                    what comparisons of lanes of 4 bytes give; three tables of 128 bytes, by tables()
- *     equal_m and_m or_m keep next lane_bits  masks of bytes; keep: 0 elsewhere; next: x and 1 more; as bits of elements in order
- *     equal_w above_w reach_w less_f          masks of lanes of 4: equal, x > y with signs, x >= y without, of binary32
- *     and_w or_w keep_w bits_w to_w           the like; to_w: a mask of bytes in the order of lanes as four of elements
+ *     w, t                                    what comparisons of lanes of 4 bytes give; three tables of 128
+ *                                             bytes, by tables()
+ *     equal_m and_m or_m keep next lane_bits  masks of bytes; keep: 0 elsewhere; next: x and 1 more; as bits
+ *                                             of elements in order
+ *     equal_w above_w reach_w less_f          masks of lanes of 4: equal, x > y with signs, x >= y without,
+ *                                             of binary32
+ *     and_w or_w keep_w bits_w to_w           the like; to_w: a mask of bytes in the order of lanes as four
+ *                                             of elements
  *     add_f sub_f mul_f div_f fma_f           binary32; fma_f: x * y + z, which may be rounded once or twice
  *     to_f of_f                               signed integers to it, and back, cut
- *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, larger ones as 255
- *     mul mul_high mul_w product              low halves and high ones, of lanes of 2; low ones of 4; of lanes of 4 below 2^15
+ *     zip_low zip_high pack                   bytes to lanes of 2, these to 4; back to bytes, larger ones as
+ *                                             255
+ *     mul mul_high mul_w product              low halves and high ones, of lanes of 2; low ones of 4; of
+ *                                             lanes of 4 below 2^15
  *     between max                             |x - y| and the larger, of lanes of 4
- *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of words, t if `few`
+ *     bytes of_tables entries                 the reverse of unpack; entries of t for bytes; of a table of
+ *                                             words, t if `few`
  *     append                                  elements shifted up, the highest bits of others below
  *     end                                     what other code may want of the machine before it is called
- *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to lanes of 8
- *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are all_of andnot_m and_m or_m keep
- *                                             next and_w or_w keep_w to_w append; mul_w and div_f are for others
- *     set slot unset                          a set of bits, and of a node's slot; x at places outside a set, else 0, or, without
- *                                             BSN_T_RANKS, anything
- *     blend digit shuffle all16               x or, where register i of a set says so, y; or 1 in bit b, which is 0; bytes below 16
- *                                             as places in each 16 of x; the same 16 bytes in all lanes of 16
+ *     square_sum                              of errors, rounded up as in bsn_errors, shifted up, added to
+ *                                             lanes of 8
+ *     quotients                               of errors, rounded up; with BSN_T_MASKS alone, as are all_of
+ *                                             andnot_m and_m or_m keep next and_w or_w keep_w to_w append;
+ *                                             mul_w and div_f are for others
+ *     set slot unset                          a set of bits, and of a node's slot; x at places outside a set,
+ *                                             else 0, or, without BSN_T_RANKS, anything
+ *     blend digit shuffle all16               x or, where register i of a set says so, y; or 1 in bit b,
+ *                                             which is 0; bytes below 16 as places in each 16 of x; the same
+ *                                             16 bytes in all lanes of 16
  *
- * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary, then the include, then
- * the kernels that are not shared (start, finish and places; #define one as bsn_scalar_..., as NEON does, to do without), then a table.
- * Machines are little-endian. bsn_simd_kernels has each table, and asks the machine (bsn_x86_has) where not every one has the
- * instructions. tests/unit/target.h is a section with no kernel of its own.
- * Registers are members of structs and arrays, so SVE2 and RVV need types of fixed length. A new machine is also named at the top of this
- * file, where BITSNAP_SIMD is defined, in test_kernels.c, check_stack.py, bench/options.c, bench/python.py and docs/examples/demo.sh,
- * and in the tables of platforms in EMBEDDING.md and README.md; its macros are undefined at the end of its section. check_neon.sh tests
- * a machine by emulation. BSN_MORE_TARGETS names a file with such a section, for tests on x86-64 and AArch64 alone. */
+ * Other machines (SSE4.1, SVE2, RVV, WebAssembly) would have a section like those below: such a vocabulary,
+ * then the include, then the kernels that are not shared (start, finish and places; #define one as
+ * bsn_scalar_..., as NEON does, to do without), then a table. Machines are little-endian. bsn_simd_kernels
+ * has each table, and asks the machine (bsn_x86_has) where not every one has the instructions.
+ * tests/unit/target.h is a section with no kernel of its own. Registers are members of structs and arrays, so
+ * SVE2 and RVV need types of fixed length. A new machine is also named at the top of this file, where
+ * BITSNAP_SIMD is defined, in test_kernels.c, check_stack.py, bench/options.c, bench/python.py and
+ * docs/examples/demo.sh, and in the tables of platforms in EMBEDDING.md and README.md; its macros are
+ * undefined at the end of its section. check_neon.sh tests a machine by emulation. BSN_MORE_TARGETS names a
+ * file with such a section, for tests on x86-64 and AArch64 alone. */
 
 #ifndef BITSNAP_SIMD_FILE
 #define BITSNAP_SIMD_FILE "bitsnap_simd.h"
@@ -377,8 +407,8 @@ BSN_ASSERT(tokens_of_a_symbol, BSN_TOKENS == 128 + 8);
 #define BSN_T_KERNEL static BSN_T_TARGET
 #define BSN_T_FUNCTION BSN_FUNCTION BSN_T_TARGET
 
-/* Which byte of a list goes to the place of each bit: its rank, or 0x70, which is outside of 16 even as the place of bytes of wider
- * elements, see bsn_neon_bytes_of. */
+/* Which byte of a list goes to the place of each bit: its rank, or 0x70, which is outside of 16 even as the
+ * place of bytes of wider elements, see bsn_neon_bytes_of. */
 #define BSN_PLACE(m, i) (uint64_t)(BSN_BIT(m, i) ? BSN_RANK(m, i) : 0x70u) << (8 * i)
 #define BSN_PLACES(m)                                                                                 \
     BSN_PLACE(m, 0) | BSN_PLACE(m, 1) | BSN_PLACE(m, 2) | BSN_PLACE(m, 3) | BSN_PLACE(m, 4) | BSN_PLACE(m, 5) | \
@@ -404,8 +434,8 @@ static const uint64_t bsn_puts[256 + 1] = { BSN_256(BSN_PLACES) 0 }; /* as above
 
 /* ---- what the machine has ---- */
 
-/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others. On AMD's the others are as fast, if their
- * lines are asked for. */
+/* BSN_IS_INTEL: where stores past the caches take less than half of the time of others. On AMD's the others
+ * are as fast, if their lines are asked for. */
 enum { BSN_HAS_BMI2 = 1, BSN_HAS_AVX2 = 2, BSN_HAS_AVX512 = 4, BSN_IS_INTEL = 8, BSN_HAS_ASKED = 16 };
 
 static void bsn_x86_cpuid(unsigned r[4], unsigned leaf)
@@ -436,8 +466,8 @@ static unsigned bsn_x86_ask(void)
     const unsigned popcnt = 1u << 23, osxsave = 1u << 27, avx = 1u << 28; /* leaf 1, ecx */
     const unsigned bmi = 1u << 3 | 1u << 8, avx2 = 1u << 5;               /* leaf 7, ebx */
     const unsigned avx512b = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;   /* F, DQ, BW, VL */
-    const unsigned avx512c = 1u << 1 | 1u << 6 | 1u << 8 | 1u << 12 | 1u << 14; /* ecx: VBMI, VBMI2, GFNI, BITALG,
-                                                                                    VPOPCNTDQ */
+    /* ecx: VBMI, VBMI2, GFNI, BITALG, VPOPCNTDQ */
+    const unsigned avx512c = 1u << 1 | 1u << 6 | 1u << 8 | 1u << 12 | 1u << 14;
     unsigned a[4], b[4], c[4], family, kept, has = BSN_HAS_ASKED;
     bsn_x86_cpuid(a, 0);
     if (a[1] == 0x756E6547u) has |= BSN_IS_INTEL; /* "Genu.." */
@@ -456,7 +486,8 @@ static unsigned bsn_x86_ask(void)
     return has | BSN_HAS_AVX512;
 }
 
-/* Asked once: cpuid takes a long way out of virtual machines. Threads that ask at one time find the same answer. */
+/* Asked once: cpuid takes a long way out of virtual machines. Threads that ask at one time find the same
+ * answer. */
 static unsigned bsn_x86_has(void)
 {
     static volatile unsigned known = 0;
@@ -474,8 +505,8 @@ static unsigned bsn_x86_has(void)
 
 BSN_INLINE BSN_AVX2 unsigned bsn_x86_ones(uint64_t x) { return (unsigned)_mm_popcnt_u64(x); }
 
-/* Appends to the mask of a twig the bits of `plane` selected by `set`. *byte holds the last, partial byte, *used the number of bits so
- * far. */
+/* Appends to the mask of a twig the bits of `plane` selected by `set`. *byte holds the last, partial byte,
+ * *used the number of bits so far. */
 BSN_INLINE BSN_AVX2 void bsn_x86_put_twig(uint8_t **p, uint64_t *byte, size_t *used, uint64_t plane, uint64_t set)
 {
     const uint64_t x = _pext_u64(plane, set), word = *byte | x << (*used & 7);
@@ -543,9 +574,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_exchange(unsigned unit, __m256i *a, __m256i *b
         *b = _mm256_or_si256(_mm256_srli_epi16(x, 8), _mm256_andnot_si256(low, y));
     }
 }
-/* The upper two planes of elements whose symbol is the top byte and whose sign is bit 7 of the next, exchanged and brought to
- * their places: of each word one byte times 128, negative and subtracted, as the factors are signed; and the other byte, whose
- * sign is spread to bit 15. */
+/* The upper two planes of elements whose symbol is the top byte and whose sign is bit 7 of the next,
+ * exchanged and brought to their places: of each word one byte times 128, negative and subtracted, as the
+ * factors are signed; and the other byte, whose sign is spread to bit 15. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_join_across(__m256i *below, __m256i *top)
 {
     const __m256i rest = _mm256_set1_epi16((short)0x807F), x = *top, y = *below;
@@ -569,9 +600,9 @@ BSN_INLINE BSN_AVX2 bsn_avx2_s bsn_avx2_set_of(const bsn_avx2_k *c, const __m256
     return s;
 }
 
-/* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product, then each
- * 4 and each 8 get the sum of those before. `one` is 1 in every byte, and opaque: gcc would make shifts of the product,
- * which compete with the shuffles. */
+/* Inclusive ranks: how many places are set (1, not 0) in the 16 of a lane up to each. Sums of 4 by a product,
+ * then each 4 and each 8 get the sum of those before. `one` is 1 in every byte, and opaque: gcc would make
+ * shifts of the product, which compete with the shuffles. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_rank(__m256i set, __m256i one)
 {
     const __m256i before4 = _mm256_setr_epi8(-1, -1, -1, -1, 3, 3, 3, 3, -1, -1, -1, -1, 11, 11, 11, 11,
@@ -593,13 +624,15 @@ BSN_INLINE BSN_AVX2 __m256i bsn_avx2_spread(uint64_t w, unsigned half, __m256i o
     return _mm256_min_epu8(_mm256_and_si256(x, bit), one);
 }
 
-/* Loads 16 bytes of a list for each lane. The upper lane begins where the lower one, which takes `taken`, ends. */
+/* Loads 16 bytes of a list for each lane. The upper lane begins where the lower one, which takes `taken`,
+ * ends. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_window(const uint8_t *list, unsigned taken)
 {
     return _mm256_inserti128_si256(_mm256_castsi128_si256(BSN_LOAD128(list)), BSN_LOAD128(list + taken), 1);
 }
 
-/* The elements of a window at the places that are set. Elsewhere the rank is made 0, the index -1, and the byte 0. */
+/* The elements of a window at the places that are set. Elsewhere the rank is made 0, the index -1, and the
+ * byte 0. */
 BSN_INLINE BSN_AVX2 __m256i bsn_avx2_expand(__m256i window, __m256i set, __m256i one)
 {
     const __m256i rank = _mm256_sign_epi8(bsn_avx2_rank(set, one), set);
@@ -647,7 +680,8 @@ BSN_INLINE BSN_AVX2 uint8_t *bsn_avx2_put_picked(uint8_t *p, const __m128i z[8],
     unsigned i;
     BSN_UNROLL
     for (i = 0; i < 8; i += 2, m >>= 16) {
-        BSN_OPAQUE("+Q", m); /* two bytes of a register have names; compilers would begin with all of m again */
+        BSN_OPAQUE("+Q", m); /* two bytes of a register have names; compilers would begin with all of m
+                                again */
         BSN_STORE64(p, _mm_shuffle_epi8(z[i], BSN_LOAD128(bsn_picks + (m & 0xFF))));
         p += bsn_x86_ones(m & 0xFF);
         BSN_STORE64(p, _mm_shuffle_epi8(z[i + 1], BSN_LOAD128(bsn_picks + (m >> 8 & 0xFF))));
@@ -740,8 +774,8 @@ BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_lane_bits(__m256i m)
 }
 BSN_INLINE BSN_AVX2 bsn_avx2_t bsn_avx2_tables(const bsn_log *x, unsigned find) { return x->steps + (find ? 3 : 0); }
 
-/* Tables are without the 16 before each 16: an index less 16k has no look-up where that is below 0, and else adds what makes the
- * entry of its 16 from that of those before. */
+/* Tables are without the 16 before each 16: an index less 16k has no look-up where that is below 0, and else
+ * adds what makes the entry of its 16 from that of those before. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_of_tables(__m256i out[3], const bsn_avx2_t *t, __m256i index, size_t end)
 {
     size_t k;
@@ -806,7 +840,8 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_look_up(__m256i y[2], const __m256i index[2], 
     y[0] = _mm256_xor_si256(y[0], _mm256_shuffle_epi8(codes, bsn_avx2_inside(index[0])));
     y[1] = _mm256_xor_si256(y[1], _mm256_shuffle_epi8(codes, bsn_avx2_inside(index[1])));
 }
-/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the first. */
+/* The next bits of a plane, at the places that are set. Two words where more are needed than are left in the
+ * first. */
 BSN_INLINE BSN_AVX2 uint64_t bsn_avx2_deposit(const uint8_t *plane, size_t *used, uint64_t set)
 {
     const uint8_t *p = plane + (*used >> 3);
@@ -843,7 +878,8 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_exchange_bits(__m256i *a, __m256i *b, int up, 
     *a = _mm256_xor_si256(*a, _mm256_slli_epi16(x, up));
 }
 
-/* As bsn_put_planes, of four groups: a lane of 128 bits has the first and second, the other the third and fourth. */
+/* As bsn_put_planes, of four groups: a lane of 128 bits has the first and second, the other the third and
+ * fourth. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_put_planes(uint8_t *bytes, const uint8_t *bits, unsigned varying, size_t groups)
 {
     const size_t size = 8u * bsn_ones_in[varying];
@@ -975,8 +1011,9 @@ BSN_INLINE BSN_AVX2 void bsn_avx2_finish_ask(const bsn_finish *t, size_t *asked)
     *asked += 8;
 }
 
-/* Merging, hashing and joining of 1 KiB at a time: what one step leaves to the next is in the first-level cache, and what goes past
- * the caches has time to do so. Where lines begin elsewhere than elements, these go by way of the room. */
+/* Merging, hashing and joining of 1 KiB at a time: what one step leaves to the next is in the first-level
+ * cache, and what goes past the caches has time to do so. Where lines begin elsewhere than elements, these go
+ * by way of the room. */
 BSN_INLINE BSN_AVX2 void bsn_avx2_finish_field(const bsn_finish *t, uint8_t *elements, size_t first, size_t n, unsigned width,
                                                unsigned kind)
 {
@@ -1056,7 +1093,8 @@ BSN_INLINE BSN_AVX512 bsn_avx512_k bsn_avx512_begin(void)
 {
     bsn_avx512_k k;
     __m512i none = _mm512_setzero_si512();
-    BSN_OPAQUE("+v", none); /* expanding into what is known to be zero waits, on Zen 4, for what the register held before */
+    BSN_OPAQUE("+v", none); /* expanding into what is known to be zero waits, on Zen 4, for what the register
+                               held before */
     k.none = none;
     return k;
 }
@@ -1100,7 +1138,8 @@ BSN_INLINE BSN_AVX512 bsn_avx512_s bsn_avx512_set_of(const bsn_avx512_k *c, cons
     return s;
 }
 
-/* Elements of `width` bytes, one bit of m each: the next of x to the places that are set, the others from base. */
+/* Elements of `width` bytes, one bit of m each: the next of x to the places that are set, the others from
+ * base. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_expand(unsigned width, __m512i base, uint64_t m, __m512i x)
 {
     BSN_OPAQUE("+v", x); /* expanding from memory takes longer than loading and expanding */
@@ -1122,8 +1161,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_expand_list(const bsn_avx512_k *c, __m512i
     (void)c;
     x[0] = bsn_avx512_expand_words(1, x[0], s.bits, list);
 }
-/* Moves the elements that are set to the front. Those after them are undefined: on Zen 4 zeroing them waits for the register's old
- * value. */
+/* Moves the elements that are set to the front. Those after them are undefined: on Zen 4 zeroing them waits
+ * for the register's old value. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_compress(unsigned width, uint64_t m, __m512i x)
 {
     switch (width) {
@@ -1170,7 +1209,8 @@ static const uint8_t bsn_avx512_in_order[64] = {
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_lowest(unsigned width, const __m512i *x)
 {
     const __m512i each = _mm512_loadu_si512(bsn_avx512_in_order);
-    const __m512i second = _mm512_add_epi8(each, each), fourth = _mm512_add_epi8(second, second); /* its lower half counts */
+    /* its lower half counts */
+    const __m512i second = _mm512_add_epi8(each, each), fourth = _mm512_add_epi8(second, second);
     if (width == 8) {
         uint8_t part[8][8];
         unsigned i;
@@ -1308,7 +1348,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_look_up(__m512i y[1], const __m512i index[
 /* ---- avx512: counts, comparisons ---- */
 
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_add_ones(__m512i sum, __m512i x) { return _mm512_add_epi64(sum, _mm512_popcnt_epi64(x)); }
-/* (gcc 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as 64 bits; not from a register.) */
+/* (gcc 12 with -O1 -fsanitize=undefined stores narrow masks and loads them as 64 bits; not from a
+ * register.) */
 BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_differ(unsigned width, const uint8_t *a, const uint8_t *b)
 {
     uint64_t m = 0;
@@ -1342,8 +1383,8 @@ BSN_INLINE BSN_AVX512 __mmask64 bsn_avx512_differ(unsigned width, const uint8_t 
 
 /* ---- avx512: what it does in its own way ---- */
 
-/* 64 bytes by two loads: what AMD's processors ask for ahead follows them better than one of a line or of parts of two. On Intel's
- * they are one operation more. */
+/* 64 bytes by two loads: what AMD's processors ask for ahead follows them better than one of a line or of
+ * parts of two. On Intel's they are one operation more. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_halves(const uint8_t *p)
 {
     return _mm512_inserti64x4(_mm512_castsi256_si512(BSN_LOAD256(p)), BSN_LOAD256(p + 32), 1);
@@ -1380,15 +1421,15 @@ static BSN_AVX512 void bsn_avx512_hash(uint64_t state[8], const uint8_t *p, size
     else bsn_avx512_hash_stripes(state, p, count, first, 1);
 }
 
-/* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2, 4, .., and
- * whose matrix, the top row in the last byte, is x. */
+/* Bit j of byte i of each 8 becomes bit 7 - i of byte j: an affine product over GF(2) whose vectors are 1, 2,
+ * 4, .., and whose matrix, the top row in the last byte, is x. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_transpose_bits(__m512i x)
 {
     return _mm512_gf2p8affine_epi64_epi8(_mm512_set1_epi64((long long)UINT64_C(0x8040201008040201)), x, 0);
 }
 
-/* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b; byte 7 to that of bit
- * `sign`. */
+/* The bytes of each 8 turned round, and their bits transposed, byte b of each 8 belongs to bit plane b; byte
+ * 7 to that of bit `sign`. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_order(unsigned varying, unsigned sign)
 {
     uint64_t from[8];
@@ -1408,8 +1449,8 @@ BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bits_take64(__m512i x, __m512i order)
     return _mm512_permutexvar_epi8(order, bsn_avx512_transpose_bits(_mm512_permutexvar_epi8(round, x)));
 }
 
-/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b; of bit `sign`, to bit 7. Where the
- * bytes come from; 0x80 and more: nowhere. */
+/* Byte b of each 8 of the planes goes to byte 7 - b, so that transposing puts it to bit b; of bit `sign`, to
+ * bit 7. Where the bytes come from; 0x80 and more: nowhere. */
 BSN_INLINE BSN_AVX512 __m512i bsn_avx512_bytes_order(unsigned varying, unsigned sign)
 {
     const __m512i eighth = _mm512_set_epi64(7 * BSN_ONES, 6 * BSN_ONES, 5 * BSN_ONES, 4 * BSN_ONES, 3 * BSN_ONES, 2 * BSN_ONES,
@@ -1448,8 +1489,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_tally_add(uint32_t h[8], __m512i x, int we
     BSN_STORE256(h, _mm256_add_epi32(BSN_LOAD256(h), _mm256_mullo_epi32(sum, _mm256_set1_epi32(weight))));
 }
 
-/* Adds the symbols of 4 groups, each as a place in `bit`, to sums of bits of weight 1, 2 and 4; up to 16 times, as a tally
- * adds at most 8 to each byte of fours. */
+/* Adds the symbols of 4 groups, each as a place in `bit`, to sums of bits of weight 1, 2 and 4; up to 16
+ * times, as a tally adds at most 8 to each byte of fours. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_count4(__m512i *ones, __m512i *twos, __m512i *fours, const __m512i x[4], __m512i bit)
 {
     const __m512i a = bsn_avx512_carry(ones, _mm512_permutexvar_epi8(x[0], bit), _mm512_permutexvar_epi8(x[1], bit));
@@ -1464,9 +1505,10 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_end(uint32_t h[8], __m512i ones, __m
     bsn_avx512_tally_add(h, bsn_avx512_tally(ones), 1);
 }
 
-/* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte of its
- * part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have an index of
- * 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h has BSN_WINDOWED counts. */
+/* Counts of 8 * parts symbols (at most 56) from `base` on: a look-up makes of each symbol one bit in the byte
+ * of its part, bits are added by carry-save adders, and carries of weight 4 are tallied. Other symbols have
+ * an index of 8 * parts or more, up to 63, which makes no bit; they are compressed and counted one by one. h
+ * has BSN_WINDOWED counts. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_t *list, size_t n, unsigned base,
                                                        uint8_t *others, unsigned parts)
 {
@@ -1511,7 +1553,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_histogram_window(uint32_t *h, const uint8_
 BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8_t *elements, size_t n, unsigned width,
                                                  unsigned kind)
 {
-    const unsigned top = width - 1, shift = 7 - t->field->symbol_bits % 8; /* of the symbol below the sign, which comes before it */
+    /* of the symbol below the sign, which comes before it */
+    const unsigned top = width - 1, shift = 7 - t->field->symbol_bits % 8;
     const int below = width == 4 && t->bits; /* these are of the plane below the top one */
     const unsigned size = kind == BSN_FIELD_INSIDE || below ? 8u * bsn_ones_in[t->varying] : 0;
     const uint64_t live = (UINT64_C(1) << size) - 1; /* some bit is not among them */
@@ -1528,7 +1571,8 @@ BSN_INLINE BSN_AVX512 int bsn_avx512_start_field(const bsn_start *t, const uint8
     int lines[8], past = t->past, asking = t->ahead_lines != 0, some = below;
     BSN_OPAQUE("+m", past);
     BSN_OPAQUE("+m", some);
-    BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each answer */
+    BSN_OPAQUE("+m", asking); /* looked at for each group: one loop, where compilers would make one for each
+                                 answer */
     BSN_UNROLL
     for (j = 0; j < top; j++) {
         const unsigned before = t->tail[j] ? (uintptr_t)t->plane[j] & 63 : 0;
@@ -1622,7 +1666,8 @@ static BSN_AVX512 int bsn_avx512_start(const bsn_start *t, const uint8_t *elemen
     }
 }
 
-/* Where 16 (32) neighbouring symbols hold nearly all, or 56 more than half; the scratch has room for 4096 + 64 others. */
+/* Where 16 (32) neighbouring symbols hold nearly all, or 56 more than half; the scratch has room for 4096 +
+ * 64 others. */
 static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list, size_t n, uint32_t *scratch)
 {
     uint32_t *t = scratch + 1056;
@@ -1650,7 +1695,8 @@ static BSN_AVX512 void bsn_avx512_histogram(uint32_t h[256], const uint8_t *list
     bsn_windowed_end(h, t);
 }
 
-/* With every second group: asks for planes of later ones, to come to the first level of the cache, and for what lies ahead. */
+/* With every second group: asks for planes of later ones, to come to the first level of the cache, and for
+ * what lies ahead. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t group, unsigned width)
 {
     const size_t line = group * width;
@@ -1666,9 +1712,9 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_ask(const bsn_finish *t, size_t gro
     for (j = 0; j < 2 * width; j++) BSN_PREFETCH(ahead + (line % 8 + j) * t->ahead->apart);
 }
 
-/* Merges, hashes and joins a group while it is in registers. Results equal those of the single kernels. 16 stripes take one round of the
- * secret. Only whole lines can be streamed: each is made of the end of the last store and the beginning of the next. The caller's part of
- * the very first line is stored as usual. */
+/* Merges, hashes and joins a group while it is in registers. Results equal those of the single kernels. 16
+ * stripes take one round of the secret. Only whole lines can be streamed: each is made of the end of the last
+ * store and the beginning of the next. The caller's part of the very first line is stored as usual. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *elements, size_t first, size_t n,
                                                   unsigned k, unsigned lists, unsigned width, unsigned kind)
 {
@@ -1690,7 +1736,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_finish_node(const bsn_finish *t, uint8_t *
     size_t i, s;
     unsigned j;
     bsn_avx512_merge_begin(&node, t->node, first, lists, 0);
-    BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each answer */
+    BSN_OPAQUE("+m", stream); /* asked for each line: one loop, where compilers would make one for each
+                                 answer */
     BSN_OPAQUE("+m", across);
     BSN_OPAQUE("+m", some);
     elements -= before;
@@ -1811,7 +1858,8 @@ BSN_INLINE BSN_AVX512 void bsn_avx512_count_tokens(uint32_t *count, uint8_t *wor
     for (; i < n; i++) count[bsn_element_load(words + i * width, width)]++;
 }
 
-/* Makes the symbols of some groups, and appends their words above 0, with their symbols, to the n collected ones. */
+/* Makes the symbols of some groups, and appends their words above 0, with their symbols, to the n collected
+ * ones. */
 BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of, size_t n, uint8_t *symbols, const uint8_t *words,
                                                       const uint8_t *elements, unsigned width, unsigned down, unsigned groups)
 {
@@ -1847,8 +1895,8 @@ BSN_INLINE BSN_AVX512 size_t bsn_avx512_census_groups(uint8_t *some, uint8_t *of
     return n;
 }
 
-/* Counts the collected words once there are enough. Passes over eight vectors of words at once if all are 0: a branch for fewer would be
- * mispredicted too often. */
+/* Counts the collected words once there are enough. Passes over eight vectors of words at once if all are 0:
+ * a branch for fewer would be mispredicted too often. */
 BSN_INLINE BSN_AVX512 void bsn_avx512_census_width(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements,
                                                    size_t groups, unsigned width)
 {
@@ -1963,7 +2011,8 @@ static const bitsnap_kernels *bsn_simd_kernels(unsigned index)
 
 /* Little-endian only. Every such machine has NEON, so nothing is asked. */
 
-/* ---- neon: vocabulary, by the operators of compilers if they have them. Masks and sets are bytes FF and 0. ---- */
+/* ---- neon: vocabulary, by the operators of compilers if they have them. Masks and sets are bytes FF and 0.
+ * ---- */
 
 static const uint8_t bsn_neon_bit_of[16] = { 1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128 };
 
@@ -2033,8 +2082,8 @@ BSN_INLINE bsn_neon_s bsn_neon_set_of(const bsn_neon_k *c, const uint8x16_t m[4]
     return s;
 }
 
-/* Bits 16 * quarter .. 16 * quarter + 15 of w: FF where the bit is set, else 0. (Opaque: clang would make two instructions of the
- * test.) */
+/* Bits 16 * quarter .. 16 * quarter + 15 of w: FF where the bit is set, else 0. (Opaque: clang would make two
+ * instructions of the test.) */
 BSN_INLINE uint8x16_t bsn_neon_spread(uint64_t w, unsigned quarter)
 {
     const uint8x8_t low = vdup_n_u8((uint8_t)(2 * quarter)), high = vdup_n_u8((uint8_t)(2 * quarter + 1));
@@ -2058,7 +2107,8 @@ BSN_INLINE size_t bsn_neon_before(uint64_t ones, unsigned j) { return j ? ones >
 /* rows of these tables as vectors */
 BSN_INLINE uint8x8_t bsn_neon_row(const uint64_t table[], uint64_t m) { return vcreate_u8(table[m]); }
 
-/* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is outside stays
+/* Places of elements as places of their bytes: each `width` times, with the byte's number below. (What is
+ * outside stays
  * so: 0x70 becomes 0xE0 or 0xC0.) */
 BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
 {
@@ -2067,8 +2117,8 @@ BSN_INLINE uint8x16_t bsn_neon_bytes_of(unsigned width, uint8x8_t places)
                                        : vsliq_n_u8((uint8x16_t)vdupq_n_u32(0x03020100), vzip1q_u8(twice, twice), 2);
 }
 
-/* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a shuffle that leaves other
- * places as they are. */
+/* What a list has in its own place goes there 8 elements at a time: the bytes from its cursor on, by a
+ * shuffle that leaves other places as they are. */
 BSN_INLINE void bsn_neon_expand_list(const bsn_neon_k *c, uint8x16_t x[4], bsn_neon_s s, const uint8_t **list)
 {
     const uint64_t ones = bsn_neon_ranks(s.bits);
@@ -2228,7 +2278,8 @@ BSN_INLINE uint8x16_t bsn_neon_entries(const bsn_neon_t *t, const uint32_t *tabl
 BSN_INLINE uint8x16_t bsn_neon_square_sum(uint8x16_t sum, uint8x16_t d, uint8x16_t octaves)
 {
     const int32x4_t n = (int32x4_t)octaves;
-    const uint32x4_t x = (uint32x4_t)d & vcgezq_s32(n); /* or shifts would take the lowest bytes of their numbers */
+    /* or shifts would take the lowest bytes of their numbers */
+    const uint32x4_t x = (uint32x4_t)d & vcgezq_s32(n);
     const uint64x2_t round = vdupq_n_u64(127);
     const uint64x2_t low = vmlal_u32(round, vget_low_u32(x), vget_low_u32(x)), high = vmlal_high_u32(round, x, x);
     const uint64x2_t shifted = vshlq_u64(low >> 7, vmovl_s32(vget_low_s32(n)));
@@ -2458,7 +2509,8 @@ BSN_T_INLINE void BSN_T(unpack)(BSN_T(v) v[4], BSN_T(v) a, BSN_T(v) b, BSN_T(v) 
     v[2] = BSN_MM(unpacklo_epi16)(high, above_high);
     v[3] = BSN_MM(unpackhi_epi16)(high, above_high);
 }
-BSN_T_INLINE void BSN_T(end)(void) { _mm256_zeroupper(); } /* gcc 12 forgets it, and SSE is up to 4 times as slow then */
+/* gcc 12 forgets it, and SSE is up to 4 times as slow then */
+BSN_T_INLINE void BSN_T(end)(void) { _mm256_zeroupper(); }
 BSN_T_INLINE __m128i BSN_T(number)(unsigned n) { return _mm_cvtsi32_si128((int)n); }
 BSN_T_INLINE BSN_T(v) BSN_T(shl)(unsigned width, BSN_T(v) x, __m128i n)
 {
@@ -2566,8 +2618,9 @@ BSN_T_INLINE BSN_T(v) BSN_T(quotients)(BSN_T(v) d, BSN_T(v) exactly, BSN_T(v) h)
 
 /* ---- hashes ---- */
 
-/* XXH3's accumulators. Lanes are independent except for the data, which is added to the neighbour. The data is summed apart, and sums of
- * neighbours are exchanged when a block of 16 stripes, or the last part of one, ends. */
+/* XXH3's accumulators. Lanes are independent except for the data, which is added to the neighbour. The data
+ * is summed apart, and sums of neighbours are exchanged when a block of 16 stripes, or the last part of one,
+ * ends. */
 BSN_T_INLINE void BSN_T(stripe)(BSN_T(v) a[BSN_T_N], BSN_T(v) data[BSN_T_N], const BSN_T(v) x[BSN_T_N], const BSN_T(v) secret[BSN_T_N])
 {
     BSN_T(v) key[BSN_T_N];
@@ -2714,7 +2767,8 @@ BSN_T_INLINE void BSN_T(peel)(BSN_T(v) x[BSN_T_N], uint64_t w[4], const uint8_t 
         BSN_UNROLL
         for (i = 0; i < BSN_T_N; i++) set[i] = BSN_T(bit)(x[i], 7);
         w[j] = BSN_T(bits)(set);
-        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask registers */
+        BSN_OPAQUE("+r", w[j]); /* once in a word: compilers would fetch every combination from mask
+                                   registers */
         BSN_UNROLL
         for (i = 0; i < BSN_T_N; i++) x[i] = BSN_T(add)(1, x[i], x[i]);
     }
@@ -2813,9 +2867,9 @@ BSN_T_INLINE BSN_T(v) BSN_T(carry)(BSN_T(v) *low, BSN_T(v) x, BSN_T(v) y)
     return BSN_T(select)(differ, y, x);
 }
 
-/* Counts of 16 symbols from `base` on; n is a multiple of 16 registers, up to 63 times that. A shuffle makes of each symbol one
- * bit, in one of two registers, or none; bits are added by carry-save adders, and carries of weight 16 bit by bit in bytes. The
- * sum of four such bytes is below 256. */
+/* Counts of 16 symbols from `base` on; n is a multiple of 16 registers, up to 63 times that. A shuffle makes
+ * of each symbol one bit, in one of two registers, or none; bits are added by carry-save adders, and carries
+ * of weight 16 bit by bit in bytes. The sum of four such bytes is below 256. */
 BSN_T_KERNEL void BSN_T(window16)(uint32_t h[16], const uint8_t *list, size_t n, unsigned base)
 {
     static const uint8_t bits[24] = { 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 4, 8, 16, 32, 64, 128 };
@@ -2898,8 +2952,8 @@ BSN_T_KERNEL void BSN_T(mask_above)(uint8_t *mask, const uint8_t *list, size_t g
     }
 }
 
-/* Codes by blocks of symbols from `base` on. The table holds what differs from the code `others` of all symbols outside, so that 0
- * changes nothing. */
+/* Codes by blocks of symbols from `base` on. The table holds what differs from the code `others` of all
+ * symbols outside, so that 0 changes nothing. */
 BSN_T_INLINE uint8_t *BSN_T(map_blocks)(uint8_t *list, size_t n, const uint8_t *table, unsigned base, unsigned others,
                                         unsigned escape, uint8_t *escapes, unsigned blocks)
 {
@@ -2981,9 +3035,9 @@ BSN_T_KERNEL uint8_t *BSN_T(map)(uint8_t *list, size_t n, const uint8_t code[256
 
 /* ---- elements and planes ---- */
 
-/* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds the elements of part q,
- * row k of the other is plane k. Rows whose numbers differ in one bit exchange the dwords (words, bytes) whose places differ in
- * that bit; so the same steps lead there and back. */
+/* Pair order makes joining a transposition of the bytes in each lane of 2, 4 or 8: row q of one side holds
+ * the elements of part q, row k of the other is plane k. Rows whose numbers differ in one bit exchange the
+ * dwords (words, bytes) whose places differ in that bit; so the same steps lead there and back. */
 BSN_T_INLINE void BSN_T(transpose)(BSN_T(v) v[8], unsigned width)
 {
     unsigned i;
@@ -2998,8 +3052,8 @@ BSN_T_INLINE void BSN_T(transpose)(BSN_T(v) v[8], unsigned width)
         if (width >= 2 && !(i & 1)) BSN_T(exchange)(1, &v[i], &v[i ^ 1]);
 }
 
-/* Rows of elements to rows of planes, in place. In a plane, shifts of words move bits between bytes as they do in bytes, and what
- * crosses their border is masked off. */
+/* Rows of elements to rows of planes, in place. In a plane, shifts of words move bits between bytes as they
+ * do in bytes, and what crosses their border is masked off. */
 BSN_T_INLINE void BSN_T(split_rows)(const bsn_field *f, BSN_T(v) v[8], unsigned width, unsigned kind)
 {
     const unsigned e = f->symbol_bits, top = width - 1, below = width > 1 ? width - 2 : 0;
@@ -3155,8 +3209,8 @@ BSN_T_KERNEL uint64_t BSN_T(subtract)(unsigned width, uint8_t *words, const uint
     BSN_WIDTHS(width, return BSN_T(subtract_width), (words, a, b, groups));
 }
 
-/* The highest bytes of elements without their highest bit. As borders are exponents, and these have 8 bits at most, they tell
- * classes. */
+/* The highest bytes of elements without their highest bit. As borders are exponents, and these have 8 bits at
+ * most, they tell classes. */
 BSN_T_INLINE BSN_T(v) BSN_T(keys)(unsigned width, const uint8_t *elements)
 {
     BSN_T(v) x[8];
@@ -3192,8 +3246,8 @@ BSN_T_INLINE void BSN_T(borders)(BSN_T(v) border[7], const bsn_classes *t, unsig
     for (k = 0; k + 1 < count; k++) border[k] = BSN_T(all)(1, k < pad ? 0 : t->border[k - pad] << 1 >> (8 * width - 8));
 }
 
-/* Calls BSN_CALL(width, count, pad) with a constant width and count. Rare counts use the code for more classes: no element reaches the
- * first `pad`. Rarer ones are left to the portable code. */
+/* Calls BSN_CALL(width, count, pad) with a constant width and count. Rare counts use the code for more
+ * classes: no element reaches the first `pad`. Rarer ones are left to the portable code. */
 #define BSN_CLASSES_CASE(width, count) case 16 * width + count: BSN_CALL(width, count, 0); break;
 #define BSN_CLASSES_EACH(width)                                                                       \
     BSN_CLASSES_CASE(width, 1) BSN_CLASSES_CASE(width, 2) BSN_CLASSES_CASE(width, 3) BSN_CLASSES_CASE(width, 4) \
@@ -3273,7 +3327,8 @@ BSN_T_INLINE void BSN_T(add_all)(uint8_t *out, const uint8_t *elements, const ui
     }
 }
 
-/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into these. */
+/* Words that are bytes are expanded 64 at a time, then made as wide as elements; wider ones are expanded into
+ * these. */
 BSN_T_INLINE void BSN_T(add_width)(bsn_classes *t, uint8_t *out, const uint8_t *elements, size_t groups, unsigned width,
                                    unsigned count, unsigned pad)
 {
@@ -3397,7 +3452,8 @@ BSN_T_KERNEL void BSN_T(classes_deal)(bsn_classes *t, const uint8_t *words, cons
 }
 
 #if !BSN_T_MASKS
-/* Counts elements of 2 bytes. Computes the table positions of all 32 words, and counts those above 0 one by one. */
+/* Counts elements of 2 bytes. Computes the table positions of all 32 words, and counts those above 0 one by
+ * one. */
 BSN_T_KERNEL void BSN_T(census)(bsn_census *x, uint8_t *symbols, const uint8_t *words, const uint8_t *elements, size_t groups)
 {
     const unsigned unused = x->width == 2 ? x->exponent.shift - 7 : 0;
@@ -3456,7 +3512,8 @@ BSN_T_INLINE uint64_t BSN_T(split_words)(const bsn_slices *t, uint8_t *symbols, 
             if (k == whole) BSN_T(store)(bits + i, BSN_T(and)(BSN_T(lowest)(width, x), some));
             else if (planes) BSN_T(store)(planes + k * slices.stride + i, BSN_T(lowest)(width, x));
             if (k + 1 == parts) break;
-            x[0] = BSN_T_SHR(width, x[0], 8), x[1] = BSN_T_SHR(width, x[1], 8); /* clang does not unroll a loop here */
+            /* clang does not unroll a loop here */
+            x[0] = BSN_T_SHR(width, x[0], 8), x[1] = BSN_T_SHR(width, x[1], 8);
             if (width == 4) x[2] = BSN_T_SHR(width, x[2], 8), x[3] = BSN_T_SHR(width, x[3], 8);
         }
     }
@@ -3548,8 +3605,8 @@ BSN_T_INLINE uint32_t BSN_T(most)(BSN_T(v) x)
     return lane[0];
 }
 
-/* The bin of a significand's fraction z; *unsure: where that may be the one beside it. Two steps at a time: each waits for the
- * one before. */
+/* The bin of a significand's fraction z; *unsure: where that may be the one beside it. Two steps at a time:
+ * each waits for the one before. */
 BSN_T_INLINE BSN_T(v) BSN_T(bin)(BSN_T(v) z, BSN_T(v) bins, BSN_T(w) *unsure)
 {
     const BSN_T(v) doubt = BSN_T(mul_f)(bins, BSN_T(all_f)(BSN_LOG_DOUBT)), z2 = BSN_T(mul_f)(z, z);
@@ -3577,7 +3634,8 @@ BSN_T_INLINE BSN_T(m) BSN_T(find)(BSN_T(v) *bin, BSN_T(v) *exponent, const BSN_T
     return BSN_T(reach)(BSN_T(all)(1, 253), BSN_T(sub)(1, *exponent, one));
 }
 
-/* What lanes of 2 bytes are above, without the amount that is the same for all: see bsn_row_expected. There are 128 bins at most. */
+/* What lanes of 2 bytes are above, without the amount that is the same for all: see bsn_row_expected. There
+ * are 128 bins at most. */
 BSN_T_INLINE BSN_T(v) BSN_T(above)(BSN_T(v) columns, BSN_T(v) row, BSN_T(v) bins, BSN_T(v) first)
 {
     const BSN_T(v) x = BSN_T(mul)(BSN_T(add)(2, columns, row), bins);
@@ -3592,9 +3650,9 @@ BSN_T_INLINE BSN_T(v) BSN_T(expected)(const bsn_row *p, size_t i)
     return BSN_T_SHR(4, BSN_T(add)(4, x, BSN_T(all)(4, 4)), 3);
 }
 
-/* Words, and how far significands are from what they become, where that is asked for. With x->finds of four registers at once:
- * numbers of bins less what is expected, above -2^13, in 16 bits. Returns which groups of BSN_T_BYTES elements, a bit each, are
- * left to bsn_log_words_left. */
+/* Words, and how far significands are from what they become, where that is asked for. With x->finds of four
+ * registers at once: numbers of bins less what is expected, above -2^13, in 16 bits. Returns which groups of
+ * BSN_T_BYTES elements, a bit each, are left to bsn_log_words_left. */
 BSN_T_INLINE uint64_t BSN_T(some_words)(const bsn_row *p, bsn_errors *e, uint32_t *words, uint32_t *distance,
                                         const uint8_t *elements, size_t n, int finds, int measured)
 {
@@ -3695,8 +3753,8 @@ BSN_T_FUNCTION uint32_t BSN_T(highest)(const uint8_t *elements, size_t n)
     return BSN_T(most)(top) >> 23;
 }
 
-/* Errors from distances, at most 1024; h is the significand, halved until it is less than 1. Sums of 256 relative errors below 2^23
- * fit a lane. */
+/* Errors from distances, at most 1024; h is the significand, halved until it is less than 1. Sums of 256
+ * relative errors below 2^23 fit a lane. */
 BSN_T_FUNCTION void BSN_T(errors)(bsn_errors *e, const bsn_log *x, const uint32_t *distance, const uint8_t *elements, size_t n)
 {
     const BSN_T(v) mantissa = BSN_T(all)(4, 0x7FFFFF), special = BSN_T(all)(4, 0x7F800000), none = BSN_T(all)(8, 0);
@@ -3747,8 +3805,8 @@ BSN_WORDS_OF(found_codes, 1, 0)
 BSN_WORDS_OF(found_words, 1, 1)
 #undef BSN_WORDS_OF
 
-/* Portions of 1024, while they are in the first-level cache, in loops of their own: in each there are enough steps that wait
- * for each other. n is a multiple of BSN_T_BYTES. */
+/* Portions of 1024, while they are in the first-level cache, in loops of their own: in each there are enough
+ * steps that wait for each other. n is a multiple of BSN_T_BYTES. */
 BSN_T_FUNCTION size_t BSN_T(log_portions)(const bsn_row *p, bsn_errors *e, uint32_t *words, const uint8_t *elements, size_t n,
                                           uint32_t *distance)
 {
@@ -3794,8 +3852,9 @@ BSN_T_KERNEL size_t BSN_T(log_words)(const bsn_row *p, bsn_errors *e, uint32_t *
     return exact;
 }
 
-/* The octave of q is floor(q / n), truncated from (q + 1/2) / n in binary32. That quotient is at least 1 / 2n >= 2^-12 away from an integer and
- * below 278, where its error is below 2^-13: truncation is exact. Makes zeros and normal numbers; the scalar code makes all others. */
+/* The octave of q is floor(q / n), truncated from (q + 1/2) / n in binary32. That quotient is at least 1 / 2n
+ * >= 2^-12 away from an integer and below 278, where its error is below 2^-13: truncation is exact. Makes
+ * zeros and normal numbers; the scalar code makes all others. */
 BSN_T_INLINE int BSN_T(numbers)(const bsn_row *p, uint8_t *elements, const uint8_t *words, size_t n, size_t *apart, int few)
 {
     const bsn_log *x = p->log;
@@ -3843,8 +3902,8 @@ BSN_T_KERNEL int BSN_T(log_numbers)(const bsn_row *p, uint8_t *elements, const u
     return BSN_T(numbers)(p, elements, words, n, apart, 0);
 }
 
-/* Takes words of 15 bits in lanes of 16. Makes exponents and bins as bytes, in the order of lanes; look-ups by these give the bytes of elements. n is a
- * multiple of BSN_T_BYTES. */
+/* Takes words of 15 bits in lanes of 16. Makes exponents and bins as bytes, in the order of lanes; look-ups
+ * by these give the bytes of elements. n is a multiple of BSN_T_BYTES. */
 BSN_T_FUNCTION uint64_t BSN_T(join_groups)(const bsn_row *p, uint8_t *elements, uint8_t *mask, const uint8_t *symbols,
                                            const uint8_t *low, size_t n, unsigned shift)
 {
@@ -3938,7 +3997,8 @@ BSN_T_INLINE void BSN_T(deal_part)(const BSN_T(v) *x, uint64_t m, uint8_t **list
     *left -= size;
 }
 
-#define BSN_T_LANES(width) (width == 1 ? 64 : BSN_T_BYTES / width) /* elements of a group that are in registers at once */
+/* elements of a group that are in registers at once */
+#define BSN_T_LANES(width) (width == 1 ? 64 : BSN_T_BYTES / width)
 
 BSN_T_INLINE void BSN_T(partition_width)(const uint8_t *list, size_t n, const uint8_t *mask, uint8_t *zeros, uint8_t *ones,
                                          size_t set_bits, unsigned width)
@@ -4057,9 +4117,10 @@ BSN_T_INLINE void BSN_T(merge_end)(const BSN_T(merging) *m, bsn_node *node, unsi
     for (j = 0; j < 2 * chained; j++) node[1 + j].stride = m->used[j];
 }
 
-/* The next 64 elements of a node. Leaves by blends or a shuffle, whose index is the slot's number; lists are expanded into that.
- * `chained`: of three nodes in a row. The planes of the second and third one are brought to the places of the elements, where they
- * make a node of four slots. */
+/* The next 64 elements of a node. Leaves by blends or a shuffle, whose index is the slot's number; lists are
+ * expanded into that.
+ * `chained`: of three nodes in a row. The planes of the second and third one are brought to the places of the
+ * elements, where they make a node of four slots. */
 BSN_T_INLINE void BSN_T(merge64)(BSN_T(merging) *m, BSN_T(v) x[BSN_T_N], unsigned k, unsigned lists, unsigned chained)
 {
     const unsigned known = (1u << k) - lists;
@@ -4133,8 +4194,8 @@ BSN_T_KERNEL void BSN_T(node_merge)(bsn_node *node, size_t first, size_t n, uint
 #undef BSN_CALL
 }
 
-/* Planes by comparing symbols with leaves: bits are 0 where a slot says so. Behind these planes is one more: the symbols that are
- * the second leaf of a twig. */
+/* Planes by comparing symbols with leaves: bits are 0 where a slot says so. Behind these planes is one more:
+ * the symbols that are the second leaf of a twig. */
 BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N], const BSN_T(v) leaf[12], unsigned k, unsigned lists)
 {
     const unsigned slots = 1u << k, first = slots - lists;
@@ -4160,9 +4221,9 @@ BSN_T_INLINE void BSN_T(leaves_planes)(uint64_t w[5], const BSN_T(v) x[BSN_T_N],
     if (lists > 1) w[k] = BSN_T(bits)(zero[k]);
 }
 
-/* Forks groups of 64 codes or, if `by_leaves`, symbols; each list except the last may be a twig. Pads a short last group. Symbols: with the
- * first leaf. Codes: with 0, which adds no mask bits and goes to a leaf or, if the node has none, to the first child, which is shortened
- * again. */
+/* Forks groups of 64 codes or, if `by_leaves`, symbols; each list except the last may be a twig. Pads a short
+ * last group. Symbols: with the first leaf. Codes: with 0, which adds no mask bits and goes to a leaf or, if
+ * the node has none, to the first child, which is shortened again. */
 BSN_T_INLINE void BSN_T(fork_node)(bsn_fork *fork, const uint8_t *from, size_t first, size_t n, unsigned k, unsigned lists,
                                    unsigned by_leaves)
 {
