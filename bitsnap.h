@@ -9756,7 +9756,7 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
         e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
         if (p->relative) bsn_relative_signs(e, elements, p->room.place);
         s->end = stored ? e->end : s->body + bsn_min((size_t)(e->end - s->body), n * width - 1);
-        *at = (uint8_t)(stored ? BSN_FORM_STORED : bsn_plain_form(s));
+        *at = (uint8_t)(stored ? (unsigned)BSN_FORM_STORED : bsn_plain_form(s));
         done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_write_split(s);
     }
     return done ? s->body + s->size : NULL;
@@ -10315,7 +10315,7 @@ static unsigned bsn_layout_read(bsn_layout *y, const bsn_decoding *d)
     if (flags & BSN_HAS_CODED) {
         if ((size_t)(d->end - p) < y->planes) return BITSNAP_R_PLANES;
         for (k = any = 0; k < y->planes; k++) {
-            y->coded[k] = bsn_once8(p++);
+            y->coded[k] = (uint8_t)bsn_once8(p++);
             if ((y->coded[k] & ~y->varying[k]) || (y->coded[k] && (d->side ? k + 2 != width : k + 1 == width))) return BITSNAP_R_CODED_PLANE;
             y->varying[k] &= (uint8_t)~y->coded[k];
             any |= y->coded[k];
