@@ -8101,7 +8101,7 @@ static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t 
 
 /* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in
  * planner->count if *counted is 1. `symbols` is scratch of n bytes. */
-static unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
+BSN_FUNCTION unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
 {
     const bsn_context *c = e->context;
     const size_t n = e->n;
@@ -8390,7 +8390,7 @@ BSN_INLINE void bsn_values_of(uint64_t mask[4], const uint8_t *bytes, unsigned b
  * numbers that are a level times a scale. A sign is random beside them, and stays raw. Returns 1 if a plane
  * has such bits. Two groups of a usual plane show that it has not: of 128 random values 51 occur in a group,
  * of 256 57. */
-static int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
+BSN_FUNCTION int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
 {
     /* values of a group, by the bits of a plane */
     static const uint8_t most[9] = { 0, 0, 0, 0, 0, 0, 30, 40, 46 };
@@ -8442,7 +8442,7 @@ static void bsn_layout_code(bsn_layout *y, const uint8_t coded[8], size_t n)
 }
 
 /* Makes the masks of groups, and ranks of their values. */
-static void bsn_rank_bytes(uint8_t *bytes, uint8_t *masks, size_t groups, unsigned bits)
+BSN_FUNCTION void bsn_rank_bytes(uint8_t *bytes, uint8_t *masks, size_t groups, unsigned bits)
 {
     const unsigned size = bsn_mask_size(bits);
     uint8_t rank[256];
@@ -8460,7 +8460,7 @@ static void bsn_rank_bytes(uint8_t *bytes, uint8_t *masks, size_t groups, unsign
 
 /* Chooses how many groups lie between masks that are alike, as of tiles of a matrix: 1 to 255, or 0 if none
  * are. */
-static unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned size)
+BSN_FUNCTION unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned size)
 {
     const unsigned most = (unsigned)bsn_min(groups / 2, 255);
     uint32_t least = 0, ones;
@@ -8479,7 +8479,7 @@ static unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, unsigned 
 
 /* Writes the coded bits of plane k: the distance, masks, ranks. Their elements may lie in room->lists.
  * Returns 0 if raw bits take no more. */
-static int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, const bsn_rooms *room, unsigned k)
+BSN_FUNCTION int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, const bsn_rooms *room, unsigned k)
 {
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width, size = bsn_mask_size(y->coded[k]);
