@@ -34,7 +34,7 @@ def read(name):
 FROZEN = {
     "docs/vectors": "d9b6fcec84cf4cadf1ec445ab876768935262efb4c0a1695f83ff7e57190b03c",
     "tests/format/corpus.txt": "f817b1b2fd86418db6f2774083ad110260fddfc7fcc0762c1cfe79da42c9f10f",
-    "tests/format/bytes.txt": "426869fdb3f2120eaeab2d86582825b4be69ecb9117ec25880e0543ce7c64309",
+    "tests/format/bytes.txt": "4df76f41415f5d14f6c67886560b2ead68ca6d50af72b077b6ab10d0634fb67e",
 }
 
 
