@@ -3,7 +3,7 @@
  * block or more, offered in pieces of any size, give the elements that bitsnap_decode gives. */
 #include "test.h"
 
-#include "bitsnap.h"
+#include "inside.h"
 #include "data.h"
 
 static void sizes_after_errors(void)
@@ -84,7 +84,7 @@ static void constant_blocks(void)
 enum { LARGE = 65536, MOST = 2 * LARGE + LARGE / 2 + 77, SMALL = 64 * 9 + 33 };
 static uint8_t elements[4 * MOST], base[4 * MOST], whole[4 * MOST], out[4 * MOST], frame[5 * MOST], workspace[24 << 20];
 
-enum { CELLS = 20, CLUSTERS, COLUMNS, CONSTANTS, RUNS, SAME, FEW, MANY, MIXED };
+enum { CELLS = 20, CLUSTERS, COLUMNS, CONSTANTS, RUNS, SAME, FEW, MANY, PRUNED, RANKED, MIXED };
 enum { NONE, DIRECT, CAST, UPCAST };
 
 static uint16_t bf16_of(const uint8_t *p)
@@ -94,7 +94,16 @@ static uint16_t bf16_of(const uint8_t *p)
     return (uint16_t)((x + 0x7FFF + (x >> 16 & 1)) >> 16);
 }
 
-/* n elements of a block of this kind. With a base they are those of the base, except where the kind changes them. */
+static uint16_t bf16_of_level(float scale, int level)
+{
+    const float x = scale * (float)level;
+    uint8_t bytes[4];
+    memcpy(bytes, &x, 4);
+    return bf16_of(bytes);
+}
+
+/* n elements of a block of this kind. With a base they are those of the base, except where the kind changes them. RANKED: one of 15 levels
+ * times a scale of its group. */
 static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bitsnap_dtype dtype, unsigned role, unsigned kind)
 {
     size_t i;
@@ -108,10 +117,15 @@ static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bit
             data_store(p, 0x3F01 + (kind == RUNS ? 7 * i / n : 0), width); /* runs end inside blocks, too */
             continue;
         }
+        if (kind == RANKED) {
+            data_store(p, bf16_of_level((float)(1 + i / 64 * 37 % 101), (int)test_below(15) - 7), 2);
+            continue;
+        }
         if (role == CAST) data_store(p, bf16_of(from + 4 * i), 2);
         else if (role == UPCAST) data_store(p, (uint64_t)(from[2 * i] | from[2 * i + 1] << 8) << 16, 4);
         else memcpy(p, from + i * width, width);
         if ((kind == FEW && i % 997 == 5) || (kind == MANY && i % 3 == 0)) p[0] ^= 1;
+        if (kind == PRUNED && i * 0x9E3779B1u >> 31 & 1) memset(p, 0, width);
     }
 }
 
@@ -153,7 +167,7 @@ static void pull(const char *what, const bitsnap_base *given, size_t size, size_
 
 static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype, size_t count, unsigned kind)
 {
-    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : kind == DATA_SPARSE ? 9 : 6; /* fewer are not PARTED */
+    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : kind == RANKED ? 12 : kind == DATA_SPARSE ? 9 : 6; /* fewer are not PARTED, or have no coded planes */
     const size_t block = (size_t)1 << log2;
     const size_t capacities[] = { block, block + 1, block + block / 2, 2 * block, count };
     size_t size, i, k;
@@ -174,6 +188,12 @@ static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype,
     }
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype), "%s: %s", what, bitsnap_message(&b));
     CHECK(!bitsnap_decode(&b, whole, count, dtype, frame, size), "%s: %s", what, bitsnap_message(&b));
+    if (kind == PRUNED || kind == RANKED) { /* the first block is what the test is for */
+        bitsnap_info info;
+        bitsnap_block first;
+        CHECK(!bitsnap_read_info(&info, frame, size) && !bitsnap_read_block(&b, &first, &info, 0, frame + info.header_size, size - info.header_size), "%s", what);
+        CHECK(kind == PRUNED ? first.form == FORM_PATCHED : first.form == FORM_SPLIT && first.parts > 2, "%s: form %d, %d parts", what, first.form, first.parts);
+    }
     CHECK(b.quantizer.bins || b.quantizer.clusters || !memcmp(whole, elements, count * width), "%s", what);
     for (i = 0; i < sizeof capacities / sizeof *capacities; i++) {
         const size_t steps[] = { size < 3000 ? 1 : size / 700 | 1, size / 3 | 1, size / (count / block + 1) + 1, size };
@@ -195,7 +215,8 @@ static void capacities(void)
         { "mixed", MIXED, CAST, BITSNAP_BF16 }, { "same", SAME, UPCAST, BITSNAP_F32 }, { "sparse", FEW, UPCAST, BITSNAP_F32 },
         { "classed", MANY, UPCAST, BITSNAP_F32 }, { "mixed", MIXED, UPCAST, BITSNAP_F32 },
         { "parted", DATA_SPARSE, NONE, BITSNAP_BF16 }, { "parted", DATA_SPARSE, DIRECT, BITSNAP_F32 },
-        { "parted", DATA_SPARSE, CAST, BITSNAP_BF16 },
+        { "parted", DATA_SPARSE, CAST, BITSNAP_BF16 }, { "patched", PRUNED, DIRECT, BITSNAP_BF16 }, { "patched", PRUNED, CAST, BITSNAP_BF16 },
+        { "patched", PRUNED, UPCAST, BITSNAP_F32 }, { "coded planes", RANKED, NONE, BITSNAP_BF16 },
     };
     static const char *const roles[] = { "", ", a delta", ", against a cast", ", against an upcast" };
     unsigned i, id;
@@ -211,7 +232,7 @@ static void capacities(void)
             if (kind == CLUSTERS) b.quantizer.clusters = 16;
             if (kind == COLUMNS || (id && kind == CELLS)) b.columns = 16, b.level = BITSNAP_BEST;
             snprintf(what, sizeof what, "%s%s%s", frames[i].name, roles[role], id ? ", with an id" : "");
-            one(what, b, role, frames[i].dtype, role ? MOST : SMALL, kind);
+            one(what, b, role, frames[i].dtype, role ? MOST : kind == RANKED ? 16 * SMALL : SMALL, kind);
         }
 }
 
