@@ -29,6 +29,9 @@ int inside_log_elements(void *elements, const uint32_t *codes, const void *exact
 /* Runs what codec.c has of tests by this name, of so many characters. */
 int inside_run(const char *name, size_t size, int argc, char **argv);
 
+/* A codec on this table of kernels, without checks, so that tests can change what it makes. All share its workspace. */
+bitsnap inside_codec(unsigned table);
+
 /* A frame with a content id of one CONST run of an element of these bytes, in native order. Returns its size, or 0. */
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
 
@@ -100,6 +103,18 @@ int inside_log_elements(void *elements, const uint32_t *codes, const void *exact
     for (i = 0; i < n; i++)
         if (codes[i] >> 1 == BSN_CODE_EXACT) memcpy((uint8_t *)elements + i * width, (const uint8_t *)exact + i * width, width);
     return 1;
+}
+
+bitsnap inside_codec(unsigned table)
+{
+    static uint8_t workspace[16 << 20];
+    bitsnap b;
+    memset(&b, 0, sizeof b);
+    b.kernels = bitsnap_kernels_get(table);
+    b.workspace = workspace;
+    b.workspace_size = sizeof workspace;
+    b.flags = BITSNAP_NO_CHECKS;
+    return b;
 }
 
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8])

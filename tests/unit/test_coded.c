@@ -6,18 +6,6 @@
 #include "data.h"
 
 enum { CODED_MOST = 70000, CODED_SMALL = 700, CODED_ROOM = 16 * 8 * CODED_SMALL };
-static uint8_t coded_workspace[16 << 20];
-
-static bitsnap coded_codec(unsigned table)
-{
-    bitsnap b;
-    memset(&b, 0, sizeof b);
-    b.kernels = bitsnap_kernels_get(table);
-    b.workspace = coded_workspace;
-    b.workspace_size = sizeof coded_workspace;
-    b.flags = BITSNAP_NO_CHECKS;
-    return b;
-}
 
 /* What a body is made of, to be changed by tests of what is refused. */
 typedef struct coded_body {
@@ -112,7 +100,7 @@ static size_t coded_write(uint8_t *to, uint8_t *elements, const coded_body *x, s
 static size_t coded_frame(uint8_t *frame, unsigned form, const uint8_t *body, size_t size, size_t n, bitsnap_dtype dtype)
 {
     static const uint8_t zeros[8 * CODED_SMALL] = { 0 };
-    bitsnap b = coded_codec(0);
+    bitsnap b = inside_codec(0);
     size_t header;
     if (size > n * bitsnap_width(dtype)) return 0;
     CHECK(!bitsnap_encode(&b, frame, CODED_ROOM, &header, zeros, n, dtype));
@@ -135,7 +123,7 @@ static void coded_decodes(const uint8_t *frame, size_t size, const uint8_t *elem
     CHECK(!bitsnap_read_info(&info, from.p, size));
     scratch = guarded_alloc(info.workspace_size, 0);
     for (table = 0; bitsnap_kernels_get(table); table++) {
-        bitsnap b = coded_codec(table);
+        bitsnap b = inside_codec(table);
         b.workspace = scratch.p;
         b.workspace_size = info.workspace_size;
         CHECK(!bitsnap_decode(&b, to.p, n, dtype, from.p, size) && !memcmp(to.p, elements, n * width), "%s, %lu elements, form %u, %s: R%u at %lu",
@@ -193,7 +181,7 @@ static unsigned coded_rule(const coded_body *x, size_t cut, size_t n, bitsnap_dt
 {
     static uint8_t body[CODED_ROOM], frame[CODED_ROOM + 100], elements[8 * CODED_SMALL];
     const size_t size = coded_write(body, elements, x, n, dtype), whole = coded_frame(frame, BSN_FORM_SPLIT, body, cut ? cut : size, n, dtype);
-    bitsnap b = coded_codec(0);
+    bitsnap b = inside_codec(0);
     bitsnap_status status;
     CHECK(whole != 0);
     status = bitsnap_decode(&b, elements, n, dtype, frame, whole);
@@ -246,7 +234,7 @@ static void coded_sides(void)
     unsigned only;
     for (only = 0; only < 3; only++) {
         uint8_t *at = body;
-        bitsnap b = coded_codec(0);
+        bitsnap b = inside_codec(0);
         size_t size;
         do coded_fill(&x, 63, BITSNAP_F32, only);
         while (coded_write(at, elements, &x, 63, BITSNAP_F32) > 240);
@@ -280,7 +268,7 @@ static void coded_damage(void)
         to = guarded_alloc(n * bitsnap_width(dtype), 0);
         memcpy(from.p, frame, size);
         for (table = 0; bitsnap_kernels_get(table); table++) {
-            bitsnap b = coded_codec(table);
+            bitsnap b = inside_codec(table);
             (void)bitsnap_decode(&b, to.p, n, dtype, from.p, size);
             CHECK(!b.error.status || b.error.status == BITSNAP_E_CORRUPT || b.error.status == BITSNAP_E_UNSUPPORTED, "%s", bitsnap_message(&b));
         }
@@ -322,7 +310,7 @@ static void coded_encoded(void)
                 coded_levels(elements, n, dtypes[d], sort);
                 for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
                     for (table = 0; bitsnap_kernels_get(table); table++) {
-                        bitsnap b = coded_codec(table);
+                        bitsnap b = inside_codec(table);
                         bitsnap_info info;
                         guarded scratch;
                         b.flags = 0;

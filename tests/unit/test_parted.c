@@ -6,24 +6,12 @@
 #include "data.h"
 
 enum { PARTED_MOST = 70000 };
-static uint8_t parted_workspace[16 << 20];
-
-static bitsnap parted_codec(unsigned table)
-{
-    bitsnap b;
-    memset(&b, 0, sizeof b);
-    b.kernels = bitsnap_kernels_get(table);
-    b.workspace = parted_workspace;
-    b.workspace_size = sizeof parted_workspace;
-    b.flags = BITSNAP_NO_CHECKS;
-    return b;
-}
 
 /* The form and the body of n elements, which are a frame of one block. Returns their size. */
 static size_t side_of(uint8_t *to, const uint8_t *from, size_t n, bitsnap_dtype dtype)
 {
     static uint8_t frame[16 * 8 * 600 + 100];
-    bitsnap b = parted_codec(0);
+    bitsnap b = inside_codec(0);
     size_t size;
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, from, n, dtype), "%s", bitsnap_message(&b));
     to[0] = frame[24];
@@ -38,7 +26,7 @@ static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_
     const unsigned width = bitsnap_width(dtype);
     const size_t granules = ((n - 1) >> granule) + 1, bytes = (granules + 7) / 8;
     uint8_t *at = frame + 28;
-    bitsnap b = parted_codec(0);
+    bitsnap b = inside_codec(0);
     size_t size, count[2] = { 0, 0 }, i;
     unsigned k;
     for (k = 0; k < 2; k++) data_fill(side[k], n, dtype, kinds[k]);
@@ -84,7 +72,7 @@ static void sides(void)
             to = guarded_alloc(n * width, 0);
             memcpy(from.p, frame, size);
             for (table = 0; bitsnap_kernels_get(table); table++) {
-                b = parted_codec(table);
+                b = inside_codec(table);
                 CHECK(!bitsnap_read_info(&info, from.p, size));
                 b.workspace_size = info.workspace_size;
                 CHECK(!bitsnap_decode(&b, to.p, n, (bitsnap_dtype)dtype, from.p, size) && !memcmp(to.p, elements, n * width), "%s, %lu elements: R%u %s",
@@ -140,7 +128,7 @@ static void parted_sizes(size_t size[4], unsigned *forms, const uint8_t *element
     bitsnap_block block;
     for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
         for (table = 0; bitsnap_kernels_get(table); table++) {
-            bitsnap b = parted_codec(table);
+            bitsnap b = inside_codec(table);
             guarded scratch;
             b.flags = 0;
             b.level = level;
@@ -195,7 +183,7 @@ static unsigned parted_rule(const uint8_t *body, size_t size, size_t n, bitsnap_
 {
     static const uint8_t none[64];
     uint8_t frame[600], back[64];
-    bitsnap b = parted_codec(0);
+    bitsnap b = inside_codec(0);
     size_t header;
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &header, none, n, dtype), "%s", bitsnap_message(&b));
     test_store32(frame + 24, (uint32_t)(BSN_FORM_PARTED | size << 8));
@@ -248,7 +236,7 @@ static void damaged_parts(void)
             memcpy(from.p, frame, size);
             from.p[at] ^= (uint8_t)(1u << test_below(8));
             for (table = 0; bitsnap_kernels_get(table); table++) {
-                bitsnap b = parted_codec(table);
+                bitsnap b = inside_codec(table);
                 refused += bitsnap_decode(&b, to.p, n, dtype, from.p, size) != BITSNAP_OK;
             }
         }
@@ -269,7 +257,7 @@ static void long_sides(void)
         const bitsnap_dtype dtype = dtypes[d];
         const unsigned width = bitsnap_width(dtype);
         size_t size, i, j = 0, from = test_below(n), some = 1 + test_below(n - from);
-        bitsnap b = parted_codec(0);
+        bitsnap b = inside_codec(0);
         bitsnap_block block;
         bitsnap_info info;
         uint8_t *at = frame + 28 + 2 + (n + 7) / 8;
@@ -292,7 +280,7 @@ static void long_sides(void)
         size = (size_t)(at + width - frame);
         test_store32(frame + 24, (uint32_t)(FORM_PARTED | (size - 28) << 8));
         for (table = 0; bitsnap_kernels_get(table) && j == few; table++) {
-            b = parted_codec(table);
+            b = inside_codec(table);
             CHECK(!bitsnap_read_info(&info, frame, size) && !bitsnap_decode(&b, back, n, dtype, frame, size), "%s", bitsnap_message(&b));
             CHECK(!memcmp(back, elements, n * width), "%s: other elements", bitsnap_dtype_name(dtype));
             CHECK(!bitsnap_decode_range(&b, back, from, some, dtype, frame, size) && !memcmp(back, elements + from * width, some * width));
@@ -345,7 +333,7 @@ static int ways_of_patched(size_t size, size_t n, bitsnap_dtype dtype, bitsnap_d
 {
     const unsigned width = bitsnap_width(dtype);
     const size_t from = test_below(n), some = 1 + test_below(n - from);
-    bitsnap b = parted_codec(table);
+    bitsnap b = inside_codec(table);
     bitsnap_block block;
     bitsnap_info info;
     uint64_t first, at, classed = 0;
@@ -372,7 +360,7 @@ static int ways_of_patched(size_t size, size_t n, bitsnap_dtype dtype, bitsnap_d
     CHECK(classed == info.classed);
     guarded_free(scratch);
     if (of != dtype || !found || level != BITSNAP_DEFAULT) return found;
-    b = parted_codec(table);
+    b = inside_codec(table);
     memcpy(patched_back, patched_base, n * width);
     patched_back[n / 2 * width] ^= 1;
     CHECK(bitsnap_apply(&b, patched_back, n, dtype, patched_frame, size) == BITSNAP_E_BASE);
@@ -407,7 +395,7 @@ static void patched_changes(void)
                 fill_patched(n, pairs[d].dtype, pairs[d].base, sort);
                 for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++)
                     for (table = 0; bitsnap_kernels_get(table); table++) {
-                        bitsnap b = parted_codec(table);
+                        bitsnap b = inside_codec(table);
                         guarded scratch;
                         int found;
                         b.flags = 0;
@@ -425,7 +413,7 @@ static void patched_changes(void)
                         CHECK(sort > WITH_SIGNS || now < n / 64, "sort %u of %s: %lu bytes", sort, bitsnap_dtype_name(pairs[d].dtype), (unsigned long)now);
                         CHECK(sort != AT_RANDOM || now < n * 11 / 80, "%lu bytes", (unsigned long)now); /* 1.1 bits */
                         if (level == BITSNAP_DEFAULT && !table) { /* what can be merged without a base has no such blocks */
-                            b = parted_codec(0);
+                            b = inside_codec(0);
                             b.flags = BITSNAP_SELF_CONTAINED;
                             b.base.data = patched_base, b.base.count = n, b.base.dtype = pairs[d].base;
                             CHECK(!bitsnap_encode(&b, patched_frame, sizeof patched_frame, &now, patched, n, pairs[d].dtype));
@@ -443,7 +431,7 @@ static void damaged_changes(void)
     for (sort = 0; sort < 3; sort++) {
         const size_t n = 3000;
         const bitsnap_dtype dtype = sort ? BITSNAP_BF16 : BITSNAP_F32;
-        bitsnap b = parted_codec(0);
+        bitsnap b = inside_codec(0);
         bitsnap_info info;
         guarded from, to, scratch;
         size_t size;
@@ -489,7 +477,7 @@ static void attention_masks(void)
                 data_store(elements + i * width, column > row || (shape && column + 32 < row) ? never[d] : 0, width);
             }
             for (level = BITSNAP_FAST; level <= BITSNAP_BEST; level++) {
-                bitsnap b = parted_codec(0);
+                bitsnap b = inside_codec(0);
                 b.level = level;
                 CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, ROWS * ROWS, dtypes[d]), "%s", bitsnap_message(&b));
                 CHECK(size < ROWS * ROWS / 18, "%s, shape %u, level %d: %lu bytes", bitsnap_dtype_name(dtypes[d]), shape, level, (unsigned long)size);
