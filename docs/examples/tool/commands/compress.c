@@ -352,7 +352,7 @@ static int find_references(job *j)
     unsigned char *skip;
     size_t i;
     int failed, found = 0;
-    if (j->base || j->o->no_references || j->o->dry_run || !j->in.regular) return 0;
+    if (j->base || j->o->no_references || !j->in.regular) return 0;
     skip = (unsigned char *)malloc(model->count + 1);
     if (!skip) return fault_memory(j->f);
     for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
