@@ -126,6 +126,10 @@ BITSNAP_API int bitsnap_shape_same(bitsnap_slice a, bitsnap_slice b);
 BITSNAP_API bitsnap_dtype bitsnap_tensor_codec(const bitsnap_tensor *t);
 BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t);
 
+/* Returns the dtype in which elements of `old` can be the base of those of `t`: the same dtype; F32 for F16 and BF16, of which it is the master
+ * copy; these for F32. 0: the dtypes do not go together. Does not compare shapes. */
+BITSNAP_API bitsnap_dtype bitsnap_tensor_base(const bitsnap_tensor *t, const bitsnap_tensor *old);
+
 /* Return the tensors in the order of their names, in memory that the caller releases (null: no memory); and the tensor of a name, or null. */
 BITSNAP_API const bitsnap_tensor **bitsnap_tensors_by_name(const bitsnap_safetensors *s);
 BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **names, size_t count, bitsnap_slice name);
@@ -797,6 +801,14 @@ BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t)
     const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
     return (dtype == BITSNAP_F16 || dtype == BITSNAP_BF16 || dtype == BITSNAP_F32 || dtype == BITSNAP_F64) &&
            t->type->bits == 8 * bitsnap_width(dtype); /* C64 and C128 are two of them */
+}
+
+BITSNAP_API bitsnap_dtype bitsnap_tensor_base(const bitsnap_tensor *t, const bitsnap_tensor *old)
+{
+    const bitsnap_dtype dtype = bitsnap_tensor_codec(t), base = bitsnap_tensor_codec(old);
+    const int floats = bitsnap_tensor_has_octaves(t) && bitsnap_tensor_has_octaves(old); /* F16 and BF16 have 2 bytes, F32 has 4 */
+    if (!bitsnap_slice_compare(t->dtype, old->dtype) || (floats && bitsnap_width(dtype) + bitsnap_width(base) == 6)) return base;
+    return (bitsnap_dtype)0;
 }
 
 BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b)
@@ -4653,18 +4665,6 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     return BITSNAP_OK;
 }
 
-static int bsf_is_half(bitsnap_slice dtype) { return bsf_slice_is(dtype, "F16") || bsf_slice_is(dtype, "BF16"); }
-
-/* Returns the dtype in which elements of `old` can be the base of the tensor; 0: in none. */
-static bitsnap_dtype bsf_base_dtype(const bitsnap_tensor *t, const bitsnap_tensor *old)
-{
-    if (!bitsnap_shape_same(t->shape, old->shape)) return (bitsnap_dtype)0;
-    if (!bitsnap_slice_compare(t->dtype, old->dtype))
-        return old->end - old->begin == t->end - t->begin ? bitsnap_tensor_codec(t) : (bitsnap_dtype)0;
-    if (bsf_slice_is(old->dtype, "F32") && bsf_is_half(t->dtype)) return BITSNAP_F32;
-    return bsf_slice_is(t->dtype, "F32") && bsf_is_half(old->dtype) ? bitsnap_tensor_codec(old) : (bitsnap_dtype)0;
-}
-
 /* Finds the elements of a base that the tensor's are coded against. Returns their dtype; 0: there are none. */
 static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_tensor *t, bitsnap_file_place *place)
 {
@@ -4674,7 +4674,9 @@ static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_ten
     unsigned i;
     for (i = 0; i < x->base_count && !dtype; i++) {
         if (bitsnap_file_find(x->bases[i].file, t->name.at, t->name.size, &old)) continue;
-        dtype = bsf_base_dtype(t, &old);
+        if (!bitsnap_shape_same(t->shape, old.shape)) continue;
+        dtype = bitsnap_tensor_base(t, &old);
+        if (dtype == bitsnap_tensor_codec(t) && old.end - old.begin != t->end - t->begin) dtype = (bitsnap_dtype)0; /* of a dtype that is not known */
         place->base = i;
         place->begin = old.begin;
     }

@@ -9,7 +9,6 @@
 
 /* ================================================================================= NAMES */
 
-static int is_named(text_slice s, const char *name) { return s.size == strlen(name) && !memcmp(s.at, name, s.size); }
 
 /* What wrappers put before the names of a model's tensors, in any order: DataParallel and its kin, torch.compile, heads around a model. */
 static const char *const prefixes[] = { "module.", "_orig_mod.", "model." };
@@ -93,20 +92,18 @@ static uint64_t common_rows(const tensor *t, const tensor *old, uint64_t *rows, 
     return *rows < *old_rows ? *rows : *old_rows;
 }
 
-static int is_half(text_slice dtype) { return is_named(dtype, "F16") || is_named(dtype, "BF16"); }
-
 /* What `old` is to `t`: of the same dtype it is what `t` was before; F32 the master copy of F16 or BF16, or these what F32 rounds to. */
 static pair relate(const tensor *t, const tensor *old)
 {
     const uint64_t bytes = t->end - t->begin, old_bytes = old->end - old->begin;
-    const int same = !bitsnap_slice_compare(t->dtype, old->dtype);
-    const int master = is_half(t->dtype) && is_named(old->dtype, "F32"), rounded = is_named(t->dtype, "F32") && is_half(old->dtype);
+    const bitsnap_dtype base = bitsnap_tensor_base(t, old);
+    const unsigned width = bitsnap_width(bitsnap_tensor_codec(t));
     uint64_t rows = 1, old_rows = 1, both = 1;
     pair x = { .other = old, .kind = PAIR_SHAPE };
     if (!bitsnap_shape_same(t->shape, old->shape) && !(both = common_rows(t, old, &rows, &old_rows))) return x;
     x.kind = PAIR_DTYPE;
-    if ((!same && !master && !rounded) || bytes % rows || bytes / rows % bitsnap_width(bitsnap_tensor_codec(t)) || old_bytes % old_rows ||
-        old_bytes / old_rows * (rounded ? 2 : 1) != bytes / rows * (master ? 2 : 1)) return x;
+    if (!base || bytes % rows || bytes / rows % width || old_bytes % old_rows ||
+        old_bytes / old_rows * width != bytes / rows * bitsnap_width(base)) return x;
     x.kind = PAIR_FOUND;
     x.bytes = bytes / rows * both;
     return x;
@@ -155,7 +152,7 @@ static pair pair_of(const tensor *t, text_slice name, const entry *entries, size
     return x;
 }
 
-static void add_up(pairs *p)
+void pairs_add_up(pairs *p)
 {
     size_t i;
     p->used = 0;
@@ -196,7 +193,7 @@ int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bas
     for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], renamed(model->tensors[i].name, r, room), entries, n);
     free(entries);
     free(room);
-    add_up(p);
+    pairs_add_up(p);
     p->found = p->used;
     p->found_bytes = p->used_bytes;
     return 0;
@@ -365,7 +362,7 @@ static void judge(pairs *p, const verdict *verdicts)
         if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone))
             p->list[i].kind = PAIR_NO_GAIN;
     }
-    add_up(p);
+    pairs_add_up(p);
 }
 
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f)

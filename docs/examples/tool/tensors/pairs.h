@@ -42,6 +42,9 @@ typedef struct renames {
  * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
 int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, size_t own, const renames *r, fault *f);
 
+/* Counts the tensors of kind PAIR_FOUND and their bytes: p->used and p->used_bytes. */
+void pairs_add_up(pairs *p);
+
 /* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
  * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
  * stands behind the header of a .safetensors file, as it does afterwards; of what is no regular file nothing can be sampled. */

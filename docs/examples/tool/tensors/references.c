@@ -41,8 +41,8 @@ static unsigned width_of(const tensor *t) { return bitsnap_width(bitsnap_tensor_
 static uint64_t bytes_of(const tensor *t) { return t->end - t->begin; }
 static uint64_t count_of(const tensor *t) { return bytes_of(t) / width_of(t); }
 
-static int is_dtype(const tensor *t, const char *name) { return t->dtype.size == strlen(name) && !memcmp(t->dtype.at, name, t->dtype.size); }
-static int is_half(const tensor *t) { return is_dtype(t, "F16") || is_dtype(t, "BF16"); }
+static int is_half(const tensor *t) { return bitsnap_tensor_has_octaves(t) && width_of(t) == 2; }
+static int is_single(const tensor *t) { return bitsnap_tensor_has_octaves(t) && width_of(t) == 4; }
 
 /* Whether a tensor can take part: a sample of it is no smaller than it is. */
 static int takes_part(const search *s, size_t i)
@@ -92,7 +92,7 @@ static double size_of(double x) { return x < 0 ? -x : x; }
 /* Whether the sample of one tensor, of F16 or BF16, is what that of the other, of F32, rounds to, up or down: all but a few elements. */
 static int rounds_to(const search *s, size_t half, size_t whole)
 {
-    const int is_bf16 = is_dtype(&s->model->tensors[half], "BF16");
+    const int is_bf16 = bitsnap_tensor_codec(&s->model->tensors[half]) == BITSNAP_BF16;
     size_t k, near = 0;
     for (k = 0; k < SAMPLED; k++) {
         const double x = number_of(s->looks[half].sample + 2 * k, 2, is_bf16), y = number_of(s->looks[whole].sample + 4 * k, 4, 0);
@@ -150,10 +150,10 @@ static size_t keys_of(const search *s, size_t i, uint64_t keys[1 + 2 * PARTS])
     const tensor *t = &s->model->tensors[i];
     size_t n = 0;
     if (!s->looks[i].is_constant) keys[n++] = equal_key(s, i);
-    if (!is_dtype(t, "F32") && !is_half(t)) return n;
+    if (!is_single(t) && !is_half(t)) return n;
     if (s->looks[i].is_constant || !s->halves || !s->wholes) return n;
     n += name_keys(t, t->name.size, keys + n);
-    if (is_dtype(t, "F32")) n += name_keys(t, without_last_part(t), keys + n);
+    if (is_single(t)) n += name_keys(t, without_last_part(t), keys + n);
     return n;
 }
 
@@ -190,18 +190,22 @@ static int find_id(search *s, size_t i, fault *f)
     return failed;
 }
 
-/* Whether tensor `i` can refer to the earlier tensor `k`. */
-static int fits(search *s, size_t i, size_t k, int *does, fault *f)
+/* Whether samples say that two tensors are equal, or that one is what the other rounds to. */
+static int look_alike(const search *s, size_t i, size_t k)
 {
     const tensor *t = &s->model->tensors[i], *old = &s->model->tensors[k];
-    const int rounded = is_dtype(t, "F32") && is_half(old), master = is_half(t) && is_dtype(old, "F32");
-    *does = 0;
-    if (s->p->list[k].kind == PAIR_FOUND || count_of(t) != count_of(old)) return 0;
-    if (rounded || master) *does = rounds_to(s, rounded ? k : i, rounded ? i : k);
-    else if (!bitsnap_slice_compare(t->dtype, old->dtype) && !memcmp(s->looks[i].sample, s->looks[k].sample, sample_size(t))) {
-        if (find_id(s, i, f) || find_id(s, k, f)) return 1;
-        *does = s->looks[i].id == s->looks[k].id;
-    }
+    if (count_of(t) != count_of(old) || !bitsnap_tensor_base(t, old)) return 0;
+    if (width_of(t) != width_of(old)) return is_half(t) ? rounds_to(s, i, k) : rounds_to(s, k, i);
+    return !memcmp(s->looks[i].sample, s->looks[k].sample, sample_size(t));
+}
+
+/* Whether tensor `i` can refer to the earlier tensor `k`. One of the same dtype has to have the same bytes. */
+static int fits(search *s, size_t i, size_t k, int *does, fault *f)
+{
+    *does = s->p->list[k].kind != PAIR_FOUND && look_alike(s, i, k);
+    if (!*does || width_of(&s->model->tensors[i]) != width_of(&s->model->tensors[k])) return 0;
+    if (find_id(s, i, f) || find_id(s, k, f)) return 1;
+    *does = s->looks[i].id == s->looks[k].id;
     return 0;
 }
 
@@ -237,24 +241,22 @@ static int find_partner(search *s, size_t i, fault *f)
     return 0;
 }
 
-/* Tensors of one value gain nothing by a partner, but would end the run of their neighbours: one takes the partner after that of the tensor
- * before it, if that has the same value. */
+static int same_dtype(const tensor *a, const tensor *b) { return !bitsnap_slice_compare(a->dtype, b->dtype); }
+
+/* A tensor of one value gains nothing by a partner. Without one, it would end the run of its neighbours. So if the tensor before it has a
+ * partner, and the one after that partner has the same value, it takes that. */
 static void join_constants(search *s)
 {
     const tensor *tensors = s->model->tensors;
-    size_t i, before = SIZE_MAX;
+    const pair *list = s->p->list;
+    size_t i, k, before = SIZE_MAX;
     for (i = 0; i < s->model->count; i++) {
-        size_t k;
         if (tensors[i].begin == tensors[i].end) continue;
-        if (before != SIZE_MAX && s->p->list[before].kind == PAIR_FOUND && s->p->list[i].kind != PAIR_FOUND && s->looks[i].is_constant) {
-            const tensor *other = s->p->list[before].other;
+        if (before != SIZE_MAX && list[before].kind == PAIR_FOUND && list[i].kind != PAIR_FOUND && s->looks[i].is_constant) {
+            const tensor *other = list[before].other;
             for (k = (size_t)(other - tensors) + 1; k < i && tensors[k].begin == tensors[k].end; k++) continue;
-            if (k < i && s->looks[k].is_constant && s->p->list[k].kind != PAIR_FOUND && count_of(&tensors[k]) == count_of(&tensors[i]) &&
-                width_of(&tensors[k]) == width_of(other) && width_of(&tensors[i]) == width_of(&tensors[before]) &&
-                !bitsnap_slice_compare(tensors[k].dtype, other->dtype) && !bitsnap_slice_compare(tensors[i].dtype, tensors[before].dtype) &&
-                (width_of(&tensors[k]) == width_of(&tensors[i]) ? !memcmp(s->looks[k].sample, s->looks[i].sample, sample_size(&tensors[i]))
-                                                                 : rounds_to(s, width_of(&tensors[k]) == 2 ? k : i, width_of(&tensors[k]) == 2 ? i : k)))
-                take(s, i, k);
+            if (k < i && list[k].kind != PAIR_FOUND && s->looks[k].is_constant && same_dtype(&tensors[k], other) &&
+                same_dtype(&tensors[i], &tensors[before]) && look_alike(s, i, k)) take(s, i, k);
         }
         before = i;
     }
@@ -286,12 +288,9 @@ static void drop_small_runs(pairs *p, const safetensors *model)
         if (i < model->count && p->list[i].kind == PAIR_FOUND) elements += count_of(&model->tensors[i]);
         last = i;
     }
-    for (i = 0; i < p->count; i++) {
-        if (p->list[i].kind != PAIR_FOUND) continue;
-        p->list[p->list[i].other - model->tensors].referred = 1;
-        p->used++;
-        p->used_bytes += p->list[i].bytes;
-    }
+    for (i = 0; i < p->count; i++)
+        if (p->list[i].kind == PAIR_FOUND) p->list[p->list[i].other - model->tensors].referred = 1;
+    pairs_add_up(p);
     p->found = p->used;
     p->found_bytes = p->used_bytes;
 }
@@ -302,7 +301,7 @@ static int find_all(search *s, fault *f)
     size_t i, k, n;
     for (i = 0; i < s->model->count; i++) {
         s->halves |= is_half(&s->model->tensors[i]);
-        s->wholes |= is_dtype(&s->model->tensors[i], "F32");
+        s->wholes |= is_single(&s->model->tensors[i]);
     }
     for (i = 0; i < s->model->count; i++) {
         if (!takes_part(s, i)) continue;
