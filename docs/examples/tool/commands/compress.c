@@ -114,7 +114,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     const int may_choose = j->codec->b.level == BITSNAP_BEST && !piece_stands_alone(p) && (range || form->columns);
     uint64_t left = count * bitsnap_width(form->dtype);
     int begun = 0;
-    if (p->referred) j->writer.to.referred = p->last;
+    j->writer.to.referred = p->last;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
         size_t got;

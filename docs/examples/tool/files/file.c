@@ -145,20 +145,6 @@ static void set_form(codec *c, const file_form *form, const file_range *range)
     if (range) c->b.base.dtype = range->dtype;
 }
 
-/* Whether a frame is coded at level fast. Its base is what its elements round to, so their differences are noise: a search for classes of them costs
- * twice the instructions, and the frame is no smaller (training, 2 cores, callgrind). */
-static int is_noise(const file_form *form, const file_range *range)
-{
-    return range && range->base == BITSNAP_BASE_ITSELF && form->dtype == BITSNAP_F32 && range->dtype != BITSNAP_F32;
-}
-
-/* Ends the level of a frame. */
-static void reset_level(file_writer *w)
-{
-    if (w->level_set) w->codec->b.level = w->level;
-    w->level_set = 0;
-}
-
 static int is_large(const file_form *form, const file_range *range)
 {
     return range || form->cells || form->clusters || form->columns;
@@ -186,9 +172,6 @@ int file_write_frame(file_writer *w, const file_form *form, uint64_t count, cons
     w->noted = 0;
     ready(w, f);
     set_form(w->codec, form, range);
-    w->level = w->codec->b.level;
-    w->level_set = 1;
-    if (is_noise(form, range)) w->codec->b.level = BITSNAP_FAST;
     status = bitsnap_file_write_frame(&w->to, form->dtype, count, base_place(&place, range));
     reset_form(w->codec);
     if (done(w, status, f)) return 1;
@@ -209,11 +192,8 @@ int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f)
 
 int file_write_frame_end(file_writer *w, fault *f)
 {
-    bitsnap_status status;
     ready(w, f);
-    status = bitsnap_file_write_frame_end(&w->to);
-    reset_level(w);
-    return done(w, status, f);
+    return done(w, bitsnap_file_write_frame_end(&w->to), f);
 }
 
 int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
@@ -256,7 +236,6 @@ int file_write_end(file_writer *w, fault *f)
 
 void file_write_close(file_writer *w)
 {
-    reset_level(w);
     bitsnap_file_write_close(&w->to);
     memset(w, 0, sizeof *w);
 }

@@ -80,7 +80,6 @@ typedef struct file_writer {
     block_observer observer;
     bitsnap_info info;     /* of the frame that is written */
     uint64_t noted;        /* number of its elements that the observer has been told of */
-    int level, level_set;  /* 1: the codec's own level, which this frame may not have */
     const file_base *base; /* of a delta */
     const file_base *itself; /* the source, or null */
 } file_writer;

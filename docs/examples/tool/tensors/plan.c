@@ -11,8 +11,9 @@
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
-/* A frame that later ones refer to may hold as many bytes of neighbours to which none does: a reader keeps them for nothing. */
-#define KEPT_FOR_NOTHING 65536
+/* Bytes of a tensor that joins the frame of its neighbours although it is not referred to and they are, or the reverse. A reader in order keeps
+ * them, too. */
+#define KEPT_MOST_BESIDE 65536
 
 /* The elements of a row: the product of the fewest last dimensions that is at least `least`, as kernels of convolutions are small. The first
  * dimension is not among them. 0: there is no such product. */
@@ -36,7 +37,7 @@ static int continues(const piece *a, const piece *b)
     const bitsnap_dtype dtype = a->form.dtype;
     if (dtype != b->form.dtype || a->paired != b->paired || piece_stands_alone(a) || piece_stands_alone(b) || a->form.columns || b->form.columns)
         return 0;
-    if (a->referred != b->referred && (a->referred ? b : a)->bytes > KEPT_FOR_NOTHING) return 0;
+    if (a->referred != b->referred && (a->referred ? b : a)->bytes > KEPT_MOST_BESIDE) return 0;
     if (!b->paired) return 1;
     return a->range.base == b->range.base && a->range.dtype == b->range.dtype &&
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
@@ -80,14 +81,15 @@ static void add(plan *p, const piece *x)
     last->referred |= x->referred;
 }
 
-/* Notes in the pieces that others refer to which is the last of these. */
+/* Sets `last` of the pieces that others refer to. */
 static void find_last(plan *p)
 {
     size_t i, low, high;
     for (i = 0; i < p->count; i++) {
         const piece *x = &p->pieces[i];
-        const uint64_t end = x->range.begin + x->bytes / bitsnap_width(x->form.dtype) * bitsnap_width(x->range.dtype ? x->range.dtype : x->form.dtype);
+        uint64_t end;
         if (!piece_refers(x)) continue;
+        end = x->range.begin + x->bytes / bitsnap_width(x->form.dtype) * bitsnap_width(x->range.dtype);
         p->refers = 1;
         for (low = 0, high = p->count; high - low > 1;) {
             const size_t middle = low + (high - low) / 2;

@@ -15,7 +15,7 @@ typedef struct piece {
     int paired;             /* has elements of the base */
     file_range range;       /* which */
     int referred;           /* later pieces refer to it */
-    uint64_t last;          /* the byte of the data with which the last of these begins */
+    uint64_t last;          /* where the last of these begins, a byte of the data; 0: none does */
 } piece;
 
 /* What is quantized is a frame of its own. */
@@ -31,9 +31,9 @@ typedef struct plan {
     int grouped;            /* group.h says which are to be written together */
 } plan;
 
-/* Neighbours that are coded as the same dtype are one frame. With a base, or with references (`with` is not null): those whose partners are
- * neighbours, too, and which are referred to, or not; small ones join those that are. Without a base a frame of its own is a tensor that is quantized (`choices`, of each tensor, or null), and at level best a matrix of floats that is
- * large enough to gain by its columns. */
+/* Makes one frame of neighbours that are coded as the same dtype. With a base, or with references (`with` is not null), their partners are
+ * neighbours, too. If some are referred to and others are not, only small ones join. Without a base, a tensor that is quantized (`choices`, of
+ * each tensor, or null) is a frame of its own, and so is, at level best, a matrix of floats that is large enough to gain by its columns. */
 int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f);
 void plan_free(plan *p);
 
