@@ -22,7 +22,7 @@
 #include <unistd.h>
 
 #define COUNT_MAX ((uint64_t)1 << 48)   /* elements of a frame */
-#define WARNED_LEAST 65536              /* bytes: what is said of sizes is for files that have some */
+#define WARNED_LEAST 65536              /* bytes of a file whose sizes are worth a warning */
 #define PIPE_FRAME ((size_t)64 << 20)   /* bytes of a frame, where the number of elements to come is not known */
 
 typedef struct job {
@@ -32,7 +32,7 @@ typedef struct job {
     output out;
     header header;         /* of a .safetensors file */
     const base *given;     /* what -b says */
-    const base *base;      /* the same; null: what is written is no delta */
+    const base *base;      /* the same; null: the output is a whole file, not a delta */
     file_base *bases;      /* those of it that are used, a list */
     pairs pairs;           /* of its tensors with ours */
     pairs references;      /* of our tensors with earlier ones */
@@ -86,45 +86,57 @@ static int not_second(const job *j, const piece *p)
                      (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
 }
 
-/* Level best has larger blocks, for scales of columns and for differences. What is constant or alike in a part of such a block may not be in
- * all of it. So the first window is packed with these and with the blocks of level default, and the frame gets the ones that take less. */
-static int choose_blocks(job *j, const piece *p, size_t n, const file_range *range)
+/* Chooses the block size of a frame whose first n bytes are in the window; *log2 is 0 for that of the level. Level best has larger
+ * blocks, for scales of columns and for differences. Parts of such a block may be constant or alike while all of it is not. So the window is
+ * packed with these blocks and with those of level default, and the smaller ones win. */
+static int choose_blocks(job *j, const piece *p, size_t n, const file_range *range, unsigned *log2)
 {
-    const size_t capacity = n + n / 512 + 4096;
+    const size_t capacity = n + n / 512 + 4096; /* a block has 64 KiB of elements or more, and less than 100 bytes in addition */
     const unsigned usual = range ? 19 : 16;
-    uint8_t *frame = (uint8_t *)malloc(capacity);
+    uint8_t *frame;
     bitsnap_info info;
     size_t size, other;
     int failed;
+    *log2 = 0;
+    if (j->codec->b.level != BITSNAP_BEST || piece_stands_alone(p) || !(range || p->form.columns)) return 0;
+    frame = (uint8_t *)malloc(capacity);
     if (!frame) return fault_memory(j->f);
     failed = file_pack_frame(&j->writer, &p->form, j->window, n, range, frame, capacity, &size, j->f);
     if (!failed && !bitsnap_read_info(&info, frame, size) && info.block_log2 > usual) {
         j->codec->b.block_log2 = usual;
         failed = file_pack_frame(&j->writer, &p->form, j->window, n, range, frame, capacity, &other, j->f);
-        if (!failed && other >= size) j->codec->b.block_log2 = 0;
+        j->codec->b.block_log2 = 0;
+        if (!failed && other < size) *log2 = usual;
     }
     free(frame);
     return failed;
 }
 
-/* A frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
+/* Begins a frame whose first n bytes are in the window. */
+static int begin_frame(job *j, const piece *p, uint64_t count, size_t n, const file_range *range)
+{
+    unsigned log2;
+    int failed;
+    if (choose_blocks(j, p, n, range, &log2)) return 1;
+    j->codec->b.block_log2 = log2;
+    failed = file_write_frame(&j->writer, &p->form, count, range, j->f);
+    j->codec->b.block_log2 = 0;
+    return failed;
+}
+
+/* Writes a frame of elements that come from the input, byte `begin` of the data and on; `range`: those of the base, or null. */
 static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, const file_range *range)
 {
-    const file_form *form = &p->form;
-    const int may_choose = j->codec->b.level == BITSNAP_BEST && !piece_stands_alone(p) && (range || form->columns);
-    uint64_t left = count * bitsnap_width(form->dtype);
-    int begun = 0;
+    const uint64_t bytes = count * bitsnap_width(p->form.dtype);
+    uint64_t left = bytes;
     j->writer.to.referred = p->last;
     while (left) {
         const size_t n = left < j->codec->window ? (size_t)left : j->codec->window;
         size_t got;
         if (input_read(&j->in, j->window, n, &got, j->f)) return 1;
         if (got < n) return ended_early(j);
-        if (p->second && !j->in.regular && adam_has_negative(form->dtype, j->window, n)) return not_second(j, p);
-        if (!begun && ((may_choose && choose_blocks(j, p, n, range)) || file_write_frame(&j->writer, form, count, range, j->f))) return 1;
-        begun = 1;
-        j->codec->b.block_log2 = 0;
-        if (file_write_window(&j->writer, j->window, n, j->f)) return 1;
+        if (p->second && !j->in.regular && adam_has_negative(p->form.dtype, j->window, n)) return not_second(j, p);
+        if ((left == bytes && begin_frame(j, p, count, n, range)) || file_write_window(&j->writer, j->window, n, j->f)) return 1;
         left -= n;
         progress_show(&j->progress, j->in.offset);
     }
@@ -134,7 +146,7 @@ static int put_frame(job *j, const piece *p, uint64_t begin, uint64_t count, con
     return note_frame(j, begin);
 }
 
-/* One frame, as long as a frame can hold so many elements. */
+/* Writes a piece as one frame, or as several if it has more elements than a frame holds. */
 static int put_piece(job *j, const piece *p)
 {
     const unsigned width = bitsnap_width(p->form.dtype);
@@ -264,7 +276,7 @@ static int put_file(job *j)
            (j->base && (base_check_unchanged(j->base, j->f) || used_check_bases(&j->codec->used, j->f))) || output_commit(&j->out, j->f);
 }
 
-/* Second moments that have negative elements are none. */
+/* Looks for second moments that have negative elements: these are refused and stay exact. */
 static int check_moments(job *j)
 {
     const safetensors *model = &j->header.model;
@@ -330,7 +342,7 @@ static int number_bases(job *j, unsigned count)
     return 0;
 }
 
-/* What the base is good for. Where that is nothing, there is none; but merge and invert make deltas in any case. */
+/* Finds the partners of tensors in the base. compress drops a base that saves nothing. merge and invert keep it: they always make deltas. */
 static int pair_tensors(job *j)
 {
     const base *b;
@@ -455,7 +467,7 @@ static size_t reason_of(const adam_choice *c, int which, char text[96])
     return (size_t)snprintf(text, 96, which ? "%s" : "%s in its %sname", what, c->by_file ? "file's " : "");
 }
 
-/* The number of a reason, from 1 on; 0: there is none, or all tensors have it. */
+/* Returns the number of a reason, from 1 on; 0: the tensor has no reason, or all tensors have the same. */
 static size_t reason_number(const reasons *r, const adam_choice *c, int which, size_t tensors)
 {
     char text[96];
@@ -545,7 +557,7 @@ static void print_plan(const job *j, const reasons *r)
     }
 }
 
-/* --dry-run, and info of a file that is not compressed: what would become of it. */
+/* Prints what would become of a file: --dry-run, and info of a .safetensors file. */
 static int report_plan(const job *j, const char *path)
 {
     const int with_rows = j->o->command != INFO || !j->o->quiet;
@@ -604,7 +616,7 @@ static void report_plan_json(const job *j, const char *path)
     json_report_end(&out);
 }
 
-/* One line, unless -q: what is called a second moment is none. */
+/* Warns that tensors called second moments have negative elements. */
 static void warn_of_moments(const job *j, const char *path)
 {
     const text_slice name = j->refused->name;
@@ -615,7 +627,7 @@ static void warn_of_moments(const job *j, const char *path)
     warn(&j->codec->used, path, what);
 }
 
-/* One line, unless -q: the base that was given is not as good as it should be. */
+/* Warns of a base that saves little or nothing. */
 static void warn_of_base(const job *j, const char *path)
 {
     const pairs *p = &j->pairs;
