@@ -130,20 +130,31 @@ examples || command == "" { next }
     next
 }
 is_entry($0) { word = head($0); sub(/[, ].*/, "", word); if (word ~ /^[a-z]+$/) listed[argument] = listed[argument] " " word }
-function patterns(i,    text) { text = commands[i] short[commands[i]]; gsub(/ /, "|", text); return text }
+# prints an arm of a case for each command: it sets command, and `list`, an assignment that %s in it completes, to its options
+function print_commands(list,    i, text)
+{
+    for (i = 1; i <= count; i++) {
+        text = commands[i] short[commands[i]]
+        gsub(/ /, "|", text)
+        printf "        %s) command=1 " list "; break ;;\n", text, substr(of[commands[i]], 2)
+        all = all commands[i] " "
+    }
+}
+# the same for each option that has values: a statement with these for %s
+function print_values(statement,    i)
+{
+    for (i = 1; i <= option_count; i++) if (values[names[i]] != "") printf "    %s) " statement " ;;\n", names[i], values[names[i]]
+}
 '
 bash='END {
     print "# Completion for bash, made from the help texts by manual.sh\n_bitsnap()\n{"
     print "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD - 1]} command= words= i"
     print "    if [[ $word == = ]]; then word=; elif [[ $before == = ]]; then before=${COMP_WORDS[COMP_CWORD - 2]}; fi"
     print "    for ((i = 1; i < COMP_CWORD; i++)); do\n        case ${COMP_WORDS[i]} in"
-    for (i = 1; i <= count; i++) {
-        print "        " patterns(i) ") command=1 words=\"" substr(of[commands[i]], 2) "\"; break ;;"
-        all = all commands[i] " "
-    }
+    print_commands("words=\"%s\"")
     print "        esac\n    done\n    [[ $command ]] || words=\"" all "help --help --version\""
     print "    [[ $command && $word != -* ]] && words= # files, which bash completes by itself\n    case $before in"
-    for (i = 1; i <= option_count; i++) if (values[names[i]] != "") print "    " names[i] ") words=\"" values[names[i]] "\" ;;"
+    print_values("words=\"%s\"")
     print "    esac\n    COMPREPLY=($(compgen -W \"$words\" -- \"$word\"))\n}\ncomplete -o bashdefault -o default -F _bitsnap bitsnap"
 }'
 zsh='END {
@@ -151,12 +162,9 @@ zsh='END {
     print "    local word=$words[CURRENT] before=$words[CURRENT-1] command i\n    local -a options"
     print "    if [[ $word == --*=* ]]; then before=${word%%=*} word=${word#*=}; compset -P \"*=\"; fi"
     print "    for i in $words[2,CURRENT-1]; do\n        case $i in"
-    for (i = 1; i <= count; i++) {
-        print "        " patterns(i) ") command=1 options=(" substr(of[commands[i]], 2) "); break ;;"
-        all = all commands[i] " "
-    }
+    print_commands("options=(%s)")
     print "        esac\n    done\n    case $before in"
-    for (i = 1; i <= option_count; i++) if (values[names[i]] != "") print "    " names[i] ") compadd -- " values[names[i]] "; return ;;"
+    print_values("compadd -- %s; return")
     print "    esac\n    if [[ -z $command ]]; then compadd -- " all "help --help --version"
     print "    elif [[ $word == -* ]]; then compadd -- $options\n    else _files; fi\n}\n_bitsnap \"$@\""
 }'
