@@ -31,7 +31,7 @@ static int get_failed(const base_reader *r, fault *f)
     return fault_in(f, r->in.name);
 }
 
-/* What the last call on the file has found: in it, or in what it stands on. */
+/* Sets the fault to what the last call on the file has found: in the file, or in one of its bases. */
 static int reader_failed(const base_reader *r, fault *f)
 {
     const bitsnap_file_error *e = &r->file.error;
@@ -69,7 +69,7 @@ static void read_piece(void *argument, uint64_t index, unsigned worker)
     r->failed[index] = input_get(&r->reader->in, r->offset + at, r->to + at, n) != 0;
 }
 
-/* Bytes of the file. Of one that is not packed several threads read pieces; of others the pieces are small. */
+/* Reads bytes of the file. Several threads share large reads of a plain file. Reads of a packed file are small. */
 static int get(void *context, uint64_t offset, void *to, size_t size)
 {
     const base_reader *reader = (const base_reader *)context;
@@ -180,7 +180,7 @@ static void set_name(base *b, const char *path)
     memcpy(b->file.name, name, size);
 }
 
-/* Whether an input can follow what stands before it, or stand first. */
+/* Checks that an input can follow `before`, or, if that is null, be the first of a chain. */
 static int check_place(input *in, const base *before, fault *f)
 {
     if (input_fill(in, 10, f)) return 1;
@@ -337,7 +337,7 @@ static known_file *know(codec *c, const char *path, const file_stamp *stamp, fau
     return &all[i];
 }
 
-/* The path of a file of this name in the folder of another, as it is or packed: to be freed, null where there is none. */
+/* Returns the path of the file `name`, or name.bsnap if `packed`, in the folder of `path`; the caller frees it. Null: no such file, or no memory. */
 static char *path_beside(const char *path, const char *name, int packed, file_stamp *stamp, fault *f)
 {
     const size_t folder = (size_t)(last_part(path) - path);
@@ -363,7 +363,7 @@ static void say(const codec *c, const char *path, const char *beside)
     fault_print(&note);
 }
 
-/* The path of the file that is this base: to be freed; null where there is none, then `others` says whether one is called so. */
+/* Returns the path of the file beside `path` that is this base; the caller frees it. Null: not found. Then *others is 1 if another file has its name. */
 static char *base_beside(codec *c, const delta_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
 {
     int packed;

@@ -135,7 +135,7 @@ int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *en
     return put_head(w, c, out, &head, base, f);
 }
 
-/* The codec as a frame wants it, and as all frames want it that are not quantized and have no base. */
+/* Sets the options of a frame in the codec. reset_form sets those of a frame without quantizer, base and columns. */
 static void set_form(codec *c, const file_form *form, const file_range *range)
 {
     c->b.quantizer.bins = form->cells;
@@ -254,7 +254,7 @@ static int pass_bytes(void *context, uint64_t size, uint64_t *passed)
     return input_skip(r->in, size, passed, r->fault);
 }
 
-/* Of elements that later frames refer to, those that memory does not hold: in a temporary file, or in what has been restored so far. */
+/* Stores elements that later frames refer to and that memory does not hold, in a temporary file; what is being restored has them already. */
 static int spill(void *context, uint64_t offset, const void *bytes, size_t size)
 {
     file_reader *r = (file_reader *)context;
@@ -465,7 +465,7 @@ uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n,
     return sum;
 }
 
-/* How the block at p, byte `at` of the file, is coded. Its elements, where they are known, with those of the base. */
+/* Reports how the block at p, byte `at` of the file, is coded. `elements` are its own, `base` those of the base; null: not known. */
 static int note_form(file_reader *r, const uint8_t *p, size_t size, uint64_t at, bitsnap_block *block, const uint8_t *elements, const uint8_t *base,
                      fault *f)
 {
@@ -487,7 +487,7 @@ static int note_form(file_reader *r, const uint8_t *p, size_t size, uint64_t at,
     return r->form_observer.block(r->form_observer.context, block, changed, f);
 }
 
-/* The blocks that have just been decoded to n elements; all of them lie in these, but for parts of runs. */
+/* Reports the blocks that have just been decoded to n elements. All of a block is in these, except of a run, which may go on. */
 static int note_forms(file_reader *r, const uint8_t *elements, size_t n, fault *f)
 {
     const bitsnap_decoder *d = &r->s.decoder;
@@ -507,7 +507,7 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, fault *
     return 0;
 }
 
-/* The window is a part of a run of one element, and so are whole windows behind it: they are checked, and only counted. */
+/* Passes the whole windows that follow this one in a run of one element: checks them, and counts them in r->again. */
 static int pass_run(file_reader *r, size_t room, fault *f)
 {
     const bitsnap_decoder *d = &r->s.decoder;
@@ -566,7 +566,7 @@ int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f)
     return 0;
 }
 
-/* The size and the text with which a .safetensors file begins. */
+/* Writes the begin of a .safetensors file: the size of its text, and the text. */
 static int put_header(const file_reader *r, output *out, fault *f)
 {
     uint8_t size[8];
@@ -580,8 +580,10 @@ int restore_source(file_reader *r, output *out, progress *p, fault *f)
     const uint8_t *bytes;
     size_t size;
     int begun = 0;
-    if (out && out->target) r->restored = out; /* a regular file */
-    if (r->restored) r->s.kept_most = 0;
+    if (out && output_is_file(out)) { /* which has the elements, so memory need not hold them */
+        r->restored = out;
+        r->s.kept_most = 0;
+    }
     do {
         if (file_read(r, &bytes, &size, f)) return 1;
         if (out && !begun && put_header(r, out, f)) return 1;

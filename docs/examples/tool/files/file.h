@@ -167,7 +167,7 @@ typedef struct file_reader {
     uint64_t noted;        /* number of elements of the frame that the observers have been told of */
     int ended;             /* 1: the end record has been read and is right */
     output spool;          /* elements that later frames refer to; fd is -1 until memory does not hold them */
-    const output *restored; /* the source so far, as a file that can be read; null: there is none */
+    const output *restored; /* the output, if it is a regular file: it has the source so far; or null */
     uint8_t *elements;     /* c->window bytes */
     int only_check;        /* 1: the elements are not needed. file_read gives a size, and no elements to look at */
     int pass_runs;         /* 1: equal windows of one repeated element come once */

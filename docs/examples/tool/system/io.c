@@ -195,17 +195,20 @@ int input_seek(input *in, uint64_t offset, fault *f)
     return 0;
 }
 
-int input_get(const input *in, uint64_t offset, void *to, size_t size)
+/* Reads `size` bytes from byte `offset` on. Returns 1 if they are not all there; errno is 0 if the file ends before them. */
+static int read_at(int fd, uint64_t offset, void *to, size_t size)
 {
     size_t done = 0;
     ssize_t some = 1;
     while (done < size && (some > 0 || (some < 0 && errno == EINTR))) {
-        some = pread(in->fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
+        some = pread(fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
         if (some > 0) done += (size_t)some;
     }
     if (!some) errno = 0;
     return done < size;
 }
+
+int input_get(const input *in, uint64_t offset, void *to, size_t size) { return read_at(in->fd, offset, to, size); }
 
 int input_skip(input *in, uint64_t n, uint64_t *passed, fault *f)
 {
@@ -314,6 +317,13 @@ int output_open(output *out, const char *path, int replace, const input *like, u
 /* .bsnap files that are a base, and what comes from a pipe but is read more than once */
 #define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all that a base or a pipe holds"
 
+static int write_failed(const output *out, uint64_t at, fault *f)
+{
+    (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)at);
+    if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
+    return fault_in(f, out->name);
+}
+
 int output_write(output *out, const void *bytes, size_t n, fault *f)
 {
     const uint8_t *p = (const uint8_t *)bytes;
@@ -324,9 +334,7 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
             n -= (size_t)some;
             out->size += (uint64_t)some;
         } else if (some < 0 && !is_to_retry(out->fd, POLLOUT)) {
-            (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)out->size);
-            if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
-            return fault_in(f, out->name);
+            return write_failed(out, out->size, f);
         }
     }
     return 0;
@@ -337,11 +345,7 @@ int output_write_at(const output *out, uint64_t offset, const void *bytes, size_
     const uint8_t *p = (const uint8_t *)bytes;
     while (n) {
         const ssize_t some = pwrite(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX, (off_t)offset);
-        if (some < 0 && errno != EINTR) {
-            (void)fault_errno(f, "cannot be written at byte %llu", (unsigned long long)offset);
-            if (out->spool) (void)fault_add(f, SPOOL_ELSEWHERE);
-            return fault_in(f, out->name);
-        }
+        if (some < 0 && errno != EINTR) return write_failed(out, offset, f);
         if (some <= 0) continue;
         p += some;
         offset += (uint64_t)some;
@@ -352,20 +356,9 @@ int output_write_at(const output *out, uint64_t offset, const void *bytes, size_
 
 int output_read_at(const output *out, uint64_t offset, void *to, size_t n, fault *f)
 {
-    uint8_t *p = (uint8_t *)to;
-    while (n) {
-        const ssize_t some = pread(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX, (off_t)offset);
-        if (!some) errno = 0;
-        if (!some || (some < 0 && errno != EINTR)) {
-            (void)fault_errno(f, "cannot be read at byte %llu", (unsigned long long)offset);
-            return fault_in(f, out->name);
-        }
-        if (some < 0) continue;
-        p += some;
-        offset += (uint64_t)some;
-        n -= (size_t)some;
-    }
-    return 0;
+    if (!read_at(out->fd, offset, to, n)) return 0;
+    (void)fault_errno(f, "cannot be read at byte %llu", (unsigned long long)offset);
+    return fault_in(f, out->name);
 }
 
 void output_keep_time(output *out) { out->timed = out->like && out->like->regular; }

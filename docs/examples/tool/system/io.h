@@ -113,7 +113,7 @@ static inline int output_is_file(const output *out) { return out->target != NULL
 
 int output_write(output *out, const void *bytes, size_t n, fault *f);
 
-/* Of a spool, or the bytes of a regular file that have been written: writes and reads at any place. */
+/* Writes to a spool at any place; reads bytes that were written to a spool or to a regular file. */
 int output_write_at(const output *out, uint64_t offset, const void *bytes, size_t n, fault *f);
 int output_read_at(const output *out, uint64_t offset, void *to, size_t n, fault *f);
 
