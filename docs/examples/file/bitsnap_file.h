@@ -5,7 +5,7 @@
  *     #define BITSNAP_FILE_IMPLEMENTATION
  *     #include "bitsnap_file.h"
  *
- * The contract of every function below, besides that of bitsnap.h:
+ * The contract of every function below, in addition to that of bitsnap.h:
  *   - Memory comes from the caller's bitsnap_memory only. There is no global state, and no call to a system.
  *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside of the buffers, and no
  *     call takes more than linear time in the sizes of its input and output, except for sorting.
@@ -47,7 +47,7 @@ typedef struct bitsnap_file_error {
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
-                               bitsnap_file_read_start needs; found: the incompatible features that are not known, as bits (S28) */
+                               bitsnap_file_read_start needs; found: the unknown incompatible features, as bits (S28) */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
     unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
@@ -99,7 +99,7 @@ typedef struct bitsnap_safetensors {
     bitsnap_tensor *tensors; /* in the order of their bytes */
     size_t count;
     uint64_t data_size;
-    bitsnap_slice metadata;  /* the value of "__metadata__" as the header has it; empty if there is none */
+    bitsnap_slice metadata;  /* the value of "__metadata__" as the header has it; empty if the header has no such key */
     char *unescaped;         /* private: strings that had escapes */
     const bitsnap_memory *memory; /* private */
 } bitsnap_safetensors;
@@ -126,8 +126,8 @@ BITSNAP_API int bitsnap_shape_same(bitsnap_slice a, bitsnap_slice b);
 BITSNAP_API bitsnap_dtype bitsnap_tensor_codec(const bitsnap_tensor *t);
 BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t);
 
-/* Returns the dtype in which elements of `old` can be the base of those of `t`: the same dtype; F32 for F16 and BF16, of which it is the master
- * copy; these for F32. 0: the dtypes do not go together. Does not compare shapes. */
+/* Returns the dtype of `old` if its elements can be the base of those of `t`, else 0. They can if both have the same dtype, or one has F32 and the
+ * other F16 or BF16: a master copy and what it rounds to. Does not compare shapes. */
 BITSNAP_API bitsnap_dtype bitsnap_tensor_base(const bitsnap_tensor *t, const bitsnap_tensor *old);
 
 /* Return the tensors in the order of their names, in memory that the caller releases (null: no memory); and the tensor of a name, or null. */
@@ -136,13 +136,13 @@ BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **nam
 
 BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b); /* <0, 0, >0 */
 
-/* Returns the bytes of the UTF-8 character at p < end; 0 if it is none: overlong, a surrogate, or above U+10FFFF. */
+/* Returns the bytes of the UTF-8 character at p < end; 0 if the bytes are not one: overlong, a surrogate, or above U+10FFFF. */
 BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char *end);
 
 /* ================================================================================= READING
- * One tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is. So of a file of any
- * size less than 64 KiB is read besides the blocks with the elements. A .safetensors file is read the same way. So is a delta, given its
- * bases: files that were opened before, which may be deltas with bases of their own.
+ * Reads one tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is. So a read takes the
+ * blocks with the elements and less than 64 KiB of the rest, whatever the size of the file. A .safetensors file is read the same way, and so is a
+ * delta, given its bases. These are files that were opened before. They may be deltas with bases of their own.
  *
  *     bitsnap_file file;
  *     bitsnap_tensor t;
@@ -175,7 +175,7 @@ typedef struct bitsnap_file_base {
     struct bitsnap_file *file; /* what was given as it, or null */
 } bitsnap_file_base;
 
-/* A file, and what is known once it is open. Only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
+/* A file that is open. Its members are set by bitsnap_file_open. Only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
  * `b.workers` may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
@@ -457,7 +457,7 @@ typedef struct bitsnap_file_head {
 } bitsnap_file_head;
 
 /* Adds the next bytes of the data of the source to its SHA-256, on the threads of b. With head.sha256 all of them must have been given when
- * the file ends, in order; of a quantized frame what it decodes to. bitsnap_file_write_data does this by itself. */
+ * the file ends, in order; of a quantized frame what it decodes to. bitsnap_file_write_data calls this. */
 BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *bytes, size_t size);
 
 /* As bitsnap_file_write_begin; frames follow, not data. */
@@ -1590,7 +1590,7 @@ BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **nam
  * A header text is a table with a line for each tensor, and mostly like the line before. So what followed the last time that
  * the same bytes came before is expected again; what is expected becomes 0, and the codec's own list takes the rest. */
 
-#define BSF_EXPECTED 65536u /* bytes that are expected after 6 bytes, and as many after 3, by their hashes */
+#define BSF_EXPECTED 65536u /* entries of each of two tables: the byte expected after 6 bytes, and after 3, by the hash of these */
 
 /* Exchanges 0 and the byte that is expected in each place of a piece. Decoding does the same. */
 static void bsf_exchange(uint8_t *to, const uint8_t *from, size_t n, int decode, uint8_t *expected)
@@ -1697,7 +1697,7 @@ static int bsf_fail_piece(bitsnap_file_error *error, unsigned rule, const char *
     return bsf_fail(error, rule == 9 ? BITSNAP_E_CHECK : BITSNAP_E_CORRUPT, rule, at, what) != 0;
 }
 
-/* Decodes a piece of a text that has `left` more bytes. The record is at p, where there are `room` bytes. `place`: where it is in the file, for
+/* Decodes a piece of a text that has `left` more bytes. The record is at p and has at most `room` bytes. `place` is its byte of the file, for
  * messages. */
 static int bsf_decode_piece(bsf_text_coder *c, char *to, size_t left, const uint8_t *p, size_t room, uint64_t place, size_t *n,
                             size_t *used, bitsnap_file_error *error)
@@ -2073,8 +2073,8 @@ static size_t bsf_kept_find(const bsf_kept *k, uint64_t at)
     return low;
 }
 
-/* Whether all of these bytes are kept, and the first and last piece of them for the frame that reads. The time does not depend on the number of
- * pieces between: many frames may name as many pieces, and not be decoded. Those are looked at when they are read. */
+/* Whether all of these bytes are in pieces, and the first and the last of these are kept for the frame that reads. Does not visit the pieces
+ * between: a file may have many frames that name many pieces each, and a reader that passes over all of them. bsf_kept_read checks those. */
 static int bsf_kept_has(const bsf_kept *k, uint64_t at, uint64_t size)
 {
     const bsf_piece *first, *last;
@@ -3087,7 +3087,7 @@ static bitsnap_status bsf_decode(bitsnap_file *f, uint64_t first, uint64_t count
     return status;
 }
 
-/* Reads bytes of the open frame's elements, as many as one call can. Whole blocks go to their place. One block that is needed in part is kept. */
+/* Reads bytes of the open frame's elements, at most `size`, and sets *done to their number. Whole blocks go to their place. One block that is needed in part is kept. */
 static bitsnap_status bsf_read_elements(bitsnap_file *f, uint64_t from, uint8_t *to, size_t size, size_t *done)
 {
     bsf_reader *r = f->reader;
@@ -4665,7 +4665,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bits
     return BITSNAP_OK;
 }
 
-/* Finds the elements of a base that the tensor's are coded against. Returns their dtype; 0: there are none. */
+/* Finds the elements of a base that the tensor is coded against. Returns their dtype; 0: no base has any. */
 static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_tensor *t, bitsnap_file_place *place)
 {
     const bsf_writer *x = w->writer;
@@ -4676,7 +4676,7 @@ static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_ten
         if (bitsnap_file_find(x->bases[i].file, t->name.at, t->name.size, &old)) continue;
         if (!bitsnap_shape_same(t->shape, old.shape)) continue;
         dtype = bitsnap_tensor_base(t, &old);
-        if (dtype == bitsnap_tensor_codec(t) && old.end - old.begin != t->end - t->begin) dtype = (bitsnap_dtype)0; /* of a dtype that is not known */
+        if (dtype == bitsnap_tensor_codec(t) && old.end - old.begin != t->end - t->begin) dtype = (bitsnap_dtype)0; /* an unknown dtype */
         place->base = i;
         place->begin = old.begin;
     }

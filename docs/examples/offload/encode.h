@@ -15,7 +15,7 @@ typedef struct Coder { /* a list: RAW, CONST or a tree */
     Tree tree;
     u32 kind, count, escapes, size; /* symbols; those without a code; bytes */
     u32 escape_code;
-    u32 nodes, deepest, escape_at;  /* escape_at: where the list of the escapes is to stand, a byte of the target */
+    u32 nodes, deepest, escape_at;  /* escape_at: the byte of the target where the list of escapes begins */
     Fork node[NODES];
     u32 before[257];                /* symbols whose codes are less, by code: bits from the top of a byte */
     u8 code[256], table[136];
@@ -40,8 +40,8 @@ typedef struct Encoder {
 
 /* ---- codes ---- */
 
-/* Codes for the symbols of which count[] * 2^shift exceeds `total`; the others, and `lost` more, escape. Where exact, one alone does
- * not. By the whole group: leaves lengths, the bits of the tree and its escapes; 0 where there is no such tree. */
+/* Chooses code lengths. A symbol has a code if count[] * 2^shift exceeds `total`; all others, and `lost` more, escape. A single rare symbol has a
+ * code, too, unless some are lost. Called by the whole group. Sets g->length, g->bits (of the tree) and g->escapes. Returns 0 if no tree fits. */
 PART u32 encode_plan(LOCAL Encoder *g, ARENA Plan *p, LOCAL const u32 *count, u32 total, u32 shift, u32 lost)
 {
     const u32 t = THREAD;
@@ -196,8 +196,8 @@ PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *c
     SYNC();
 }
 
-/* Where its nodes and their lists stand, by one work-item: `at` is the first byte of the list in the target, `escape_size` what the list of
- * the escapes takes, `in` where the codes are. */
+/* Finds the places of the nodes of a list and of their child lists. Called by one work-item. `at` is the first byte of the list in the target,
+ * `escape_size` the bytes of the list of its escapes, `in` the place of the codes in scratch. */
 FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
 {
     struct { u32 path, code, level, in; } stack[32], x;
@@ -266,7 +266,7 @@ FN u32 codes_take(u32 codes, u32 k, u32 slot)
     return m;
 }
 
-/* The same of the first `live` of eight codes: bits 0 .. 7. */
+/* Which of the first `live` of eight codes take slot `slot` of 2^k: bits 0 .. 7. */
 FN u32 eight_take(u32 a, u32 b, u32 k, u32 slot, u32 live)
 {
     return (gather_tops(codes_take(a, k, slot)) | gather_tops(codes_take(b, k, slot)) << 4) & ((1u << live) - 1);
@@ -289,8 +289,8 @@ FN void fork_count(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL const u8 
         if (j < lists) (void)warp_before(LANES_ sum[j], &counts[j]);
 }
 
-/* The same groups, of which all but the last of a node are full: planes, and codes, less what the node takes of them, to its lists
- * from base[] on. `k` and `lists` are constants where this is called for most. */
+/* Writes groups of eight codes, from .. to - 1 of a node: their bits to the masks of the node, and their codes, without these bits, to its lists
+ * from base[] on. Only the last group of a node may have fewer codes. `k` and `lists` are constants in the calls that most nodes make. */
 FN void fork_write(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to,
                    u32 base[4])
 {
@@ -373,8 +373,8 @@ FN u32 get_element(u64 elements, u32 width, u32 i)
                         : ((GLOBAL const u32 *)(size_t)elements)[i];
 }
 
-/* The elements at positions q .. q+7 of a block of n, q a multiple of 8 (pair order, 3.2); behind the last one: `behind`. */
-FN void get8(u64 elements, u32 width, u32 n, u32 q, u32 behind, u32 v[8])
+/* Loads the elements at positions q .. q+7 of a block of n; q is a multiple of 8 (pair order, 3.2). After the last one: `filler`. */
+FN void get8(u64 elements, u32 width, u32 n, u32 q, u32 filler, u32 v[8])
 {
     u32 h, k;
     if (q / 64 < n / 64) {
@@ -396,7 +396,7 @@ FN void get8(u64 elements, u32 width, u32 n, u32 q, u32 behind, u32 v[8])
         return;
     }
     UNROLL
-    for (k = 0; k < 8; k++) v[k] = q + k < n ? get_element(elements, width, q + k) : behind;
+    for (k = 0; k < 8; k++) v[k] = q + k < n ? get_element(elements, width, q + k) : filler;
 }
 
 /* Bit i of byte k becomes bit k of byte i; bytes 4 to 7 are those of b. */
@@ -525,7 +525,7 @@ FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL
 FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
 {
     const u32 width = width_of[work->dtype], n = work->count, runs = n / 128 < 64 ? n / 128 : 64, magnitude = (1u << (8 * width - 1)) - 1;
-    LOCAL u32 *low = g->h, *zeros = g->h + 33; /* of runs of 8 elements that are not 0: how many have so many low bits 0 */
+    LOCAL u32 *low = g->h, *zeros = g->h + 33; /* the number of runs of 8 elements, not all 0, by the number of low bits that are 0 in all 8 */
     u32 r, u, z, above = 0, least = 0, found;
     for (r = THREAD; r < runs; r += THREADS) {
         u32 x[8], any = 0, none = 0;
@@ -706,8 +706,8 @@ FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symb
     TOGETHER();
 }
 
-/* Where the list stands from byte `at` of the target on, to g->end, by one work-item: the list of its escapes is inside of it, so that
- * the size of that has to be known. */
+/* Finds the places of a list, from byte `at` of the target to g->end, and of the list of its escapes, which lies inside it and is therefore
+ * measured first. Called by one work-item. */
 FN void encode_place(LOCAL Encoder *g, u32 at, u32 scratch_size)
 {
     LOCAL Coder *c = &g->inner;
