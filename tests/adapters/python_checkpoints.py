@@ -442,6 +442,9 @@ def transparent_loading():
         with early.safe_open(path, framework="pt", device="cpu") as f:
             assert torch.equal(f.get_slice("w0")[3:9], first["w0"][3:9]) and f.metadata() == {"format": "pt"} and torch.equal(f.get_slice("w0")[...], first["w0"])
         assert torch.equal(torch.load("auto/optimizer.pt", map_location="cpu", weights_only=True)["a"], state["w0"])
+        assert torch.equal(torch.load(f="auto/optimizer.pt", weights_only=True)["a"], state["w0"])
+        with safetensors.safe_open(filename=path, framework="pt") as f:
+            assert sorted(f.keys())
         refused(FileNotFoundError, "absent.pt", torch.load, "auto/absent.pt")
         assert same(bitsnap.torch.load_file("auto"), state)
         linear = torch.nn.Linear(2, 2)

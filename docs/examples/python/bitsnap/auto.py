@@ -53,18 +53,18 @@ def _there(original, exists):
     return there
 
 
-def _opener(original, exists, packed_open):
-    """Instead of a function that opens a path."""
+def _opener(original, keyword, exists, packed_open):
+    """Instead of a function that opens a path, its first argument, which may be given by this keyword."""
 
     @functools.wraps(original)
-    def opener(path, *args, **named):
+    def opener(*args, **named):
         try:
-            return original(path, *args, **named)
+            return original(*args, **named)
         except FileNotFoundError:  # the file may go while it is packed, so it is not looked for first
-            packed = _packed(path, exists)
+            packed = _packed(args[0] if args else named.pop(keyword, None), exists)
             if packed is None:
                 raise
-        return packed_open(packed, *args, **named)
+        return packed_open(packed, *args[1:], **named)
 
     return opener
 
@@ -85,11 +85,11 @@ def enable() -> None:
         return
     exists, isfile = os.path.exists, os.path.isfile
     pairs = [(exists, _there(exists, exists)), (isfile, _there(isfile, exists)),
-             (safetensors.safe_open, _opener(safetensors.safe_open, exists, _safe_open))]
+             (safetensors.safe_open, _opener(safetensors.safe_open, "filename", exists, _safe_open))]
     if importlib.util.find_spec("torch"):
         import torch
 
-        pairs.append((torch.load, _opener(torch.load, exists, _load)))
+        pairs.append((torch.load, _opener(torch.load, "f", exists, _load)))
     _replace(pairs)
     for name in ("exists", "is_file"):
         original = getattr(pathlib.Path, name)

@@ -260,14 +260,14 @@ def load(filename: Any, map_location: Any = None, *, mmap: bool = False, base: B
         structure = (f.metadata() or {}).get(STRUCTURE)
         if structure is None:
             return f.get_tensors(progress=progress)
-        ready = f.get_tensors(progress=progress) if progress else {}
-        tensors: dict[str, Any] = {}
+        tensors = f.get_tensors(progress=progress)
+        given: set[str] = set()
 
         def read(name):
             """The second of tied tensors is another one in the same memory."""
-            if name in tensors:
+            if name in given:
                 return tensors[name].detach()
-            tensors[name] = ready[name] if progress else f.get_tensor(name)
+            given.add(name)
             return tensors[name]
 
         try:
