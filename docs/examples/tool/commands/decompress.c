@@ -141,21 +141,19 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     return failed;
 }
 
-/* Names of tensors, as many as a message holds. */
+/* Names of tensors, until a message is full. */
 typedef struct lost_names {
     char text[260];
-    size_t count, last; /* last: index of the last tensor, and one; tensors come in order */
+    size_t count, next; /* names so far; all tensors before `next` have been looked at */
 } lost_names;
 
-/* Adds the tensors with any of these bytes of the data. */
+/* Adds the tensors with any of these bytes of the data. The next call is for bytes that begin no earlier. */
 static void list_tensors(lost_names *l, const safetensors *model, uint64_t begin, uint64_t end)
 {
-    size_t i;
-    for (i = 0; i < model->count && model->tensors[i].begin < end; i++) {
-        const tensor *t = &model->tensors[i];
+    for (; l->next < model->count && model->tensors[l->next].begin < end; l->next++) {
+        const tensor *t = &model->tensors[l->next];
         const size_t used = strlen(l->text);
-        if (t->end <= begin || t->begin == t->end || i < l->last) continue;
-        l->last = i + 1;
+        if (t->end <= begin || t->begin == t->end) continue;
         l->count++;
         if (t->name.size + 40 < sizeof l->text - used)
             (void)snprintf(l->text + used, sizeof l->text - used, "%s%.*s", used ? ", " : "", (int)t->name.size, t->name.at);
@@ -170,11 +168,12 @@ static void list_referring(lost_names *l, bitsnap_file *file, const safetensors 
     bitsnap_file_frame x;
     if (bitsnap_file_frames(file, &count)) return;
     for (i = 0; i < count; i++) {
-        const int refers = !bitsnap_file_frame_at(file, i, &x) && frame_refers(&x);
-        const unsigned width = refers ? bitsnap_width(x.info.base_dtype) : 1;
-        const uint64_t cell = refers ? (uint64_t)1 << x.info.block_log2 : 1;
-        uint64_t first, last;
-        if (!refers || end <= x.base_begin || begin >= x.base_begin + x.info.count * width) continue;
+        uint64_t first, last, cell;
+        unsigned width;
+        if (bitsnap_file_frame_at(file, i, &x) || !frame_refers(&x)) continue;
+        width = bitsnap_width(x.info.base_dtype);
+        if (end <= x.base_begin || begin >= x.base_begin + x.info.count * width) continue;
+        cell = (uint64_t)1 << x.info.block_log2;
         first = begin > x.base_begin ? (begin - x.base_begin) / width / cell * cell : 0;
         last = ((end - x.base_begin - 1) / width / cell + 1) * cell;
         if (last > x.info.count) last = x.info.count;
