@@ -1456,7 +1456,7 @@ static bitsnap_status write_references(sunk *x, const bytes *source, int wrong, 
         { BITSNAP_BF16, (bitsnap_dtype)0, 0, HALVES }, { BITSNAP_I8, (bitsnap_dtype)0, 2 * HALVES, 12 },
         { BITSNAP_F32, BITSNAP_BF16, WHOLE_AT, HALVES }, { BITSNAP_BF16, BITSNAP_BF16, COPY_AT, HALVES }
     };
-    const bitsnap_file_place place = { BITSNAP_BASE_ITSELF, 0 };
+    const bitsnap_file_place itself_place = { BITSNAP_BASE_ITSELF, wrong == 6 ? WHOLE_AT : 0 };
     const bitsnap_sink sink = { sink_write, x };
     bitsnap_file_writer w;
     bitsnap_file_head head;
@@ -1484,9 +1484,10 @@ static bitsnap_status write_references(sunk *x, const bytes *source, int wrong, 
     for (i = 0; i < 4 && !status; i++) {
         const uint8_t *elements = source->p + 8 + head.text_size + frames[i].begin;
         const uint64_t count = wrong == 3 && i == 2 ? BITSNAP_REFERENCE_LEAST - 1 : frames[i].count;
-        if (i == 0 || (wrong == 4 && i == 2)) w.referred = COPY_AT;
-        b.base.dtype = frames[i].base;
-        status = bitsnap_file_write_frame(&w, frames[i].dtype, count, frames[i].base ? &place : NULL);
+        const bitsnap_file_place *place = frames[i].base && wrong != 5 ? &itself_place : NULL;
+        if (i == 0 || (wrong == 4 && i == 2)) w.referred = wrong == 7 ? 2 * HALVES - 1 : COPY_AT;
+        b.base.dtype = place ? frames[i].base : (bitsnap_dtype)0;
+        status = bitsnap_file_write_frame(&w, frames[i].dtype, count, place);
         if (!status) status = bitsnap_file_write_elements(&w, elements, (size_t)count);
         if (!status) status = bitsnap_file_write_frame_end(&w);
         memset(&b.base, 0, sizeof b.base);
@@ -1556,7 +1557,7 @@ static bitsnap_status read_references(const bytes *file, const bytes *source, ui
 
 static void references(void)
 {
-    static const unsigned rules[5] = { 0, 36, 0, 40, 38 };
+    static const unsigned rules[8] = { 0, 36, 0, 40, 38, 36, 37, 42 };
     const bytes source = references_source();
     sunk x = { NULL, 0, 0, 0, 0 };
     bitsnap_file_error e;
@@ -1567,7 +1568,7 @@ static void references(void)
     spilled *spill = (spilled *)calloc(1, sizeof *spill);
     int wrong, check;
     if (test_big_endian()) { free(source.p); free(spill); return; } /* elements are given as they are in the source */
-    for (wrong = 1; wrong < 5; wrong++) {
+    for (wrong = 1; wrong < 8; wrong++) {
         sunk bad = { NULL, 0, 0, 0, 0 };
         CHECK(write_references(&bad, &source, wrong, &e) == BITSNAP_E_ARGUMENT && e.rule == rules[wrong], "%d: S%u %s", wrong, e.rule, e.message);
         free(bad.p);

@@ -4084,6 +4084,8 @@ typedef struct bsf_writer {
     size_t name_count;
     uint64_t check;             /* that of the header */
     uint32_t incompatible, compatible; /* features */
+    int refers;                 /* 1: a frame refers to earlier data of the file */
+    uint64_t data;              /* where the data begins in the source */
     bitsnap_strong_hash strong; /* of the source, with that feature */
     uint64_t hashed;            /* bytes of it so far */
     uint64_t frame_begin;       /* byte of the file */
@@ -4204,7 +4206,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsn
     bsf_store(header + 24, w->writer->incompatible, 4);
     bsf_store(header + 28, w->writer->compatible, 4);
     w->writer->check = bitsnap_hash(header, 32);
-    w->source_size = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
+    w->source_size = w->writer->data = head->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + head->text_size;
     status = bsf_put_record(w, header, 32);
     if (!status && head->base_count) {
         const size_t size = head->base_count * sizeof *head->bases;
@@ -4269,11 +4271,20 @@ static bitsnap_status bsf_put_mark(bitsnap_file_writer *w, const char *magic, un
     return bsf_put_out(w, record, BITSNAP_PLACE_SIZE);
 }
 
-/* Writes what comes before a frame: padding, that it is referred to, and the place of its base, if it has one. */
-static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place)
+/* Writes what comes before a frame of so many bytes of elements: padding, that it is referred to, and the place of its base of so many bytes, if it
+ * has one. */
+static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place, uint64_t bytes, uint64_t base_bytes)
 {
     const unsigned marks = (w->referred ? (unsigned)BITSNAP_KEPT_SIZE : 0u) + (place ? (unsigned)BITSNAP_PLACE_SIZE : 0u);
-    bitsnap_status status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
+    const uint64_t at = w->source_size - w->writer->data;
+    const int refers = place && place->base == BITSNAP_BASE_ITSELF;
+    bitsnap_status status;
+    if (refers && (place->begin > at || base_bytes > at - place->begin))
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 37, w->size, "a frame that refers to data that do not lie before it");
+    if (w->referred && (!bytes || w->referred < at + bytes))
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 42, w->size, "`referred` is not after the end of the frame");
+    status = bsf_records_add(&w->writer->records, w->source_size, w->size, 0, w->writer->memory, &w->error);
+    w->writer->refers |= refers;
     if (!status) status = bsf_put_padding(w, marks);
     if (!status && w->referred) status = bsf_put_mark(w, BITSNAP_KEPT_MAGIC, 0, w->referred);
     if (!status && place) status = bsf_put_mark(w, BITSNAP_PLACE_MAGIC, place->base, place->begin);
@@ -4351,7 +4362,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bits
     bsf_writer *x = w->writer;
     size_t size;
     bitsnap_status status = w->b->flags & BITSNAP_NO_CHECKS ? bsf_no_checks(w) : bsf_begin_base(w, place, count);
-    if (!status) status = bsf_begin_frame(w, place);
+    if (!status) status = bsf_begin_frame(w, place, count * bitsnap_width(dtype), count * bitsnap_width(w->b->base.dtype));
     if (!status) status = bsf_grow(x->memory, &x->packed, &x->packed_room, 64, &w->error);
     if (status) return status;
     status = bitsnap_encoder_begin(w->b, &w->stream, x->packed, x->packed_room, &size, count, dtype);
@@ -4438,7 +4449,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, con
     w->writer->seal = bsf_has_footer(p, info.blocks) ? bsf_load(p + size - 12, 8) :
                       info.blocks ? bsf_load(p + info.header_size + 4, 8) : info.header_check;
     status = bsf_may_refer(w, place, info.count);
-    if (!status) status = bsf_begin_frame(w, place);
+    if (!status) status = bsf_begin_frame(w, place, info.elements_size, info.count * bitsnap_width(info.base_dtype));
     if (!status) status = bsf_put_out(w, frame, size);
     w->source_size += source_bytes;
     bsf_end_frame(w);
@@ -4454,6 +4465,8 @@ BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w)
     bitsnap_status status;
     if (x->expected && w->source_size != x->expected)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "data is missing");
+    if (x->incompatible & BITSNAP_FILE_REFERENCES && !x->refers)
+        return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 36, w->size, "references to earlier data announced, but there are none");
     if (w->source_size > BITSNAP_FILE_MOST || w->size > BITSNAP_FILE_MOST)
         return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "is too large: 2^48 bytes or more");
     memset(&end, 0, sizeof end);
