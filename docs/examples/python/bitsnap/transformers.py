@@ -11,6 +11,7 @@ import warnings
 from typing import Any
 
 from transformers import TrainerCallback
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from . import auto, torch  # noqa: F401  # with torch, the thread has nothing to import
 from .pack import pack_folder
@@ -48,7 +49,7 @@ class PackCheckpoints(TrainerCallback):
         """Starts to pack the checkpoint that was written."""
         self.wait()
         if state.is_world_process_zero:
-            folder = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
+            folder = os.path.join(args.output_dir, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
             self._thread = threading.Thread(target=self._pack, args=[folder], name="bitsnap: pack a checkpoint")
             self._thread.start()
 
