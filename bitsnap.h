@@ -7773,13 +7773,14 @@ static void bsn_lay_planes(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
     x->planes = (uint8_t *)bsn_arena_take(a, c->shape.width * bsn_plane_room(n));
 }
 
-/* PARTED, both ways: its state, of at most BSN_PARTED_STATE bytes, and the mask of elements. The sides use
- * the scratch of other forms, one after the other. */
+/* PARTED and PATCHED, both ways: their state, of at most BSN_PARTED_STATE bytes, the mask of elements, and
+ * predictions that must be cast. The sides use the scratch of other forms, one after the other. */
 #define BSN_PARTED_STATE 2048u
-static void bsn_lay_mask(bsn_arena *a, bsn_rooms *x, size_t n)
+static void bsn_lay_mask(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
     x->made = (uint8_t *)bsn_arena_take(a, BSN_PARTED_STATE);
     x->place = (uint8_t *)bsn_arena_take(a, n / 8 + 64 + 64);
+    x->words = (uint8_t *)bsn_arena_take(a, c->shape.role > BSN_ROLE_BASE ? n * c->shape.width + 64 : 0);
 }
 
 /* Decoding forms without base, quantizer and columns. Both sides of PARTED have planes. */
@@ -7787,7 +7788,7 @@ static void bsn_lay_parted(bsn_arena *a, bsn_rooms *x, const bsn_context *c, siz
 {
     bsn_lay_planes(a, x, c, n);
     (void)bsn_arena_take(a, c->shape.width * bsn_plane_room(64));
-    bsn_lay_mask(a, x, n);
+    bsn_lay_mask(a, x, c, n);
 }
 
 /* Decoding lists of n words. If another thread changes the base, a class may be read up to n words past its
@@ -7859,7 +7860,7 @@ BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->sh
 /* Encoding SPLIT, BYTES, ZIGZAG and PARTED. */
 static void bsn_lay_parting(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size_t n)
 {
-    if (bsn_may_part(c)) bsn_lay_mask(a, x, n);
+    if (bsn_may_part(c)) bsn_lay_mask(a, x, c, n);
     bsn_lay_alone(a, x, c, n);
 }
 
@@ -9626,14 +9627,24 @@ static void bsn_looks_patched(bsn_coding *e)
     if (8 * x.unlike < x.minus) e->patched |= BSN_RELATIVE;
 }
 
-/* Makes the mask: bit i is 1 if element i is one of side 1. */
-static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
+typedef struct bsn_parting { /* in scratch, as the deepest chain of calls has no stack for it */
+    bsn_coding side;
+    bsn_context context; /* of the sides: the block's check covers the whole body */
+    bsn_rooms room;
+    bsn_writer writer;   /* of the mask */
+    const uint8_t *signs; /* predictions, if signs are relative to theirs; else null */
+} bsn_parting;
+BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTED_STATE);
+
+/* Makes the mask of side 1. PATCHED: elements that differ from their predictions; with granules, also those
+ * of a granule that has one. PARTED (`predictions` is null): the others, where what differs from 0 is a bit of
+ * e->low. */
+static void bsn_parting_mask(const bsn_coding *e, uint8_t *mask, const uint8_t *predictions, unsigned granule)
 {
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
+    const unsigned width = e->context->shape.width, flip = predictions ? 0 : 0xFF;
     uint8_t *masked = e->work->elements, *none = e->work->plane[0];
     /* for each element in 8 bytes */
-    const uint64_t pattern = e->low * (~UINT64_C(0) / bsn_low_bits(8 * width));
+    const uint64_t pattern = predictions ? ~UINT64_C(0) : e->low * (~UINT64_C(0) / bsn_low_bits(8 * width));
     uint64_t x;
     size_t i, j, m;
     memset(none, 0, 512 * width);
@@ -9645,41 +9656,16 @@ static void bsn_parting_mask(bsn_coding *e, uint8_t *mask)
             x &= pattern;
             memcpy(masked + j, &x, 8);
         }
-        bsn_compare(c->kernels, width, mask + i / 8, masked, none, m);
+        bsn_compare(e->context->kernels, width, mask + i / 8, masked, predictions ? predictions + i * width : none, m);
     }
-    for (i = 0; i < bsn_mask_bytes(e->n); i++) mask[i] = e->granule ? (mask[i] ? 0 : 0xFF) : (uint8_t)~mask[i];
+    for (i = 0; i < bsn_mask_bytes(e->n); i++) mask[i] = (uint8_t)((granule && mask[i] ? 0xFF : mask[i]) ^ flip);
     if (e->n & 7) mask[i - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
-}
-
-typedef struct bsn_parting { /* in scratch, as the deepest chain of calls has no stack for it */
-    bsn_coding side;
-    bsn_context context; /* of the sides: the block's check covers the whole body */
-    bsn_rooms room;
-    bsn_writer writer;   /* of the mask */
-    int relative;        /* 1: signs are relative to those predicted */
-} bsn_parting;
-BSN_ASSERT(parting_state, sizeof(bsn_parting) <= BSN_PARTED_STATE);
-
-/* Makes the mask of PATCHED: bit i is 1 if element i, or with granules one of its 8, is not as predicted. */
-static void bsn_patching_mask(bsn_coding *e, uint8_t *mask)
-{
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
-    size_t i, m;
-    for (i = 0; i < e->n; i += m) {
-        const uint8_t *p;
-        m = bsn_min(BSN_CHUNK, e->n - i);
-        p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
-        bsn_compare(c->kernels, width, mask + i / 8, e->elements + i * width, p, m);
-    }
-    for (i = 0; (e->patched & 7) && i < bsn_mask_bytes(e->n); i++) mask[i] = mask[i] ? 0xFF : 0;
-    if (e->n & 7) mask[bsn_mask_bytes(e->n) - 1] &= (uint8_t)(0xFF >> (8 - (e->n & 7)));
 }
 
 /* Counts elements by magnitude, in steps of 2^shift from `least` on: those of the mask up, others down.
  * Returns the count of those below. */
-BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, const uint8_t *p, size_t n, uint64_t least, unsigned shift,
-                                      unsigned width)
+BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, const uint8_t *p, size_t n,
+                                      uint64_t least, unsigned shift, unsigned width)
 {
     uint32_t below = 0;
     size_t i;
@@ -9692,27 +9678,21 @@ BSN_INLINE uint32_t bsn_count_patched(uint32_t count[256], const uint8_t *mask, 
     return below;
 }
 
-/* Chooses the magnitude below which most predictions are those of elements of the mask, of which there are
- * `ones`, and others are not: what is pruned by magnitude. Each pass looks 128 times closer. Returns 0 if
+/* Chooses the magnitude below which most predictions are those of the `ones` elements of the mask, and above
+ * which most are those of others: what is pruned by magnitude. Each pass looks 128 times closer. Returns 0 if
  * there is no such magnitude. */
-static uint64_t bsn_choose_magnitude(bsn_coding *e, const uint8_t *mask, size_t ones)
+static uint64_t bsn_choose_magnitude(const bsn_coding *e, const uint8_t *mask, const uint8_t *predictions, size_t ones)
 {
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
-    /* what the mask alone tells, in elements that are not of it */
+    const unsigned width = e->context->shape.width;
+    /* what the mask alone tells, in elements whose bit is 0 */
     const int64_t usual = ones > e->n - ones ? (int64_t)(2 * ones - e->n) : 0;
     uint32_t *count = e->work->planner->count, below = 0;
     unsigned shift = width == 1 ? 0 : 8 * width - 9, k, at;
     uint64_t least = 0;
     int64_t sum, best;
-    size_t i;
     for (;;) {
         memset(count, 0, 256 * sizeof *count);
-        for (below = 0, i = 0; i < e->n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-            const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
-            BSN_WIDTHS(width, below += bsn_count_patched, (count, mask + i / 8, p, m, least, shift));
-        }
+        BSN_WIDTHS(width, below = bsn_count_patched, (count, mask, predictions, e->n, least, shift));
         best = sum = (int32_t)below;
         for (at = k = 0; k < 256; k++) {
             sum += (int32_t)count[k];
@@ -9723,20 +9703,6 @@ static uint64_t bsn_choose_magnitude(bsn_coding *e, const uint8_t *mask, size_t 
         if (!shift || best == (int64_t)ones) return best > usual + (int64_t)(e->n / 32) ? least + ((uint64_t)at << shift) : 0;
         if (at) least += (uint64_t)(at - 1) << shift;
         shift = shift > 7 ? shift - 7 : 0;
-    }
-}
-
-/* Makes the signs of elements, which are those of the mask, relative to those predicted. */
-static void bsn_relative_signs(const bsn_coding *e, uint8_t *elements, const uint8_t *mask)
-{
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
-    size_t i;
-    for (i = 0; i < e->n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
-        BSN_WIDTHS(width, bsn_flip_signs, (elements, mask + i / 8, p, m));
-        elements += c->kernels->count(mask + i / 8, m) * width;
     }
 }
 
@@ -9754,7 +9720,7 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     s->body = at + 1;
     for (s->plain = stored = 0; stored < 2 && done <= 0; stored += done == 0, s->plain = done < 0) {
         e->context->kernels->partition(width, e->elements, e->n, p->room.place, which ? NULL : elements, which ? elements : NULL);
-        if (p->relative) bsn_relative_signs(e, elements, p->room.place);
+        if (p->signs) BSN_WIDTHS(width, bsn_flip_signs, (elements, p->room.place, p->signs, e->n));
         s->end = stored ? e->end : s->body + bsn_min((size_t)(e->end - s->body), n * width - 1);
         *at = (uint8_t)(stored ? (unsigned)BSN_FORM_STORED : bsn_plain_form(s));
         done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_write_split(s);
@@ -9762,55 +9728,45 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
     return done ? s->body + s->size : NULL;
 }
 
-/* PATCHED: the fields before the mask, at `at`. Inverts what the magnitudes tell in the mask. Returns where
- * they end. */
-static uint8_t *bsn_write_patched(bsn_coding *e, uint8_t *at, const uint8_t *mask, uint8_t *symbols, size_t ones)
-{
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width;
-    const uint64_t least = e->patched & 7 ? 0 : bsn_choose_magnitude(e, mask, ones);
-    size_t i;
-    *at++ = (uint8_t)e->patched;
-    for (i = 0; i < width; i++) *at++ = (uint8_t)(least >> 8 * i);
-    for (i = 0; i < e->n && least; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, e->n - i);
-        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, m, e->work->elements);
-        BSN_WIDTHS(width, bsn_flip_below, (symbols + i / 8, p, m, least));
-    }
-    return at;
-}
-
-/* PARTED: the size of granules, their mask, and two sides. PATCHED, which has one, in the same way. */
+/* PARTED: the size of granules, their mask, and two sides. PATCHED: also a magnitude, below which bits of the
+ * mask are inverted, and one side. */
 static int bsn_produce_parted(bsn_coding *e)
 {
+    const bsn_context *c = e->context;
     const int patched = BSN_WITH_DELTA && e->form == BSN_FORM_PATCHED;
-    const unsigned granule = patched ? (unsigned)e->patched & 7 : e->granule;
+    const unsigned width = c->shape.width, granule = patched ? (unsigned)e->patched & 7 : e->granule;
     const size_t n = e->n, bytes = bsn_mask_bytes(n);
     bsn_arena arena = e->arena;
     bsn_parting *p = (bsn_parting *)(void *)arena.at;
+    const uint8_t *predictions = NULL;
     uint8_t *at = e->body, *mask, *symbols;
+    uint64_t least;
     size_t ones, i;
-    bsn_lay_mask(&arena, &p->room, n);
+    bsn_lay_mask(&arena, &p->room, c, n);
     p->side = *e;
     p->side.context = &p->context;
     p->side.side = 1;
     p->side.arena = arena;
-    p->relative = patched && (e->patched & BSN_RELATIVE);
-    bsn_lay_alone(&arena, &p->room, e->context, n);
+    bsn_lay_alone(&arena, &p->room, c, n);
     mask = p->room.place;
     symbols = p->room.planes;
-    if (patched) bsn_patching_mask(e, mask);
-    else bsn_parting_mask(e, mask);
-    ones = e->context->kernels->count(mask, n);
+    if (patched) predictions = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, 0, n, p->room.words);
+    p->signs = patched && (e->patched & BSN_RELATIVE) ? predictions : NULL;
+    bsn_parting_mask(e, mask, predictions, granule);
+    ones = c->kernels->count(mask, n);
     if (ones == 0 || ones == n || e->end - e->body < 9) return 0;
-    p->context = *e->context;
+    p->context = *c;
     p->context.shape.flags &= ~(unsigned)BSN_FLAG_CHECKS;
     p->context.large = p->context.stream = 0;
     memcpy(symbols, mask, bytes);
     if (granule) memset(symbols, 0, bsn_mask_bytes(bytes));
     for (i = 0; granule && i < bytes; i++) symbols[i / 8] |= (uint8_t)((mask[i] & 1) << (i & 7));
-    if (patched) at = bsn_write_patched(e, at, mask, symbols, ones);
-    else *at++ = (uint8_t)granule;
+    *at++ = (uint8_t)(patched ? (unsigned)e->patched : granule);
+    if (patched) {
+        least = granule ? 0 : bsn_choose_magnitude(e, mask, predictions, ones);
+        for (i = 0; i < width; i++) *at++ = (uint8_t)(least >> 8 * i);
+        if (least) BSN_WIDTHS(width, bsn_flip_below, (symbols, predictions, n, least));
+    }
     bsn_coding_writer(&p->writer, e, (size_t)(at - e->body), p->room.lists);
     bsn_list_write(&p->writer, symbols, granule ? bsn_mask_bytes(bytes) : bytes, 8);
     at = p->writer.full ? NULL : p->writer.at;
@@ -10655,7 +10611,8 @@ typedef struct bsn_parted {
     bsn_sink sink;       /* of a side in SPLIT */
     const uint8_t *mask; /* bit i: the side of element i */
     size_t next, ones;   /* elements before the next chunk, and those of side 1 among them */
-    int relative;        /* PATCHED: signs are relative to those predicted */
+    int patched;         /* 1: PATCHED, whose side 0 is what is predicted */
+    int relative;        /* 1: signs of side 1 are relative to those predicted */
 } bsn_parted;
 BSN_ASSERT(parted_state, sizeof(bsn_parted) <= BSN_PARTED_STATE);
 
@@ -10740,32 +10697,49 @@ static unsigned bsn_open_sides(bsn_decoding *d, bsn_rooms *room, unsigned first,
     return d->place != d->end ? BITSNAP_R_BODY_END : 0;
 }
 
-/* Parses the mask and both sides. */
-static unsigned bsn_open_parted(bsn_decoding *d)
+/* Parses the fields before the mask, the mask, and the sides. Without a base, which only reporting allows, the
+ * side of PATCHED must be known by the mask alone. */
+static unsigned bsn_open_masked(bsn_decoding *d, unsigned patched)
 {
-    const unsigned granule = bsn_once8(d->body);
+    const bsn_context *c = d->context;
+    const unsigned width = c->shape.width, fields = patched ? 1 + width : 1;
+    const unsigned missing = patched ? BITSNAP_R_PATCHED : BITSNAP_R_PARTED;
     bsn_rooms room;
-    unsigned rule;
+    uint64_t least = 0;
+    unsigned head, rule, k;
     d->place = d->body;
-    if (granule > 6) return BITSNAP_R_PARTED;
-    d->place++;
-    rule = bsn_open_mask(d, &room, granule);
-    return rule ? rule : bsn_open_sides(d, &room, 0, BITSNAP_R_PARTED);
+    if ((size_t)(d->end - d->body) < fields) return missing;
+    head = bsn_once8(d->body);
+    for (k = 1; k < fields; k++) least |= (uint64_t)bsn_once8(d->body + k) << 8 * (k - 1);
+    if ((head & ~(patched ? (unsigned)BSN_RELATIVE : 0u)) > 6 || least > bsn_low_bits(8 * width - 1)) return missing;
+    d->place += fields;
+    rule = bsn_open_mask(d, &room, head & 7);
+    if (rule || (least && !d->base)) return rule;
+    if (BSN_WITH_DELTA && least) {
+        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, 0, d->n, room.words);
+        BSN_WIDTHS(width, bsn_flip_below, (room.place, p, d->n, least));
+    }
+    d->of.parted->patched = (int)patched;
+    d->of.parted->relative = head > 6;
+    return bsn_open_sides(d, &room, patched, missing);
 }
 
-/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Of planes
- * it makes whole groups of 64, since these are in pair order: `room` has BSN_SIDE_MORE elements more. */
+static unsigned bsn_open_parted(bsn_decoding *d) { return bsn_open_masked(d, 0); }
+static unsigned bsn_open_patched(bsn_decoding *d) { return bsn_open_masked(d, 1); }
+
+/* Returns elements i .. i + m - 1 of a side, made at `room` unless they exist; null if they are 0. Makes
+ * whole groups of 64, since planes are in pair order: `room` has BSN_SIDE_MORE elements more. */
 #define BSN_SIDE_MORE 126u
 static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, size_t m)
 {
     const size_t begin = i & ~(size_t)63, count = bsn_min(s->d.n, (i + m + 63) & ~(size_t)63) - begin;
     if (s->zero) return NULL;
     if (s->form == BSN_FORM_SPLIT) return s->d.side + i * s->d.context->shape.width;
-    if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, room, i, m);
-    else if (s->form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, room, i, m);
+    if (s->form == BSN_FORM_STORED) (void)bsn_make_stored(&s->d, room, begin, count);
+    else if (s->form == BSN_FORM_CONST) (void)bsn_make_const(&s->d, room, begin, count);
     else if (s->form == BSN_FORM_BYTES) (void)bsn_make_bytes(&s->d, room, begin, count);
     else (void)bsn_make_zigzag(&s->d, room, begin, count);
-    return s->form == BSN_FORM_STORED || s->form == BSN_FORM_CONST ? room : room + (i - begin) * s->d.context->shape.width;
+    return room + (i - begin) * s->d.context->shape.width;
 }
 
 /* Elements that are made at a time. The planes of a worker have room for them and BSN_SIDE_MORE of each side.
@@ -10773,24 +10747,33 @@ static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, si
 #define BSN_PARTED_STEP 2048u
 BSN_ASSERT(sides_fit_planes, BSN_PARTED_STEP + 2 * BSN_SIDE_MORE <= BSN_CHUNK);
 
-/* Chunks come in order. If a caller needs only some, earlier ones are missing, and their elements of side 1
- * are counted here. */
+/* Puts the elements of both sides in their places: those of side 0 of PATCHED are predictions. Chunks come in
+ * order. If a caller needs only some, earlier ones are missing, and their elements of side 1 are counted
+ * here. */
 static unsigned bsn_make_parted(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 {
+    const bsn_context *c = d->context;
+    const unsigned width = c->shape.width;
     bsn_parted *x = d->of.parted;
-    const unsigned width = d->context->shape.width;
-    const bitsnap_kernels *kernels = d->context->kernels;
-    uint8_t *room = d->work->plane[0]; /* all planes */
     const size_t end = i + m;
     for (; i < end; i = x->next, out += m * width) {
-        const size_t before = x->ones + kernels->count(x->mask + x->next / 8, i - x->next);
+        const uint8_t *mask = x->mask + i / 8, *side, *p;
+        const size_t before = x->ones + c->kernels->count(x->mask + x->next / 8, i - x->next);
+        uint8_t *room = d->work->plane[0], *other; /* of both sides: all planes */
         size_t ones;
-        const uint8_t *zeros, *other;
         m = bsn_min(BSN_PARTED_STEP, end - i);
-        ones = kernels->count(x->mask + i / 8, m);
-        zeros = bsn_side_elements(&x->side[0], room, i - before, m - ones);
-        other = bsn_side_elements(&x->side[1], room + (m - ones + (m < d->n ? BSN_SIDE_MORE : 0)) * width, before, ones);
-        bsn_unpart(kernels, width, out, zeros, other, x->mask + i / 8, m);
+        ones = c->kernels->count(mask, m);
+        other = room + (m - ones + (m < d->n ? BSN_SIDE_MORE : 0)) * width;
+        side = bsn_side_elements(&x->side[1], other, before, ones);
+        if (BSN_WITH_DELTA && x->patched) {
+            p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->plane[4]);
+            if (!side) memset(other, 0, ones * width);
+            else if (side != other) memmove(other, side, ones * width);
+            if (x->relative) BSN_WIDTHS(width, bsn_flip_signs, (other, mask, p, m));
+            BSN_WIDTHS(width, bsn_put_any, (out, out == p ? NULL : p, other, m, mask));
+        } else {
+            bsn_unpart(c->kernels, width, out, bsn_side_elements(&x->side[0], room, i - before, m - ones), side, mask, m);
+        }
         x->next = i + m;
         x->ones = before + ones;
     }
@@ -10846,59 +10829,6 @@ static unsigned bsn_make_same(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
 
 /* The base is hashed while elements are made, as all of it is copied then; applying needs its hash before. */
 static unsigned bsn_base_sparse(bsn_decoding *d) { return d->base_first ? bsn_base_any(d) : 0; }
-
-/* Parses the mask and the side. Without a base, which only reporting allows, the side must be known by the
- * mask alone. */
-static unsigned bsn_open_patched(bsn_decoding *d)
-{
-    const bsn_context *c = d->context;
-    const unsigned width = c->shape.width;
-    bsn_rooms room;
-    uint64_t least = 0;
-    size_t i;
-    unsigned head, rule, k;
-    d->place = d->body;
-    if ((size_t)(d->end - d->body) <= width) return BITSNAP_R_PATCHED;
-    head = bsn_once8(d->body);
-    for (k = 0; k < width; k++) least |= (uint64_t)bsn_once8(d->body + 1 + k) << 8 * k;
-    if ((head & ~(unsigned)BSN_RELATIVE) > 6 || least > bsn_low_bits(8 * width - 1)) return BITSNAP_R_PATCHED;
-    d->place += 1 + width;
-    rule = bsn_open_mask(d, &room, head & 7);
-    if (rule || (least && !d->base)) return rule;
-    for (i = 0; i < d->n && least; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, d->n - i);
-        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->elements);
-        BSN_WIDTHS(width, bsn_flip_below, (room.place + i / 8, p, m, least));
-    }
-    d->of.parted->relative = head > 6;
-    return bsn_open_sides(d, &room, 1, BITSNAP_R_PATCHED);
-}
-
-/* Copies the prediction, and puts the elements of the side in their places. See bsn_make_parted. */
-static unsigned bsn_make_patched(bsn_decoding *d, uint8_t *out, size_t i, size_t m)
-{
-    const bsn_context *c = d->context;
-    bsn_parted *x = d->of.parted;
-    const unsigned width = c->shape.width;
-    const size_t end = i + m;
-    uint8_t *room = d->work->plane[0];
-    for (; i < end; i = x->next, out += m * width) {
-        const uint8_t *mask = x->mask + i / 8, *p, *side;
-        const size_t before = x->ones + c->kernels->count(x->mask + x->next / 8, i - x->next);
-        size_t ones;
-        m = bsn_min(BSN_PARTED_STEP, end - i);
-        ones = c->kernels->count(mask, m);
-        p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, i, m, d->work->plane[4]);
-        side = bsn_side_elements(&x->side[1], room, before, ones);
-        if (!side) memset(room, 0, ones * width);
-        else if (side != room) memmove(room, side, ones * width);
-        if (x->relative) BSN_WIDTHS(width, bsn_flip_signs, (room, mask, p, m));
-        BSN_WIDTHS(width, bsn_put_any, (out, out == p ? NULL : p, room, m, mask));
-        x->next = i + m;
-        x->ones = before + ones;
-    }
-    return 0;
-}
 
 static unsigned bsn_open_sparse(bsn_decoding *d)
 {
@@ -11386,7 +11316,7 @@ static const bsn_form bsn_forms[] = {
     /* PARTED */
     { 0, BSN_BODY_CODED, 1, 0, NULL, bsn_open_parted, bsn_make_parted },
     /* PATCHED */
-    { BSN_NEEDS_BASE, BSN_BODY_CODED, 1, 0, NULL, BSN_FOR_DELTA(bsn_open_patched), BSN_FOR_DELTA(bsn_make_patched) },
+    { BSN_NEEDS_BASE, BSN_BODY_CODED, 1, 0, NULL, BSN_FOR_DELTA(bsn_open_patched), BSN_FOR_DELTA(bsn_make_parted) },
     /* all others */
     { 0, BSN_BODY_ANY, 0, 0, NULL, bsn_open_unknown, bsn_make_stored },
 };
