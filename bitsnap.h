@@ -8059,9 +8059,10 @@ typedef struct bsn_coding {
     bsn_record record;    /* and what its check covers */
     bsn_record begun;     /* the same without a body */
     uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
+    uint8_t coded[8];     /* SPLIT: the bits of each plane that are coded, as bsn_choose_coded found them */
     int plain;            /* SPLIT: 1 if all planes stay raw */
-    int side;             /* SPLIT: 1 if it is a side of PARTED, of which only the plane below the top one may
-                             be coded */
+    int side;             /* SPLIT: 1 if it is a side of PARTED: only the plane below the top one may be
+                             coded */
     unsigned exponent;    /* SPLIT of F64: the lowest exponent, less 1 */
     uint64_t any;         /* CLASSED: the OR of all words */
     uint64_t low;         /* PARTED: elements are of side 1 if these bits are 0 */
@@ -8100,6 +8101,45 @@ static void bsn_coding_writer(bsn_writer *wr, bsn_coding *e, size_t at, uint8_t 
     bsn_writer_begin(wr, e->work, e->context, e->body + at, e->end, scratch);
 }
 
+/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
+BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
+
+/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or
+ * elsewhere. */
+static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
+{
+    static const uint8_t zeros[512] = { 0 };
+    size_t i, m;
+    for (i = 0; i < n; i += m, to += m * width, from += m * width) {
+        m = bsn_min(sizeof zeros / width, n - i);
+        if (back) bsn_add(to, zeros, from, m, width);
+        else (void)bsn_subtract_rest(width, to, from, zeros, m);
+    }
+}
+
+/* m elements, zigzagged or not, into planes. */
+static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *field, uint8_t *const plane[8],
+                            const uint8_t *elements, size_t m, int zigzag)
+{
+    if (zigzag) bsn_zigzag(w->elements, elements, m, c->shape.width, 0);
+    bsn_split(c->kernels, field, plane, zigzag ? w->elements : elements, m);
+}
+
+/* Splits all elements, zigzagged or not. Planes first .. first + count - 1 go to `to`, each
+ * bsn_plane_room(n) bytes after the one before. */
+BSN_FUNCTION void bsn_split_planes(bsn_coding *e, const bsn_field *field, uint8_t *to, unsigned first, unsigned count, int zigzag)
+{
+    const size_t n = e->n;
+    uint8_t *plane[8];
+    size_t i;
+    unsigned q;
+    for (i = 0; i < n; i += BSN_CHUNK) {
+        for (q = 0; q < 8; q++)
+            plane[q] = q - first < count ? to + (q - first) * bsn_plane_room(n) + i : e->work->plane[q];
+        bsn_split_bytes(e->work, e->context, field, plane, e->elements + i * field->width, bsn_min(BSN_CHUNK, n - i), zigzag);
+    }
+}
+
 /* Chooses how many it should have. Level best weighs all numbers by exact counts; these stay in
  * planner->count if *counted is 1. `symbols` is scratch of n bytes. */
 BSN_FUNCTION unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, int *counted)
@@ -8108,22 +8148,15 @@ BSN_FUNCTION unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, in
     const size_t n = e->n;
     const unsigned usual = bsn_symbol_bits(c->shape.dtype), most = bsn_most_symbol_bits(c);
     bsn_planner *x = e->work->planner;
-    uint8_t *plane[8];
     uint32_t *count = x->count, folded[256];
     uint64_t best = BSN_NEVER;
-    unsigned bits, chosen = usual, s, k, top = c->shape.width - 1;
+    unsigned bits, chosen = usual, s;
     bsn_field field;
-    size_t i;
     *counted = c->level == BITSNAP_BEST && usual < most;
     if (!*counted) return most;
     memset(count, 0, 256 * sizeof *count);
     bsn_field_set(&field, c->shape.dtype, most, 0);
-    for (k = 0; k < 8; k++) plane[k] = e->work->plane[k];
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        const size_t m = bsn_min(BSN_CHUNK, n - i);
-        plane[top] = symbols + i;
-        bsn_split(c->kernels, &field, plane, e->elements + i * c->shape.width, m);
-    }
+    bsn_split_planes(e, &field, symbols, c->shape.width - 1, 1, 0);
     c->kernels->histogram(count, symbols, n, x->tables);
     for (bits = usual; bits <= most; bits++) {
         uint64_t all;
@@ -8389,15 +8422,16 @@ BSN_INLINE void bsn_values_of(uint64_t mask[4], const uint8_t *bytes, unsigned b
 
 /* Chooses which bits of each plane to code: those of planes where few values occur in a group of 64, as in
  * numbers that are a level times a scale. A sign is random beside them, and stays raw. Returns 1 if a plane
- * has such bits. Two groups of a usual plane show that it has not: of 128 random values 51 occur in a group,
+ * has such bits. Two groups of a usual plane show that it does not: of 128 random values 51 occur in a group,
  * of 256 57. */
-BSN_FUNCTION int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
+BSN_FUNCTION int bsn_choose_coded(bsn_coding *e)
 {
     /* values of a group, by the bits of a plane */
     static const uint8_t most[9] = { 0, 0, 0, 0, 0, 0, 30, 40, 46 };
     const bsn_context *c = e->context;
     const unsigned symbol_bits = bsn_symbol_bits(c->shape.dtype);
     const size_t groups = e->n / 64;
+    uint8_t *coded = e->coded;
     unsigned count[8], k, r, any = 0;
     uint64_t mask[4];
     bsn_layout y;
@@ -8422,12 +8456,6 @@ BSN_FUNCTION int bsn_choose_coded(bsn_coding *e, uint8_t coded[8])
         }
     }
     return any != 0;
-}
-
-static int bsn_looks_coded(bsn_coding *e)
-{
-    uint8_t coded[8];
-    return bsn_choose_coded(e, coded);
 }
 
 /* Adds to a layout that these bits are coded. */
@@ -8482,17 +8510,13 @@ BSN_FUNCTION unsigned bsn_mask_distance(const uint8_t *masks, size_t groups, uns
  * Returns 0 if raw bits take no more. */
 BSN_FUNCTION int bsn_write_coded(bsn_coding *e, const bsn_layout *y, bsn_writer *w, const bsn_rooms *room, unsigned k)
 {
-    const bsn_context *c = e->context;
-    const unsigned width = c->shape.width, size = bsn_mask_size(y->coded[k]);
+    const unsigned size = bsn_mask_size(y->coded[k]);
     const size_t n = e->n, all = n / 64 * size;
-    uint8_t *bytes = room->planes + bsn_plane_room(n), *masks = room->lists, *plane[8];
+    uint8_t *bytes = room->planes + bsn_plane_room(n), *masks = room->lists;
     const uint8_t *begin = w->at;
-    unsigned q, distance;
+    unsigned distance;
     size_t i;
-    for (i = 0; i < n; i += BSN_CHUNK) {
-        for (q = 0; q < 8; q++) plane[q] = q == k ? bytes + i : e->work->plane[q];
-        bsn_split(c->kernels, &y->field, plane, e->elements + i * width, bsn_min(BSN_CHUNK, n - i));
-    }
+    bsn_split_planes(e, &y->field, bytes, k, 1, 0);
     bsn_rank_bytes(bytes, masks, n / 64, y->coded[k]);
     for (i = n & ~(size_t)63; i < n; i++) bytes[i] &= y->coded[k];
     distance = bsn_mask_distance(masks, n / 64, size);
@@ -8523,13 +8547,12 @@ static int bsn_write_split(bsn_coding *e)
     bsn_layout y;
     int counted = 0, done, ranks;
     unsigned k, symbol_bits = bsn_symbol_bits(c->shape.dtype);
-    uint8_t coded[8];
     bsn_lay_alone(&arena, &room, c, n);
-    ranks = bsn_choose_coded(e, coded);
+    ranks = bsn_choose_coded(e);
     if (!ranks) symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
         bsn_layout_write(&y, c->shape.dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->shape.width), n);
-        if (ranks) bsn_layout_code(&y, coded, n);
+        if (ranks) bsn_layout_code(&y, e->coded, n);
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
         /* most likely the next block */
@@ -8564,26 +8587,8 @@ static int bsn_write_split(bsn_coding *e)
 static int bsn_produce_split(bsn_coding *e)
 {
     int done;
-    e->plain = 0;
-    done = bsn_write_split(e);
-    e->plain = done < 0;
-    return done < 0 ? bsn_write_split(e) : done;
-}
-
-/* Zigzag code: 0, -1, 1, -2, 2, ... become 0, 1, 2, 3, 4, ... (what is above bit `most` means nothing). */
-BSN_INLINE uint64_t bsn_zigzag_of(uint64_t x, unsigned most) { return (x << 1) ^ (0 - (x >> most)); }
-
-/* That of elements, as the words of what is 0 elsewhere; back: what they are the code of. In place, or
- * elsewhere. */
-static void bsn_zigzag(uint8_t *to, const uint8_t *from, size_t n, unsigned width, int back)
-{
-    static const uint8_t zeros[512] = { 0 };
-    size_t i, m;
-    for (i = 0; i < n; i += m, to += m * width, from += m * width) {
-        m = bsn_min(sizeof zeros / width, n - i);
-        if (back) bsn_add(to, zeros, from, m, width);
-        else (void)bsn_subtract_rest(width, to, from, zeros, m);
-    }
+    for (e->plain = 0; (done = bsn_write_split(e)) < 0; e->plain = 1) {}
+    return done;
 }
 
 /* 1 in each byte that is 0 */
@@ -8628,37 +8633,24 @@ static int bsn_zigzags(bsn_work *w, const bsn_context *c, const uint8_t *element
     return bits[1] > bits[0] + (1u << BSN_LOG2_ONE) / 4;
 }
 
-/* m elements, zigzagged or not, into planes. */
-static void bsn_split_bytes(bsn_work *w, const bsn_context *c, const bsn_field *field, uint8_t *const plane[8],
-                            const uint8_t *elements, size_t m, int zigzag)
-{
-    if (zigzag) bsn_zigzag(w->elements, elements, m, c->shape.width, 0);
-    bsn_split(c->kernels, field, plane, zigzag ? w->elements : elements, m);
-}
-
 /* BYTES: a list for each byte plane. Scratch holds four planes, so 8-byte elements are split twice. */
 static int bsn_produce_planes(bsn_coding *e, int zigzag)
 {
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width, some = bsn_planes_coded(c);
-    const size_t n = e->n, stride = bsn_plane_room(n);
+    const size_t n = e->n;
     bsn_arena arena = e->arena;
     bsn_rooms room;
-    uint8_t *plane[8];
     bsn_field field;
     bsn_writer wr;
     unsigned k, q;
-    size_t i;
     bsn_field_set(&field, c->shape.dtype, 0, 0);
     bsn_lay_alone(&arena, &room, c, n);
     bsn_coding_writer(&wr, e, 0, room.lists);
     wr.bytes = 1;
     for (k = 0; k < width && !wr.full; k += some) {
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            for (q = 0; q < 8; q++) plane[q] = q - k < some ? room.planes + (q - k) * stride + i : e->work->plane[q];
-            bsn_split_bytes(e->work, c, &field, plane, e->elements + i * width, bsn_min(BSN_CHUNK, n - i), zigzag);
-        }
-        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, room.planes + q * stride, n, 8);
+        bsn_split_planes(e, &field, room.planes, k, some, zigzag);
+        for (q = 0; q < some && !wr.full; q++) bsn_list_write(&wr, room.planes + q * bsn_plane_room(n), n, 8);
     }
     return bsn_written(e, &wr);
 }
@@ -9580,51 +9572,39 @@ static int bsn_looks_parted(bsn_coding *e)
 /* PATCHED: signs of the side are relative to those predicted. */
 #define BSN_RELATIVE 0x80
 
-/* A sample of runs of 8 elements and their predictions. */
-typedef struct bsn_sampled_changes {
-    unsigned same, mixed, whole;   /* elements that are as predicted; runs of which only some are, and none
-                                      is */
-    unsigned zeros, minus, unlike; /* zeros that are not; of these -0, and those of another sign than
-                                      predicted */
-} bsn_sampled_changes;
-
-BSN_INLINE void bsn_sample_changes(bsn_sampled_changes *x, const uint8_t *elements, const uint8_t *predictions, unsigned width)
-{
-    unsigned same = 0, k;
-    for (k = 0; k < 8; k++) {
-        const uint64_t v = bsn_element_load(elements + k * width, width), p = bsn_element_load(predictions + k * width, width);
-        same += v == p;
-        if (v == p || v & bsn_low_bits(8 * width - 1)) continue;
-        x->zeros++;
-        x->minus += v != 0;
-        x->unlike += (v ^ p) >> (8 * width - 1) != 0;
-    }
-    x->same += same;
-    x->mixed += same && same < 8;
-    x->whole += !same;
-}
-
-/* Decides whether PATCHED may pay: most runs are as predicted or not as a whole, or what is not as predicted
- * is 0. */
+/* Decides by runs of 8 elements whether PATCHED may pay: most runs are as predicted or not as a whole, or what
+ * is not as predicted is 0. */
 static void bsn_looks_patched(bsn_coding *e)
 {
     const bsn_context *c = e->context;
     const unsigned width = c->shape.width, runs = (unsigned)bsn_min(32, e->n / 128);
-    unsigned r, changed, rows;
-    bsn_sampled_changes x;
+    unsigned same = 0, mixed = 0, whole = 0;   /* elements as predicted; runs with some and with no such
+                                                  elements */
+    unsigned zeros = 0, minus = 0, unlike = 0; /* other elements that are 0; -0 among them, and those of
+                                                  another sign than predicted */
+    unsigned r, k, rows;
     e->patched = -1;
     if (c->flags & BITSNAP_SELF_CONTAINED || !bsn_may_part(c) || e->n < 512) return;
-    memset(&x, 0, sizeof x);
     for (r = 0; r < runs; r++) {
         const size_t i = (e->n / 8 - 1) * r / (runs - 1) * 8;
         const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, e->ids->cell, i, 8, e->work->elements);
-        BSN_WIDTHS(width, bsn_sample_changes, (&x, e->elements + i * width, p));
+        unsigned equal = 0;
+        for (k = 0; k < 8; k++) {
+            const uint64_t v = bsn_element_load(e->elements + (i + k) * width, width), x = v ^ bsn_element_load(p + k * width, width);
+            equal += !x;
+            if (!x || v & bsn_low_bits(8 * width - 1)) continue;
+            zeros++;
+            minus += v != 0;
+            unlike += x >> (8 * width - 1) != 0;
+        }
+        same += equal;
+        mixed += equal && equal < 8;
+        whole += !equal;
     }
-    changed = 8 * runs - x.same;
-    rows = x.whole && x.mixed <= x.whole && 10 * x.mixed <= runs;
-    if (!x.same || !changed || (!rows && 32 * (changed - x.zeros) > changed)) return;
+    rows = whole && mixed <= whole && 10 * mixed <= runs;
+    if (!same || same == 8 * runs || (!rows && 32 * (8 * runs - same - zeros) > 8 * runs - same)) return;
     e->patched = rows ? 3 : 0;
-    if (8 * x.unlike < x.minus) e->patched |= BSN_RELATIVE;
+    if (8 * unlike < minus) e->patched |= BSN_RELATIVE;
 }
 
 typedef struct bsn_parting { /* in scratch, as the deepest chain of calls has no stack for it */
@@ -9892,7 +9872,7 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
     if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
     bsn_looks_patched(e);
     if (!delta) return bsn_choose_alone(e, most);
-    if (e->patched < 0 && !bsn_looks_parted(e) && !bsn_looks_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
+    if (e->patched < 0 && !bsn_looks_parted(e) && !bsn_choose_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
         return 1; /* of PATCHED, PARTED and coded planes it is no bound */
     return bsn_choose_other(e, delta - 1);
 }
@@ -10743,7 +10723,7 @@ static const uint8_t *bsn_side_elements(bsn_side *s, uint8_t *room, size_t i, si
 }
 
 /* Elements that are made at a time. The planes of a worker have room for them and BSN_SIDE_MORE of each side.
- * Blocks of so many elements have shorter planes, but are made at once: then no group is made twice. */
+ * Blocks of fewer have shorter planes, but are made at once: then no group is made twice. */
 #define BSN_PARTED_STEP 2048u
 BSN_ASSERT(sides_fit_planes, BSN_PARTED_STEP + 2 * BSN_SIDE_MORE <= BSN_CHUNK);
 
