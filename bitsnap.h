@@ -1206,6 +1206,9 @@ BSN_INLINE uint64_t bsn_wide_last(bsn_wide x) { return x; }
 
 BSN_INLINE bsn_wide bsn_wide_all(uint64_t x) { return bsn_wide_of(x, x); }
 
+/* Returns the OR of the lanes. */
+BSN_INLINE uint64_t bsn_wide_any(bsn_wide x) { return bsn_wide_first(x) | bsn_wide_last(x); }
+
 /* b where m is set, else a: without xor, as what is not chosen may never have been written */
 BSN_INLINE bsn_wide bsn_wide_select(bsn_wide m, bsn_wide a, bsn_wide b) { return (a & ~m) | (b & m); }
 
@@ -2325,12 +2328,10 @@ BSN_INLINE void bsn_compare_words(uint8_t *mask, const uint8_t *a, const uint8_t
 {
     size_t j;
     for (; groups; groups--, mask += 8, a += 64 * width, b += 64 * width) {
-        uint64_t any[BSN_WIDE / 8], w = 0;
+        uint64_t w = 0;
         bsn_wide differ = bsn_wide_load(a) ^ bsn_wide_load(b);
         for (j = BSN_WIDE; j < 64 * width; j += BSN_WIDE) differ |= bsn_wide_load(a + j) ^ bsn_wide_load(b + j);
-        bsn_wide_store(any, differ);
-        for (j = 1; j < BSN_WIDE / 8; j++) any[0] |= any[j];
-        if (any[0])
+        if (bsn_wide_any(differ))
             for (j = 0; j < 8 * width; j++)
                 w |= (uint64_t)bsn_not_zero(width, bsn_load64(a + 8 * j) ^ bsn_load64(b + 8 * j)) << (8 * j / width);
         bsn_store64(mask, w);
@@ -4332,6 +4333,13 @@ static int bsn_glance(bsn_writer *w, const bsn_item *item)
     return used >= 254 ? BSN_GLANCE_RANDOM : BSN_GLANCE_MANY;
 }
 
+/* Counts n bytes in planner->count. */
+static void bsn_count_bytes(const bitsnap_kernels *kernels, bsn_planner *x, const uint8_t *bytes, size_t n)
+{
+    memset(x->count, 0, sizeof x->count);
+    kernels->histogram(x->count, bytes, n, x->tables);
+}
+
 /* What is known of a list, whose counts are in planner->count. */
 typedef struct bsn_counts {
     uint32_t total; /* symbols that have been counted */
@@ -4364,8 +4372,7 @@ static bsn_counts bsn_count_list(bsn_writer *w, const bsn_item *item, int sample
     }
     /* skewed, or too many symbols for the sample: worth exact counts */
     if (c.lost && (8 * (uint64_t)c.most > 5 * (uint64_t)c.total || (used > 64 && !fast))) {
-        memset(h, 0, 257 * sizeof *h);
-        w->kernels->histogram(h, item->data, n, tables);
+        bsn_count_bytes(w->kernels, w->planner, item->data, n);
         c.total = n;
         c.lost = 0;
         for (s = 0; s < 256; s++)
@@ -5106,33 +5113,6 @@ static void bsn_classes_begin(bsn_classes *t, unsigned dtype, const uint8_t *bor
 
 BSN_INLINE size_t bsn_classes_size(const bsn_classes *t, unsigned k) { return t->narrow >> k & 1 ? 1 : t->width; }
 
-/* (compilers make vectors of comparisons with a sign, and magnitudes have none) */
-#define BSN_ABOVE(T, bits)                                                                            \
-    for (k = 0; k + 1 < t->count; k++) {                                                              \
-        const T border = (T)t->border[k];                                                             \
-        T sum = 0;                                                                                    \
-        for (i = 0; i < 64; i++)                                                                      \
-            sum = (T)(sum + ((T)(bsn_element_load(elements + i * width, width) & ((UINT64_C(1) << (bits - 1)) - 1)) >= border)); \
-        above[k] += (size_t)sum;                                                                      \
-    }
-
-BSN_INLINE void bsn_above_loop(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width)
-{
-    unsigned i, k;
-    for (; groups; groups--, elements += 64 * width) {
-        if (width == 1) BSN_ABOVE(int8_t, 8)
-        else if (width == 2) BSN_ABOVE(int16_t, 16)
-        else if (width == 4) BSN_ABOVE(int32_t, 32)
-        else BSN_ABOVE(int64_t, 64)
-    }
-}
-#undef BSN_ABOVE
-
-static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
-{
-    BSN_WIDTHS(t->width, bsn_above_loop, (t, above, elements, groups));
-}
-
 BSN_INLINE uint64_t bsn_unzigzag(uint64_t x) { return (x >> 1) ^ (0 - (x & 1)); }
 
 /* Bit i is set where the magnitude of element i of 64 reaches a border, which is not 0: with what the border
@@ -5162,6 +5142,18 @@ BSN_INLINE uint64_t bsn_reach(const uint8_t *elements, uint64_t border, unsigned
         m |= (uint64_t)bsn_gather_tops(width, ((bsn_load64(elements + 8 * i) & ~top) + lack) & top) << (8 * i / width);
 #endif
     return m;
+}
+
+BSN_INLINE void bsn_above_loop(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups, unsigned width)
+{
+    unsigned k;
+    for (; groups; groups--, elements += 64 * width)
+        for (k = 0; k + 1 < t->count; k++) above[k] += bsn_popcount(bsn_reach(elements, t->border[k], width));
+}
+
+static void bsn_scalar_classes_above(const bsn_classes *t, size_t above[7], const uint8_t *elements, size_t groups)
+{
+    BSN_WIDTHS(t->width, bsn_above_loop, (t, above, elements, groups));
 }
 
 /* Inverts the bits of the mask whose elements have a magnitude below `least`, which is not 0. */
@@ -5195,13 +5187,10 @@ BSN_INLINE int bsn_all_zero(const uint8_t *list, unsigned n)
         BSN_FF, BSN_FF, BSN_FF, BSN_FF /* and 64 zeros */
 #undef BSN_FF
     };
-    uint64_t any[BSN_WIDE / 8];
     bsn_wide sum = bsn_wide_load(list) & bsn_wide_load(first + 64 - n);
     unsigned i;
     for (i = BSN_WIDE; i < 64; i += BSN_WIDE) sum |= bsn_wide_load(list + i) & bsn_wide_load(first + 64 - n + i);
-    bsn_wide_store(any, sum);
-    for (i = 1; i < BSN_WIDE / 8; i++) any[0] |= any[i];
-    return any[0] == 0;
+    return !bsn_wide_any(sum);
 }
 
 /* One class: words and elements go side by side. */
@@ -5553,23 +5542,23 @@ static uint64_t bsn_bytes_split(unsigned shift, uint8_t *symbols, uint8_t *bits,
 {
     const unsigned mask = (1u << shift) - 1;
     bsn_wide any = bsn_wide_all(0);
-    uint64_t all[BSN_WIDE / 8];
-    size_t i, k;
+    uint64_t all;
+    unsigned k;
+    size_t i;
     for (i = 0; i + BSN_WIDE <= n; i += BSN_WIDE) {
         const bsn_wide x = bsn_wide_load(words + i);
         any |= x;
         bsn_wide_store(symbols + i, (x >> shift) & (BSN_ONES * (255u >> shift)));
         if (bits && mask) bsn_wide_store(bits + i, x & (BSN_ONES * mask));
     }
-    bsn_wide_store(all, any);
-    for (k = 1; k < BSN_WIDE / 8; k++) all[0] |= all[k];
-    for (k = 32; k >= 8; k /= 2) all[0] |= all[0] >> k;
+    all = bsn_wide_any(any);
+    for (k = 32; k >= 8; k /= 2) all |= all >> k;
     for (; i < n; i++) {
-        all[0] |= words[i];
+        all |= words[i];
         symbols[i] = (uint8_t)(words[i] >> shift);
         if (bits && mask) bits[i] = (uint8_t)(words[i] & mask);
     }
-    return all[0] & 255;
+    return all & 255;
 }
 
 static uint64_t bsn_scalar_words_split(const bsn_slices *t, uint8_t *symbols, uint8_t *bits, uint8_t *planes, const uint8_t *words,
@@ -5620,8 +5609,7 @@ static void bsn_words_tally(const bitsnap_kernels *kernels, bsn_planner *x, cons
     t.limit = 255;
     t.stride = 0;
     (void)bsn_words_split_by(kernels, &t, room, NULL, NULL, words, n);
-    memset(x->count, 0, 256 * sizeof *x->count);
-    kernels->histogram(x->count, room, n, x->tables);
+    bsn_count_bytes(kernels, x, room, n);
     memcpy(fine, x->count, 255 * sizeof *fine);
     memset(fine + 255, 0, (BSN_FINE - 255) * sizeof *fine);
     for (i = 0; i < n && x->count[255]; i += m) {
@@ -5850,10 +5838,7 @@ static bsn_words_plan bsn_plan_sampled(bsn_writer *w, const uint8_t *words, size
     while (w->level == BITSNAP_FAST && n >> log2 > 8192) log2++;
     for (span = 0; (i = 64 * bsn_sample_group(span, log2)) + 64 <= n; span++, m += 64)
         memcpy(room + m * size, words + i * size, 64 * size);
-    if (size == 1) {
-        memset(w->planner->count, 0, 256 * sizeof *w->planner->count);
-        w->kernels->histogram(w->planner->count, room, m, w->planner->tables);
-    }
+    if (size == 1) bsn_count_bytes(w->kernels, w->planner, room, m);
     return bsn_plan_words(w, room, m, width, size, 0, 1u << log2, room + m * size);
 }
 
@@ -5906,10 +5891,7 @@ static void bsn_words_write(bsn_writer *w, uint8_t *words, size_t n, unsigned wi
         int raw = level == BSN_WORD_LEVELS || used == 8 * width;
         if (!raw) {
             const int sampled = w->sampled && n >= 16384 && !level;
-            if (size == 1 && !w->counted && !w->plan && !sampled) {
-                memset(w->planner->count, 0, 256 * sizeof *w->planner->count);
-                w->kernels->histogram(w->planner->count, words, n, w->planner->tables);
-            }
+            if (size == 1 && !w->counted && !w->plan && !sampled) bsn_count_bytes(w->kernels, w->planner, words, n);
             w->counted = 0;
             if (w->plan) plan = *w->plan;
             else if (sampled) plan = bsn_plan_sampled(w, words, n, width, size, symbols);
@@ -8154,10 +8136,9 @@ BSN_FUNCTION unsigned bsn_choose_symbol_bits(bsn_coding *e, uint8_t *symbols, in
     bsn_field field;
     *counted = c->level == BITSNAP_BEST && usual < most;
     if (!*counted) return most;
-    memset(count, 0, 256 * sizeof *count);
     bsn_field_set(&field, c->shape.dtype, most, 0);
     bsn_split_planes(e, &field, symbols, c->shape.width - 1, 1, 0);
-    c->kernels->histogram(count, symbols, n, x->tables);
+    bsn_count_bytes(c->kernels, x, symbols, n);
     for (bits = usual; bits <= most; bits++) {
         uint64_t all;
         memset(folded, 0, sizeof folded);
@@ -8192,7 +8173,7 @@ static int bsn_bits_hold(const uint8_t *bytes, size_t n, unsigned bits, unsigned
     }
     ones |= zeros;
     for (; i < n; i++) all |= bytes[i] ^ value;
-    return !((bsn_wide_first(ones) | bsn_wide_last(ones)) & (BSN_ONES * bits)) && !(all & bits);
+    return !(bsn_wide_any(ones) & (BSN_ONES * bits)) && !(all & bits);
 }
 
 /* Returns the plane whose bits the kernels `start` and `finish` take and put: the one with the bits below the
@@ -8204,10 +8185,10 @@ BSN_INLINE unsigned bsn_plane_of_bits(const bsn_layout *y, unsigned top, unsigne
 }
 
 
-/* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not
- * vary. */
+/* The layout and descriptor of a SPLIT block of n elements like this one, if bits of `constant` do not vary.
+ * coded: bits of each plane that are coded; null: none. */
 static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits, unsigned base, uint64_t constant,
-                             uint64_t element, size_t n)
+                             const uint8_t *coded, uint64_t element, size_t n)
 {
     unsigned k;
     bsn_layout_begin(y, dtype, symbol_bits, base);
@@ -8232,6 +8213,11 @@ static void bsn_layout_write(bsn_layout *y, unsigned dtype, unsigned symbol_bits
     if (y->field.wide) {
         y->descriptor[y->descriptor_size++] = (uint8_t)base;
         y->descriptor[y->descriptor_size++] = (uint8_t)(base >> 8);
+    }
+    if (coded) y->descriptor[0] |= BSN_HAS_CODED;
+    for (k = 0; k < y->planes && coded; k++) {
+        y->coded[k] = y->descriptor[y->descriptor_size++] = coded[k];
+        y->varying[k] &= (uint8_t)~coded[k];
     }
     bsn_layout_place(y, n);
 }
@@ -8437,7 +8423,7 @@ BSN_FUNCTION int bsn_choose_coded(bsn_coding *e)
     bsn_layout y;
     memset(coded, 0, 8);
     if (e->plain || !bsn_may_rank(c) || groups < 64) return 0;
-    bsn_layout_write(&y, c->shape.dtype, symbol_bits, 0, e->constant, 0, e->n);
+    bsn_layout_write(&y, c->shape.dtype, symbol_bits, 0, e->constant, NULL, 0, e->n);
     for (k = 0; k + 1 < c->shape.width; k++) {
         coded[k] = y.varying[k];
         if (symbol_bits == 8 && k + 2 == c->shape.width) coded[k] &= 0x7F;
@@ -8456,18 +8442,6 @@ BSN_FUNCTION int bsn_choose_coded(bsn_coding *e)
         }
     }
     return any != 0;
-}
-
-/* Adds to a layout that these bits are coded. */
-static void bsn_layout_code(bsn_layout *y, const uint8_t coded[8], size_t n)
-{
-    unsigned k;
-    y->descriptor[0] |= BSN_HAS_CODED;
-    for (k = 0; k < y->planes; k++) {
-        y->coded[k] = y->descriptor[y->descriptor_size++] = coded[k];
-        y->varying[k] &= (uint8_t)~coded[k];
-    }
-    bsn_layout_place(y, n);
 }
 
 /* Makes the masks of groups, and ranks of their values. */
@@ -8551,8 +8525,8 @@ static int bsn_write_split(bsn_coding *e)
     ranks = bsn_choose_coded(e);
     if (!ranks) symbol_bits = bsn_choose_symbol_bits(e, room.planes, &counted);
     do {
-        bsn_layout_write(&y, c->shape.dtype, symbol_bits, e->exponent, constant, bsn_element_load(elements, c->shape.width), n);
-        if (ranks) bsn_layout_code(&y, e->coded, n);
+        bsn_layout_write(&y, c->shape.dtype, symbol_bits, e->exponent, constant, ranks ? e->coded : NULL,
+                         bsn_element_load(elements, c->shape.width), n);
         if ((size_t)(e->end - e->body) <= y.at[y.planes]) return 0;
         memcpy(e->body, y.descriptor, y.descriptor_size);
         /* most likely the next block */
@@ -8709,14 +8683,12 @@ static void bsn_write_scales(bsn_writer *w, const bsn_scales *s)
 /* Bits of scales, roughly. */
 static uint64_t bsn_scales_bits(bsn_work *w, const bsn_context *c, const bsn_scales *s)
 {
-    uint32_t *h = w->planner->count;
     uint64_t bits = 0;
     unsigned k;
     for (k = 0; k < 2; k++) {
         const size_t n = k ? s->column_count : s->row_count;
-        memset(h, 0, 256 * sizeof *h);
-        c->kernels->histogram(h, k ? s->columns : s->rows, n, w->planner->tables);
-        bits += bsn_list_bits_about(h, 256, (uint32_t)n);
+        bsn_count_bytes(c->kernels, w->planner, k ? s->columns : s->rows, n);
+        bits += bsn_list_bits_about(w->planner->count, 256, (uint32_t)n);
     }
     return bits;
 }
@@ -9314,8 +9286,7 @@ static void bsn_count_others(const bsn_writer *w, const uint8_t *words, size_t n
     uint64_t some;
     size_t i, j;
     if (others > n / 16) {
-        memset(h, 0, 256 * sizeof *h);
-        w->kernels->histogram(h, words, n, w->planner->tables);
+        bsn_count_bytes(w->kernels, w->planner, words, n);
         return;
     }
     memset(h + 16, 0, 240 * sizeof *h);
@@ -9482,11 +9453,8 @@ static int bsn_produce_stored(bsn_coding *e) { return bsn_produce_elements(e, e-
  * vary. */
 static uint64_t bsn_plane_bits(const bsn_context *c)
 {
-    bsn_field field;
-    if (!bsn_symbol_bits(c->shape.dtype)) return 0;
-    if (c->shape.dtype == BITSNAP_F64) return UINT64_C(0x800FFFFFFFFFFFFF);
-    bsn_field_set(&field, c->shape.dtype, bsn_symbol_bits(c->shape.dtype), 0);
-    return (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
+    const unsigned bits = c->shape.dtype == BITSNAP_F64 ? 11 : bsn_symbol_bits(c->shape.dtype), all = 8 * c->shape.width;
+    return bits ? bsn_low_bits(all) & ~(bsn_low_bits(bits) << (all - 1 - bits)) : 0;
 }
 
 /* The form of elements that have nothing in common but what the bits of all have. */
