@@ -8023,6 +8023,13 @@ typedef struct bsn_ids {
                             hashes */
 } bsn_ids;
 
+/* A candidate that has been made, in its record what its check covers. */
+typedef struct bsn_candidate {
+    bsn_record record;
+    size_t size;
+    unsigned form;
+} bsn_candidate;
+
 /* The encoding of one block. A candidate is a body in one form; the function of the form writes it to
  * `body`. */
 typedef struct bsn_coding {
@@ -8036,10 +8043,8 @@ typedef struct bsn_coding {
     bsn_rooms delta;      /* or of words and changes */
     uint8_t *body, *end;  /* the candidate that is written, and its limit */
     size_t room;          /* bytes that the caller has at `body` */
-    size_t size;          /* bytes of the best candidate, */
-    unsigned form;        /* its form, */
-    bsn_record record;    /* and what its check covers */
-    bsn_record begun;     /* the same without a body */
+    bsn_candidate made;   /* the best one, or the one that is written */
+    bsn_record begun;     /* its record, without a body */
     uint64_t constant;    /* SPLIT: bits that most likely have one value in all elements */
     uint8_t coded[8];     /* SPLIT: the bits of each plane that are coded, as bsn_choose_coded found them */
     int plain;            /* SPLIT: 1 if all planes stay raw */
@@ -8069,8 +8074,8 @@ static void bsn_writer_begin(bsn_writer *wr, bsn_work *w, const bsn_context *c, 
 static int bsn_produced(bsn_coding *e, const uint8_t *end)
 {
     const bsn_context *c = e->context;
-    e->size = (size_t)(end - e->body);
-    if (bsn_has_checks(&c->shape)) bsn_record_hash(&e->record, bsn_hash_of(c->kernels, e->body, e->size));
+    e->made.size = (size_t)(end - e->body);
+    if (bsn_has_checks(&c->shape)) bsn_record_hash(&e->made.record, bsn_hash_of(c->kernels, e->body, e->made.size));
     return 1;
 }
 
@@ -8549,12 +8554,12 @@ static int bsn_write_split(bsn_coding *e)
     bsn_ahead_ask(&ahead, ahead.lines);
     if (wr.full) return 0;
     if (bsn_has_checks(&c->shape)) {
-        bsn_record_bytes(&e->record, y.descriptor, y.descriptor_size);
+        bsn_record_bytes(&e->made.record, y.descriptor, y.descriptor_size);
         for (k = 0; k < y.planes; k++)
-            bsn_record_hash(&e->record, bsn_hash_end(c->kernels, &w->hasher[k], e->body + y.at[k]));
-        bsn_record_hash(&e->record, bsn_hash_of(c->kernels, list, (size_t)(wr.at - list)));
+            bsn_record_hash(&e->made.record, bsn_hash_end(c->kernels, &w->hasher[k], e->body + y.at[k]));
+        bsn_record_hash(&e->made.record, bsn_hash_of(c->kernels, list, (size_t)(wr.at - list)));
     }
-    e->size = (size_t)(wr.at - e->body);
+    e->made.size = (size_t)(wr.at - e->body);
     return 1;
 }
 
@@ -8632,34 +8637,29 @@ static int bsn_produce_planes(bsn_coding *e, int zigzag)
 static int bsn_produce_bytes(bsn_coding *e) { return bsn_produce_planes(e, 0); }
 static int bsn_produce_zigzag(bsn_coding *e) { return bsn_produce_planes(e, 1); }
 
-/* Do the elements take at least `enough` bits without a base? By a lower bound: bits that vary, and order-0
- * entropies. */
-static int bsn_plain_takes(bsn_work *w, const bsn_context *c, const uint8_t *elements, size_t n, uint64_t enough)
+/* Returns 1 if the elements take at least `enough` bits without a base, by a lower bound: bits that vary, and
+ * order-0 entropies. Planes go where symbols of words were. */
+static int bsn_plain_takes(bsn_coding *e, uint64_t enough)
 {
-    const unsigned symbol_bits = c->shape.dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), top = c->shape.width - 1;
-    const int zigzag = bsn_zigzags(w, c, elements, n);
-    uint32_t *h = w->planner->count;
-    uint8_t *plane[8];
+    const bsn_context *c = e->context;
+    const unsigned symbol_bits = c->shape.dtype == BITSNAP_F64 ? 0 : bsn_most_symbol_bits(c), width = c->shape.width;
+    const int zigzag = bsn_zigzags(e->work, c, e->elements, e->n);
+    bsn_planner *x = e->work->planner;
+    uint8_t *plane = e->delta.symbols;
     bsn_field field;
     uint64_t bits = 0;
-    size_t i, j;
+    size_t i;
     unsigned k;
     bsn_field_set(&field, c->shape.dtype, symbol_bits, 0);
     if (symbol_bits) { /* bits below the symbol, and signs, cost a bit an element if they vary */
-        const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * c->shape.width);
-        bits += (uint64_t)bsn_popcount(bsn_varying_bits(elements, n, c->shape.width, all) & all) * n;
+        const uint64_t all = (field.low | field.sign) & bsn_low_bits(8 * width);
+        bits += (uint64_t)bsn_popcount(bsn_varying_bits(e->elements, e->n, width, all) & all) * e->n;
     }
-    for (k = symbol_bits ? top : 0; k < c->shape.width && bits < enough; k++) {
-        memset(h, 0, 256 * sizeof *h);
-        for (i = 0; i < n; i += BSN_CHUNK) {
-            const size_t m = bsn_min(BSN_CHUNK, n - i);
-            for (j = 0; j < 8; j++) plane[j] = w->plane[j];
-            bsn_split_bytes(w, c, &field, plane, elements + i * c->shape.width, m, zigzag);
-            if (symbol_bits && symbol_bits < 8)
-                for (j = 0; j < m; j++) plane[top][j] = (uint8_t)(plane[top][j] >> (8 - symbol_bits));
-            c->kernels->histogram(h, plane[k], m, w->planner->tables);
-        }
-        bits += bsn_entropy_bits(h, (uint32_t)n);
+    for (k = symbol_bits ? width - 1 : 0; k < width && bits < enough; k++) {
+        bsn_split_planes(e, &field, plane, k, 1, zigzag);
+        for (i = 0; i < e->n && symbol_bits && symbol_bits < 8; i++) plane[i] = (uint8_t)(plane[i] >> (8 - symbol_bits));
+        bsn_count_bytes(c->kernels, x, plane, e->n);
+        bits += bsn_entropy_bits(x->count, (uint32_t)e->n);
     }
     return bits >= enough;
 }
@@ -9673,7 +9673,7 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
         *at = (uint8_t)(stored ? (unsigned)BSN_FORM_STORED : bsn_plain_form(s));
         done = *at == BSN_FORM_STORED ? bsn_produce_stored(s) : *at == BSN_FORM_CONST ? bsn_produce_const(s) : bsn_write_split(s);
     }
-    return done ? s->body + s->size : NULL;
+    return done ? s->body + s->made.size : NULL;
 }
 
 /* PARTED: the size of granules, their mask, and two sides. PATCHED: also a magnitude, below which bits of the
@@ -9681,7 +9681,7 @@ static uint8_t *bsn_write_side(const bsn_coding *e, bsn_parting *p, uint8_t *at,
 static int bsn_produce_parted(bsn_coding *e)
 {
     const bsn_context *c = e->context;
-    const int patched = BSN_WITH_DELTA && e->form == BSN_FORM_PATCHED;
+    const int patched = BSN_WITH_DELTA && e->made.form == BSN_FORM_PATCHED;
     const unsigned width = c->shape.width, granule = patched ? (unsigned)e->patched & 7 : e->granule;
     const size_t n = e->n, bytes = bsn_mask_bytes(n);
     bsn_arena arena = e->arena;
@@ -9726,7 +9726,7 @@ static int bsn_produce_parted(bsn_coding *e)
 /* ---- encoding: the table of producers, and the choice of a form ---- */
 
 /* How each form is encoded, by its number. `produce` writes a body from e->body to before e->end, sets
- * e->size, and adds to e->record what the check covers of the body. It returns 0 if the body does not fit, or
+ * e->made.size, and adds to e->made.record what the check covers of the body. It returns 0 if the body does not fit, or
  * if the form has none for these elements; what it has written is then without meaning. It returns -1 if it
  * has written nothing. Null: left out of this build. */
 typedef struct bsn_producer {
@@ -9752,9 +9752,9 @@ BSN_ASSERT(producers, sizeof bsn_producers / sizeof *bsn_producers == BSN_FORM_L
 /* Makes a candidate of at most `most` bytes in place of the one before. */
 static int bsn_try(bsn_coding *e, unsigned form, size_t most)
 {
-    e->record = e->begun;
+    e->made.record = e->begun;
     e->end = e->body + bsn_min(e->room, most);
-    e->form = form;
+    e->made.form = form;
     return bsn_producers[form].produce(e);
 }
 
@@ -9769,25 +9769,20 @@ static int bsn_choose_alone(bsn_coding *e, size_t most)
     /* bits that symbols may have of those of planes */
     const unsigned more = bsn_most_symbol_bits(c) - bsn_symbol_bits(c->shape.dtype);
     const int scales = plain != BSN_FORM_CONST && c->level == BITSNAP_BEST && bsn_may_scale(c, e->n);
-    bsn_record record = e->begun;
-    size_t size = 0;
-    unsigned best = 0, k;
+    bsn_candidate best = { e->begun, 0, 0 };
+    unsigned k;
     int intact = 0, made;
     for (k = plain == BSN_FORM_CONST ? 2 : e->patched < 0; k < 3u + (unsigned)scales; k++) {
         if (k == 1 && !bsn_looks_parted(e)) continue;
-        made = bsn_try(e, forms[k], size ? size - 1 : most);
+        made = bsn_try(e, forms[k], best.size ? best.size - 1 : most);
         if (made >= 0) intact = made;
         if (made <= 0) continue;
-        size = e->size;
-        record = e->record;
-        best = forms[k];
-        if (k < 2 && !scales && 8 * size + more * e->n <= bsn_popcount(bsn_plane_bits(c) & ~e->constant) * e->n) break;
+        best = e->made;
+        if (k < 2 && !scales && 8 * best.size + more * e->n <= bsn_popcount(bsn_plane_bits(c) & ~e->constant) * e->n) break;
     }
-    if (!size) return 0;
-    if (!intact) return bsn_try(e, best, size);
-    e->record = record;
-    e->size = size;
-    e->form = best;
+    if (!best.size) return 0;
+    if (!intact) return bsn_try(e, best.form, best.size);
+    e->made = best;
     return 1;
 }
 
@@ -9795,16 +9790,12 @@ static int bsn_choose_alone(bsn_coding *e, size_t most)
  * smaller one, and of two of the same size the other. */
 static int bsn_choose_other(bsn_coding *e, size_t most)
 {
-    const bsn_record record = e->record;
-    const unsigned form = e->form;
-    const size_t size = e->size;
+    const bsn_candidate made = e->made;
     uint8_t *aside = (uint8_t *)bsn_arena_take(&e->arena, e->n * e->context->shape.width);
-    memcpy(aside, e->body, size);
-    if (bsn_choose_alone(e, most) && e->size <= size) return 1;
-    memcpy(e->body, aside, size);
-    e->record = record;
-    e->form = form;
-    e->size = size;
+    memcpy(aside, e->body, made.size);
+    if (bsn_choose_alone(e, most) && e->made.size <= made.size) return 1;
+    memcpy(e->body, aside, made.size);
+    e->made = made;
     return 1;
 }
 
@@ -9836,12 +9827,12 @@ static int bsn_choose_with_base(bsn_coding *e, size_t most)
             return bsn_try(e, BSN_FORM_SPARSE, most);
         (void)bsn_take_words(e, 0, 0);
     }
-    delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->size : 0;
+    delta = bsn_try(e, BSN_FORM_CLASSED, most) ? e->made.size : 0;
     if (sparse && (!delta || sparse <= delta)) return bsn_try(e, BSN_FORM_SPARSE, most);
     bsn_looks_patched(e);
     if (!delta) return bsn_choose_alone(e, most);
-    if (e->patched < 0 && !bsn_looks_parted(e) && !bsn_choose_coded(e) && bsn_plain_takes(e->work, c, e->elements, e->n, 8 * (uint64_t)delta))
-        return 1; /* of PATCHED, PARTED and coded planes it is no bound */
+    /* of PATCHED, PARTED and coded planes that is no bound */
+    if (e->patched < 0 && !bsn_looks_parted(e) && !bsn_choose_coded(e) && bsn_plain_takes(e, 8 * (uint64_t)delta)) return 1;
     return bsn_choose_other(e, delta - 1);
 }
 
@@ -9882,13 +9873,13 @@ BSN_FUNCTION size_t bsn_encode_block(bsn_work *w, const bsn_context *c, uint8_t 
     else if (BSN_WITH_QUANTIZE && (c->log || c->shape.clusters)) found = bsn_choose_quantized(&e, stored - 1);
     else found = bsn_choose_alone(&e, stored - 1);
     if (!found && !bsn_try(&e, BSN_FORM_STORED, stored)) return 0;
-    bsn_store32(to, (uint32_t)(e.form | (e.form == BSN_FORM_CONST ? 1 : e.size) << 8));
+    bsn_store32(to, (uint32_t)(e.made.form | (e.made.form == BSN_FORM_CONST ? 1 : e.made.size) << 8));
     if (bsn_has_checks(&c->shape)) {
-        memcpy(e.record.bytes + 24, to, 4);
-        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e.record.bytes, e.record.size));
+        memcpy(e.made.record.bytes + 24, to, 4);
+        bsn_store64(to + BSN_HEAD_SIZE, bsn_hash_of(c->kernels, e.made.record.bytes, e.made.record.size));
     }
     if (c->stream) bsn_streamed();
-    return prefix + e.size;
+    return prefix + e.made.size;
 }
 
 /* ---- decoding: where elements go ---- */
@@ -10592,29 +10583,6 @@ static unsigned bsn_open_side(bsn_side *s, unsigned missing)
     return rule ? rule : bsn_make_split(d);
 }
 
-/* Parses the mask, which begins at d->place. Returns the rule that is broken. */
-static unsigned bsn_open_mask(bsn_decoding *d, bsn_rooms *room, unsigned granule)
-{
-    bsn_arena arena = d->work->arena;
-    const size_t granules = ((d->n - 1) >> granule) + 1;
-    bsn_reader r;
-    bsn_parted *p;
-    bsn_lay_parted(&arena, room, d->context, d->n);
-    bsn_reader_begin(&r, d, d->place, room);
-    bsn_open_list(d, &r, bsn_mask_bytes(granules), 8);
-    d->place = r.at;
-    if (r.rule) return r.rule;
-    bsn_list_take(&r, room->place, bsn_mask_bytes(granules));
-    if (!bsn_bits_tail_clear(room->place, 1, granules)) return BITSNAP_R_MASK_TAIL;
-    d->of.parted = p = (bsn_parted *)(void *)room->made;
-    memset(p, 0, sizeof *p);
-    p->mask = room->place;
-    p->context = *d->context;
-    p->context.large = p->context.stream = 0;
-    bsn_mask_spread(room->place, d->n, granule);
-    return 0;
-}
-
 /* Parses sides first .. 1 of a mask of elements. `missing` is the rule of a side without elements. */
 static unsigned bsn_open_sides(bsn_decoding *d, bsn_rooms *room, unsigned first, unsigned missing)
 {
@@ -10652,23 +10620,40 @@ static unsigned bsn_open_masked(bsn_decoding *d, unsigned patched)
     const bsn_context *c = d->context;
     const unsigned width = c->shape.width, fields = patched ? 1 + width : 1;
     const unsigned missing = patched ? BITSNAP_R_PATCHED : BITSNAP_R_PARTED;
+    bsn_arena arena = d->work->arena;
     bsn_rooms room;
+    bsn_reader r;
+    bsn_parted *p;
     uint64_t least = 0;
-    unsigned head, rule, k;
+    size_t granules, bytes;
+    unsigned head, k;
     d->place = d->body;
     if ((size_t)(d->end - d->body) < fields) return missing;
     head = bsn_once8(d->body);
     for (k = 1; k < fields; k++) least |= (uint64_t)bsn_once8(d->body + k) << 8 * (k - 1);
     if ((head & ~(patched ? (unsigned)BSN_RELATIVE : 0u)) > 6 || least > bsn_low_bits(8 * width - 1)) return missing;
-    d->place += fields;
-    rule = bsn_open_mask(d, &room, head & 7);
-    if (rule || (least && !d->base)) return rule;
+    granules = ((d->n - 1) >> (head & 7)) + 1;
+    bytes = bsn_mask_bytes(granules);
+    bsn_lay_parted(&arena, &room, c, d->n);
+    bsn_reader_begin(&r, d, d->body + fields, &room);
+    bsn_open_list(d, &r, bytes, 8);
+    d->place = r.at;
+    if (r.rule) return r.rule;
+    bsn_list_take(&r, room.place, bytes);
+    if (!bsn_bits_tail_clear(room.place, 1, granules)) return BITSNAP_R_MASK_TAIL;
+    bsn_mask_spread(room.place, d->n, head & 7);
+    if (least && !d->base) return 0;
     if (BSN_WITH_DELTA && least) {
-        const uint8_t *p = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, 0, d->n, room.words);
-        BSN_WIDTHS(width, bsn_flip_below, (room.place, p, d->n, least));
+        const uint8_t *predictions = bsn_predict(c->shape.dtype, c->shape.base_dtype, d->base, 0, d->n, room.words);
+        BSN_WIDTHS(width, bsn_flip_below, (room.place, predictions, d->n, least));
     }
-    d->of.parted->patched = (int)patched;
-    d->of.parted->relative = head > 6;
+    d->of.parted = p = (bsn_parted *)(void *)room.made;
+    memset(p, 0, sizeof *p);
+    p->mask = room.place;
+    p->context = *c;
+    p->context.large = p->context.stream = 0;
+    p->patched = (int)patched;
+    p->relative = head > 6;
     return bsn_open_sides(d, &room, patched, missing);
 }
 

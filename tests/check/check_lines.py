@@ -6,7 +6,7 @@ import os
 import re
 import sys
 
-HEADERS = {"bitsnap.h": 12369, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
+HEADERS = {"bitsnap.h": 12353, "bitsnap_simd.h": 3679}  # code lines at most; lower these when lines go
 LIMITS = {"lines": 80, "parameters": 8, "levels": 4, "branches": 30}
 
 # Functions above a limit, and why. A needless entry fails.
