@@ -1,6 +1,7 @@
 /* A hostile .bsnap file: reading it, looking through it without decoding, and the same after a repair of all its records, touch
  * nothing but memory of theirs; a failure says why; what can be read can be looked through, and every byte of the source comes
  * once. Who reads at random (bitsnap_file.h) accepts the same files, and gives the same bytes. Deltas have a base of two tensors.
+ * In files of all kinds frames refer to earlier data where their place record says so.
  *   u8      bit 0: the file is repaired first; bit 1: then with a tree of names, if its text has some
  *   file */
 #include "mutate.h"
@@ -14,6 +15,12 @@ enum { LIMIT = 1 << 20, TEXT_MOST = 1 << 16, RECORDS = 4 * FUZZ_BLOCKS };
 static const char base_text[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[300],\"data_offsets\":[0,600]},"
                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[150],\"data_offsets\":[600,1200]}}";
 enum { BASE_TEXT = sizeof base_text - 1, BASE_DATA = 1200 };
+
+/* Of a file with references: frames that refer have 4,096 elements or more. */
+enum { MANY = BITSNAP_REFERENCE_LEAST };
+static const char long_text[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4096],\"data_offsets\":[0,8192]},"
+                                "\"b\":{\"dtype\":\"BF16\",\"shape\":[4096],\"data_offsets\":[8192,16384]},"
+                                "\"c\":{\"dtype\":\"F32\",\"shape\":[4096],\"data_offsets\":[16384,32768]}}";
 
 static uint8_t *base_data(void)
 {
@@ -32,8 +39,10 @@ typedef struct repair {
     size_t count;
     size_t frames;
     uint64_t source;   /* its bytes so far */
-    int quantized;
+    int quantized, refers;
     const uint8_t *base;
+    uint8_t *data;     /* of the source, after its text, as far as frames could be decoded; LIMIT bytes */
+    uint64_t data_begin;
 } repair;
 
 static int put(repair *r, const void *p, size_t size)
@@ -123,57 +132,86 @@ static int repair_texts(repair *r, int kind)
             uint8_t *decoded = fuzz_room(size);
             fault f;
             memset(&f, 0, sizeof f);
-            if (!text_decode(decoded, size, text, coded, &f)) store64(bases + 8, bitsnap_hash(decoded, size));
+            if (!text_decode(decoded, size, text, coded, &f)) store64(bases + 12, bitsnap_hash(decoded, size));
         }
         store64(bases + BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY, bitsnap_hash(bases, BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY));
     }
     return 1;
 }
 
-/* The next frame, with a place before it if it has a base; 0: there is none. */
+/* Takes a record of 16 bytes if it comes next; its bytes 6 to 11. */
+static int take_mark(repair *r, const char *magic, uint64_t *value, unsigned *number)
+{
+    if (r->end - r->from < BITSNAP_PLACE_SIZE || memcmp(r->from, magic, 4)) return 0;
+    *number = (unsigned)bytes_load(r->from + 4, 2);
+    *value = bytes_load(r->from + 6, 6);
+    r->from += BITSNAP_PLACE_SIZE;
+    return 1;
+}
+
+static void put_mark(uint8_t *to, const char *magic, unsigned number, uint64_t value)
+{
+    memcpy(to, magic, 4);
+    bytes_store(to + 4, number, 2);
+    bytes_store(to + 6, value, 6);
+    store32(to + 12, (uint32_t)bitsnap_hash(to, 12));
+}
+
+/* What a frame's place record says, as far as it can be: bytes of the base of a delta, or those that the file itself has had. */
+static bitsnap_base place_base(repair *r, const fuzz_frame *f, bitsnap_dtype dtype, int itself, uint64_t *at)
+{
+    const uint64_t bytes = f->count * bitsnap_width(dtype), all = itself ? r->source - r->data_begin : BASE_DATA;
+    bitsnap_base base;
+    memset(&base, 0, sizeof base);
+    if (!bytes || bytes > all || all > LIMIT) return base;
+    *at %= all - bytes + 1;
+    base.data = (itself ? r->data : r->base) + *at;
+    base.count = f->count;
+    base.dtype = dtype;
+    return base;
+}
+
+/* The next frame, with a kept record before it if it had one, and a place if it has a base; 0: there is none. */
 static int repair_frame(repair *r, int kind)
 {
     static fuzz_frame f;
-    const size_t left = (size_t)(r->end - r->from);
-    uint8_t *place = r->to, *begin;
-    uint8_t record[BITSNAP_PLACE_SIZE] = { 0 };
+    uint8_t *const first = r->to, *begin, *elements;
+    uint64_t last = 0, at = 0, bytes, position;
+    unsigned number = 0;
+    const int kept = take_mark(r, BITSNAP_KEPT_MAGIC, &last, &number), placed = take_mark(r, BITSNAP_PLACE_MAGIC, &at, &number);
+    const int itself = placed && number == BITSNAP_BASE_ITSELF;
     bitsnap_base base;
     bitsnap_info info;
     size_t size;
-    if (left >= BITSNAP_PLACE_SIZE && !memcmp(r->from, BITSNAP_PLACE_MAGIC, 4)) {
-        memcpy(record, r->from, sizeof record);
-        r->from += BITSNAP_PLACE_SIZE;
-    }
     if (r->end - r->from < 4 || memcmp(r->from, BITSNAP_FRAME_MAGIC, 4)) return 0;
-    if (!fuzz_read_frame(&f, r->from, (size_t)(r->end - r->from)) || r->frames == FUZZ_BLOCKS) return 0;
-    if (r->count == RECORDS || (f.base && kind == BITSNAP_SOURCE_DELTA && !put(r, record, BITSNAP_PLACE_SIZE))) return 0;
-    begin = r->to;
+    if (!fuzz_read_frame(&f, r->from, (size_t)(r->end - r->from)) || r->frames == FUZZ_BLOCKS || r->count == RECORDS) return 0;
+    if (f.base && kind != BITSNAP_SOURCE_DELTA && !itself) return 0;
+    size = (kept + (f.base != 0)) * (size_t)BITSNAP_PLACE_SIZE;
+    if (size > (size_t)(r->limit - r->to)) return 0;
+    begin = r->to += size;
     if (!put(r, r->from, f.end)) return 0;
     r->from += f.end;
     size = fuzz_settle(&f, begin, f.end, (size_t)(r->limit - begin));
     if (!size) return 0;
     memset(&base, 0, sizeof base);
-    if (f.base && kind == BITSNAP_SOURCE_DELTA) {
-        const bitsnap_dtype dtype = (bitsnap_dtype)begin[f.base + 4];
-        const uint64_t bytes = f.count * bitsnap_width(dtype);
-        uint64_t at = bytes_load(record + 6, 6);
-        if (bytes && bytes <= BASE_DATA) {
-            at %= BASE_DATA - bytes + 1;
-            base.data = r->base + at;
-            base.count = f.count;
-            base.dtype = dtype;
-        }
-        memcpy(place, BITSNAP_PLACE_MAGIC, 4);
-        bytes_store(place + 4, 0, 2);
-        bytes_store(place + 6, at, 6);
-        store32(place + 12, (uint32_t)bitsnap_hash(place, 12));
+    if (f.base) {
+        base = place_base(r, &f, (bitsnap_dtype)begin[f.base + 4], itself, &at);
+        put_mark(begin - BITSNAP_PLACE_SIZE, BITSNAP_PLACE_MAGIC, itself ? BITSNAP_BASE_ITSELF : 0, at);
+        r->refers |= itself;
     }
-    (void)fuzz_seal(&f, begin, base.data ? &base : NULL);
+    elements = fuzz_seal(&f, begin, base.data ? &base : NULL);
+    bytes = f.count * f.width;
+    position = r->source - r->data_begin;
+    if (kept) {
+        put_mark(first, BITSNAP_KEPT_MAGIC, 0, position + bytes + last % LIMIT);
+        r->refers |= 1; /* a reader says what is wrong if no frame does */
+    }
+    if (elements && position <= LIMIT && bytes <= LIMIT - position) memcpy(r->data + position, elements, (size_t)bytes);
     r->to = begin + size;
     r->frames++;
     if (bitsnap_read_info(&info, begin, size)) return 0;
-    note(r, place, info.blocks > 1 || f.flags & 6 ? load64(r->to - 12) : info.blocks && size >= info.header_size + 12 ? load64(begin + info.header_size + 4) : info.header_check);
-    r->source += f.count * f.width;
+    note(r, first, info.blocks > 1 || f.flags & 6 ? load64(r->to - 12) : info.blocks && size >= info.header_size + 12 ? load64(begin + info.header_size + 4) : info.header_check);
+    r->source += bytes;
     r->quantized |= (f.flags & 4) != 0;
     return 1;
 }
@@ -198,6 +236,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     r.limit = to + room;
     r.records = fuzz_room(BITSNAP_RECORD_ENTRY * RECORDS);
     r.base = base_data();
+    r.data = fuzz_fill(LIMIT, 0);
     if (!put(&r, p, BITSNAP_FILE_HEADER)) return 0;
     r.from += BITSNAP_FILE_HEADER;
     memcpy(to, BITSNAP_FILE_MAGIC, 8);
@@ -206,6 +245,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     store32(to + 12, 0);
     coded = r.to;
     if (!repair_texts(&r, kind)) return 0;
+    r.data_begin = r.source;
     text_size = load32(to + 12);
     if (names && kind == BITSNAP_SOURCE_SAFETENSORS) {
         text = fuzz_room(text_size);
@@ -213,7 +253,8 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
     }
     while (repair_frame(&r, kind)) continue;
     store32(to + 8, 1 + 256u * (unsigned)kind);
-    store32(to + 24, 0);
+    end.incompatible = r.refers ? BITSNAP_FILE_REFERENCES : 0u;
+    store32(to + 24, end.incompatible);
     end.compatible = (load32(to + 28) & ~3u) | (r.quantized && kind != BITSNAP_SOURCE_DELTA ? BITSNAP_FILE_QUANTIZED : 0u);
     store32(to + 28, end.compatible);
     if (kind == BITSNAP_SOURCE_DELTA || load64(to + 16) != UINT64_MAX) store64(to + 16, r.source);
@@ -304,6 +345,8 @@ static void at_random(const uint8_t *file, size_t size, const uint8_t *data, siz
     bitsnap_file_close(&base);
 }
 
+static int is_seed; /* the file has to be read without a fault, else its mutants reach little */
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static codec c;
@@ -341,7 +384,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         } while (!failed && some);
         if (!failed) REQUIRE(r.ended && (r.s.start.source_size == all || r.s.start.source_size == SIZE_UNKNOWN) && in.offset == size);
     }
-    if (failed) REQUIRE(f.text[0]);
+    if (failed) REQUIRE(f.text[0] && !is_seed);
     file_read_close(&r);
     memset(&f, 0, sizeof f);
     in = input_of(data, size);
@@ -370,37 +413,74 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
     return fuzz_mutate_frame(data, size, room, at, size, seed >> 4);
 }
 
-/* Files of all kinds: raw, with a text, deltas; with and without a size in the header. They are put together roughly and
- * repaired. */
+static uint8_t *put_text(uint8_t *at, const char *text, size_t text_size)
+{
+    uint8_t *coded;
+    size_t size;
+    fault f;
+    memset(&f, 0, sizeof f);
+    REQUIRE(!text_encode(&coded, &size, text, text_size, &f));
+    memcpy(at, coded, size);
+    free(coded);
+    return at + size;
+}
+
+/* Three frames, of which the last two refer to the first: BF16, the same once more, and F32 of which the first is the rounding. */
+static uint8_t *put_references(uint8_t *at, uint8_t *end, unsigned number)
+{
+    static uint8_t elements[3][4 * MANY];
+    static const bitsnap_dtype dtypes[3] = { BITSNAP_BF16, BITSNAP_BF16, BITSNAP_F32 };
+    size_t size, i;
+    for (i = 0; i < MANY; i++) {
+        const uint8_t low = (uint8_t)(i % 7 ? 0 : i * (number + 3)), high = (uint8_t)(0x3C + (i >> 3) % 3);
+        elements[0][2 * i] = elements[1][2 * i] = elements[2][4 * i + 2] = low;
+        elements[0][2 * i + 1] = elements[1][2 * i + 1] = elements[2][4 * i + 3] = high;
+        elements[2][4 * i] = (uint8_t)(number % 4 && i % 64 == number ? i : 0);
+    }
+    elements[1][number] ^= (uint8_t)(number % 2); /* or nearly the same */
+    for (i = 0; i < 3; i++) {
+        bitsnap b = fuzz_codec(16);
+        b.flags = BITSNAP_CONTENT_ID;
+        put_mark(at, i ? BITSNAP_PLACE_MAGIC : BITSNAP_KEPT_MAGIC, i ? BITSNAP_BASE_ITSELF : 0, i ? 0 : 2 * MANY);
+        at += BITSNAP_PLACE_SIZE;
+        if (i) {
+            b.base.data = elements[0];
+            b.base.count = MANY;
+            b.base.dtype = BITSNAP_BF16;
+        }
+        REQUIRE(!bitsnap_encode(&b, at, (size_t)(end - at), &size, elements[i], MANY, dtypes[i]));
+        at += size;
+    }
+    return at;
+}
+
+/* Files of all kinds: raw, with a text, deltas; with and without a size in the header; the last ones have references. They are put
+ * together roughly and repaired. */
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static uint8_t file[FUZZ_SEED_MOST], elements[BASE_DATA];
     const int kind = (int)(number % 3);
-    const unsigned frames = number / 3 % 4;
+    const int refers = number >= 48;
+    const unsigned frames = refers ? 0 : number / 3 % 4;
     const uint8_t *data;
     uint8_t *at = file;
-    uint8_t *coded;
     bitsnap b;
-    fault f;
     size_t size, i, j;
-    if (number >= 48) return 0;
+    if (number >= 60) return 0;
     fuzz_drop(0);
-    memset(&f, 0, sizeof f);
     memset(file, 0, sizeof file);
     data = base_data();
     file[9] = (uint8_t)kind;
     if (number / 12 % 2) memset(file + 16, 0xFF, 8);
     at += BITSNAP_FILE_HEADER;
     if (kind == BITSNAP_SOURCE_DELTA) {
-        at[6] = number / 3 % 2 ? BITSNAP_BASES_SAME_TEXT : 0;
+        at[6] = number / 3 % 2 && !refers ? BITSNAP_BASES_SAME_TEXT : 0;
         at += BITSNAP_BASES_PREFIX + BITSNAP_BASE_ENTRY + 8;
     }
     if (kind == BITSNAP_SOURCE_SAFETENSORS || (kind == BITSNAP_SOURCE_DELTA && !(at[6 - BITSNAP_BASES_PREFIX - BITSNAP_BASE_ENTRY - 8] & BITSNAP_BASES_SAME_TEXT))) {
-        REQUIRE(!text_encode(&coded, &size, base_text, BASE_TEXT, &f));
-        memcpy(at, coded, size);
-        free(coded);
-        at += size;
+        at = refers ? put_text(at, long_text, sizeof long_text - 1) : put_text(at, base_text, BASE_TEXT);
     }
+    if (refers) at = put_references(at, file + sizeof file, number);
     for (i = 0; i < frames; i++) {
         const bitsnap_dtype dtype = i % 2 ? BITSNAP_F32 : BITSNAP_BF16;
         const size_t count = i % 2 ? 150 : 300, begin = i % 2 ? 600 : 0;
@@ -415,7 +495,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
             b.base.data = data + begin;
             b.base.count = count;
             b.base.dtype = dtype;
-        } else if (number >= 36) {
+        } else if (number >= 36 && kind != BITSNAP_SOURCE_DELTA) {
             b.flags = 0;
             b.quantizer.bins = 16;
         }
@@ -425,5 +505,8 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     to[0] = (uint8_t)(number / 12);
     size = repair_file(file, (size_t)(at - file), to + 1, room - 1, number % 2 != 0);
     REQUIRE(size);
+    is_seed = 1;
+    (void)LLVMFuzzerTestOneInput(to, size + 1);
+    is_seed = 0;
     return size + 1;
 }
