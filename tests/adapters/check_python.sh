@@ -65,7 +65,7 @@ if ! LD_PRELOAD=$tsan "$real" -c 'import ctypes, sys; ctypes.CDLL(None).__tsan_i
     echo "skip - $name: needs gcc (its libtsan)"
 elif mkdir "$bare/race" && cp -R docs/examples/python/bitsnap "$bare/race" &&
     gcc -O0 -g1 -w -DBITSNAP_NO_SIMD -D_XOPEN_SOURCE=700 -D_FILE_OFFSET_BITS=64 -I. -Idocs/examples -I"$include" -fsanitize=thread -shared -fPIC \
-        docs/examples/python/bitsnap/_core.c docs/examples/tool/system/parallel.c -o "$bare/race/bitsnap/_core.abi3.so" -lpthread >"$log" 2>&1 &&
+        docs/examples/python/bitsnap/_core.c docs/examples/python/bitsnap/_parallel.c -o "$bare/race/bitsnap/_core.abi3.so" -lpthread >"$log" 2>&1 &&
     LD_PRELOAD=$tsan PYTHONPATH="$bare/race" PYTHON_RACES=1 TSAN_OPTIONS=exitcode=66 "$real" tests/adapters/python_threads.py >"$log" 2>&1
 then echo "ok - $name"
 else

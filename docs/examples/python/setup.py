@@ -7,7 +7,6 @@ import sys
 import sysconfig
 
 from setuptools import Extension, setup
-from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -16,13 +15,6 @@ HEADERS = ("bitsnap.h", "bitsnap_simd.h", "docs/examples/file/bitsnap_file.h", "
            *(f"docs/examples/tool/system/{name}.h" for name in ("parallel", "paths", "place", "posix")))
 PARALLEL = "docs/examples/tool/system/parallel.c"
 STABLE = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
-
-
-class inner_sources(build_ext):
-    """Lists the sources in this folder alone. An sdist would put others outside of itself, because their paths begin with `..`."""
-
-    def get_source_files(self):
-        return [name for name in super().get_source_files() if not name.startswith("..")]
 
 
 class whole_sdist(sdist):
@@ -37,10 +29,10 @@ class whole_sdist(sdist):
 with open(os.path.join(here, root, "bitsnap.h"), encoding="utf-8") as f:
     version = re.search(r'#define BITSNAP_VERSION "([^"]+)"', f.read()).group(1).replace("-", "")
 
-core = Extension("bitsnap._core", ["bitsnap/_core.c", os.path.join(root, PARALLEL)], include_dirs=[root, os.path.join(root, "docs", "examples")],
+core = Extension("bitsnap._core", ["bitsnap/_core.c", "bitsnap/_parallel.c"], include_dirs=[root, os.path.join(root, "docs", "examples")],
                  define_macros=[("_XOPEN_SOURCE", "700"), ("_FILE_OFFSET_BITS", "64"), *([("Py_LIMITED_API", "0x030B0000")] if STABLE else [])],
-                 depends=[os.path.join(root, name) for name in HEADERS], libraries=["pthread"], py_limited_api=STABLE,
+                 depends=[os.path.join(root, name) for name in (*HEADERS, PARALLEL)], libraries=["pthread"], py_limited_api=STABLE,
                  extra_compile_args=["-g0", *([] if "-O" in os.environ.get("CFLAGS", "") else ["-O2"])],
                  extra_link_args=["-Wl,-s"] if sys.platform == "linux" else [])
-setup(version=version, ext_modules=[core], cmdclass={"build_ext": inner_sources, "sdist": whole_sdist},
+setup(version=version, ext_modules=[core], cmdclass={"sdist": whole_sdist},
       options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {})
