@@ -889,12 +889,11 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
  * change during the call.
  *
  * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or
- * a mapped file),
- * repeating the call completes the tensor, with any number of workers; the hashes of the blocks prove it: -
- *   without a journal, all blocks except PATCHED ones and CLASSED ones with several classes.
- *   BITSNAP_SELF_CONTAINED deltas have neither.
- *     SPARSE blocks and those with one class are overwritten in order, and the place of the interruption is
- *     found by trial: up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide
+ * a mapped file), repeating the call completes the tensor, with any number of workers. The hashes of the
+ * blocks prove it:
+ *   - without a journal, all blocks except PATCHED ones and CLASSED ones with several classes.
+ *     BITSNAP_SELF_CONTAINED deltas have neither. SPARSE blocks and those with one class are overwritten in
+ *     order, and the place of the interruption is found by trial: up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide
  *     (also before a wrong base is refused). Other blocks leave a mark and are stored again;
  *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer:
  *     BITSNAP_E_ARGUMENT) of memory that outlives the process too; each worker saves a block of these kinds

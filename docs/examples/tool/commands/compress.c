@@ -446,7 +446,7 @@ static void report_adam(const job *j, const char *path)
     print_stage(stderr, j);
     (void)fputs(": ", stderr);
     if (s.tensors) lossy_print_line(stderr, &j->lossy, " ");
-    else (void)fputs("nothing quantized, every element is exact", stderr);
+    else (void)fputs("nothing quantized, every element is exact (moments are known by their names; --dry-run lists them)", stderr);
     if (s.tensors && !s.pairs && !j->adam.clusters) (void)fprintf(stderr, "; update at most %.3f %% with the other moment", 100 * promised_update(j));
     (void)putc('\n', stderr);
 }
