@@ -714,7 +714,8 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
                                   bitsnap_file_error *e)
 {
     const size_t text = (size_t)test_load64(m->p);
-    const unsigned features = memory && level == BITSNAP_BEST ? BITSNAP_FILE_SHA256 : 0;
+    const bitsnap_file_content content = { (const char *)m->p + 8, text, memory && level == BITSNAP_BEST ? BITSNAP_FILE_SHA256 : 0,
+                                           bases, base_count, NULL, 0 };
     const bitsnap_sink sink = { sink_write, x };
     bitsnap_file_writer w;
     size_t at = 8 + text, n;
@@ -722,7 +723,7 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
     bitsnap_status status;
     memset(&b, 0, sizeof b);
     b.level = level;
-    status = bitsnap_file_write_begin(&w, &b, &sink, (const char *)m->p + 8, text, features, bases, base_count, memory);
+    status = bitsnap_file_write_begin(&w, &b, &sink, &content, memory);
     for (; !status && at < m->size; at += n) {
         n = 1 + test_below(test_below(4) ? 100000 : 10);
         if (n > m->size - at) n = m->size - at;
@@ -1597,6 +1598,98 @@ static void references(void)
     free(file.p);
 }
 
+/* Writes the source by bitsnap_file_write_data, with these references and a base or none. */
+static bitsnap_status cut_references(sunk *x, const bytes *source, const bitsnap_reference *list, size_t count, bitsnap_file *base, int without,
+                                     bitsnap_file_error *e)
+{
+    const size_t data = source->size - REFERENCES_END;
+    const bitsnap_file_content content = { (const char *)source->p + 8, data - 8, 0, &base, base != NULL, list, count };
+    const bitsnap_sink sink = { sink_write, x };
+    bitsnap_file_writer w;
+    bitsnap_source s;
+    bitsnap_file itself;
+    bitsnap b;
+    bitsnap_status status;
+    memset(&b, 0, sizeof b);
+    memset(&s, 0, sizeof s);
+    s.data = source->p;
+    s.size = source->size;
+    CHECK(!bitsnap_file_open(&itself, &s, NULL, 0, NULL), "%s", itself.error.message);
+    status = bitsnap_file_write_begin(&w, &b, &sink, &content, NULL);
+    if (!without) w.itself = &itself;
+    if (!status) status = bitsnap_file_write_data(&w, source->p + data, 1000);
+    if (!status) status = bitsnap_file_write_data(&w, source->p + data + 1000, REFERENCES_END - 1000);
+    if (!status) status = bitsnap_file_write_end(&w);
+    *e = w.error;
+    e->tensor.size = e->tensor.size ? 1 : 0; /* its bytes go */
+    bitsnap_file_write_close(&w);
+    bitsnap_file_close(&itself);
+    return status;
+}
+
+/* References that the library cuts frames by: the bytes of the frames that are cut by hand, parts of tensors, in deltas; and those that it refuses. */
+static void references_cut(void)
+{
+    enum { N = HALVES, BF = BITSNAP_BF16, WIDE = BITSNAP_F32 };
+    static const bitsnap_reference good[2] = { { 2, 0, N, 0, BF }, { 3, 0, N, 0, BF } };
+    static const bitsnap_reference parts[4] = { { 2, 5, 4096, 20, BF }, { 3, 0, 3000, 0, BF }, { 3, 3000, 3000, 6000, BF }, { 3, 50000, 20000, 100000, BF } };
+    static const struct { bitsnap_reference list[2]; unsigned count, rule; } wrong[] = {
+        { { { 4, 0, N, 0, BF } }, 1, 0 }, { { { SIZE_MAX, 0, N, 0, BF } }, 1, 0 },               /* no such tensor */
+        { { { 3, 0, N, 0, BF }, { 2, 0, N, 0, BF } }, 2, 0 },                                    /* not in order */
+        { { { 3, 1, N, 0, BF } }, 1, 0 }, { { { 3, UINT64_MAX, N, 0, BF } }, 1, 0 }, { { { 3, 5, UINT64_MAX, 0, BF } }, 1, 0 }, /* no such elements */
+        { { { 3, 0, 0, 0, BF } }, 1, 0 }, { { { 3, 0, 5000, 0, BF }, { 3, 4999, 5000, 9998, BF } }, 2, 0 },  /* none; twice */
+        { { { 3, 0, N, 0, BITSNAP_F16 } }, 1, 0 }, { { { 2, 0, N, 0, BITSNAP_I32 } }, 1, 0 }, { { { 3, 0, N, 0, 99 } }, 1, 0 }, { { { 1, 0, 12, 0, BF } }, 1, 0 },
+        { { { 0, 0, N, 0, BF } }, 1, 37 }, { { { 2, 0, N, 14, BF } }, 1, 37 }, { { { 3, 0, N, UINT64_MAX, BF } }, 1, 37 },
+        { { { 2, 0, N, 0, BF }, { 3, 0, N, WHOLE_AT, WIDE } }, 2, 38 }, { { { 3, 0, 5000, 0, BF }, { 3, 5000, 5000, COPY_AT, BF } }, 2, 38 },
+        { { { 3, 0, 4095, 0, BF } }, 1, 40 }, { { { 3, 0, 3000, 0, BF }, { 3, 3000, 3000, 6002, BF } }, 2, 40 }
+    };
+    bytes source[2];
+    sunk x[4];
+    bitsnap_file_error e;
+    bitsnap_file_frame frame;
+    bitsnap_source s;
+    bitsnap_file f;
+    uint64_t frames;
+    size_t i;
+    memset(x, 0, sizeof x);
+    memset(&s, 0, sizeof s);
+    source[0] = references_source();
+    source[1] = references_source();
+    if (test_big_endian()) { free(source[0].p); free(source[1].p); return; }
+    for (i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        sunk bad = { NULL, 0, 0, 0, 0 };
+        CHECK(cut_references(&bad, source, wrong[i].list, wrong[i].count, NULL, 0, &e) == BITSNAP_E_ARGUMENT && e.rule == wrong[i].rule &&
+              (i < 2 || e.tensor.size), "%lu: S%u, %s", (unsigned long)i, e.rule, e.message ? e.message : "taken");
+        free(bad.p);
+    }
+    CHECK(cut_references(&x[0], source, good, 2, NULL, 1, &e) == BITSNAP_E_ARGUMENT, "a source that is not open");
+    free(x[0].p);
+    memset(x, 0, sizeof x);
+    CHECK(!write_references(&x[0], source, 0, &e) && !cut_references(&x[1], source, good, 2, NULL, 0, &e), "%s", e.message);
+    CHECK(x[0].size == x[1].size && !memcmp(x[0].p, x[1].p, x[0].size), "other bytes than those of frames that are cut by hand");
+    CHECK(!cut_references(&x[2], source, parts, 4, NULL, 0, &e), "%s", e.message);
+    check_file(x[2].p, x[2].size, NULL, 0, source[0].p, source[0].size, "references of parts");
+    s.data = x[2].p;
+    s.size = x[2].size;
+    CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL) && !bitsnap_file_frames(&f, &frames) && frames == 8, "%lu frames", (unsigned long)frames);
+    CHECK(!bitsnap_file_frame_at(&f, 0, &frame) && frame.referred == COPY_AT + 100000, "the first frame");
+    CHECK(!bitsnap_file_frame_at(&f, 5, &frame) && frame.info.count == 6000 && frame.base_begin == 0, "neighbours are one frame");
+    bitsnap_file_close(&f);
+    s.data = x[1].p;
+    s.size = x[1].size;
+    CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL) && !cut_references(&x[3], source + 1, good, 2, &f, 0, &e), "%s", e.message);
+    bitsnap_file_close(&f);
+    {
+        bitsnap_file *base = &f;
+        CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
+        check_file(x[3].p, x[3].size, &base, 1, source[1].p, source[1].size, "references in a delta");
+        bitsnap_file_close(&f);
+    }
+    for (i = 0; i < 4; i++) free(x[i].p);
+    free(source[0].p);
+    free(source[1].p);
+}
+
 int main(void)
 {
     char remove[500];
@@ -1614,6 +1707,7 @@ int main(void)
     RUN(several_bases);
     RUN(writers_that_fail);
     RUN(references);
+    RUN(references_cut);
     (void)snprintf(folder, sizeof folder, "%s/bitsnap-test-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!tool || !mkdtemp(folder)) {
         SKIP("files of the tool", "build/bitsnap is not there");

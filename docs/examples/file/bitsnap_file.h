@@ -375,15 +375,18 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
  *
  *     bitsnap b = {0};                                   // level, flags, workers as you like
  *     bitsnap_file_writer w;
- *     if (bitsnap_safetensors_write(&text, &size, tensors, count, NULL, NULL, &error) ||
- *         bitsnap_file_write_begin(&w, &b, &sink, text, size, 0, NULL, 0, NULL) ||
+ *     bitsnap_file_content content = {0};
+ *     if (bitsnap_safetensors_write(&text, &size, tensors, count, NULL, NULL, &error)) ...
+ *     content.text = text;
+ *     content.text_size = size;
+ *     if (bitsnap_file_write_begin(&w, &b, &sink, &content, NULL) ||
  *         bitsnap_file_write_data(&w, elements, bytes) ||      // of the first tensor, of the next, ...
  *         bitsnap_file_write_end(&w))
  *         fprintf(stderr, "%s\n", w.error.message);
  *     bitsnap_file_write_close(&w);
  *
- * The bytes are those of the tool without options, where it does not join small neighbours of several dtypes, and with a base finds
- * that it helps. */
+ * The bytes are those of the tool without options, where it does not join small neighbours of several dtypes, with a base finds that it
+ * helps, and without one finds the same references. */
 
 /* Takes the next bytes of a file; returns 0, or anything else unless it has taken all of them. */
 typedef struct bitsnap_sink {
@@ -395,7 +398,8 @@ typedef struct bitsnap_sink {
  * not change. */
 typedef struct bitsnap_file_writer {
     uint32_t align;           /* a power of two, 512 to 1 MiB: each frame begins at a multiple of it, by padding; 0: where it comes to lie */
-    bitsnap_file *itself;     /* the source as an open file, for frames that refer to earlier data of it; or null */
+    bitsnap_file *itself;     /* the source as an open file, as bitsnap_file_open reads a .safetensors file by a callback: bases of frames that */
+                              /* refer to earlier data are read from it. Null: there are none */
     uint64_t referred;        /* of the next frame: the byte of the data at which the last frame will begin that refers to it. 0, which it is */
                               /* again after each frame: none will */
     uint64_t size;            /* bytes of the file so far */
@@ -417,17 +421,33 @@ typedef struct bitsnap_file_writer {
 BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 
-/* Begins a file that holds the .safetensors file with this header text; where `text` is null, raw elements. bitsnap_file_write_close
- * is to be called after failures, too.
- * features: 0, or BITSNAP_FILE_SHA256: the end record gets a SHA-256 of the source.
- * b:    level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
- *       are set for each frame.
- * bases: open files, at most 65,534: the result is a delta against them, in this order. Tensors become differences to the first one of
- *       the same name that has the same shape and the same dtype (or F32 for F16 and BF16, or these for F32). base_count 0: no delta.
- * Text, b, bases and memory must stay until bitsnap_file_write_close, but the array of pointers may go. */
-BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, unsigned features, bitsnap_file *const *bases,
-                                                    size_t base_count, const bitsnap_memory *memory);
+/* Elements that are coded against earlier ones of the same file, because they are equal to these, or one is what the other rounds to. */
+typedef struct bitsnap_reference {
+    size_t tensor;            /* its number in the order of the bytes */
+    uint64_t first, count;    /* elements of that tensor, as bitsnap_tensor_codec has them */
+    uint64_t base;            /* byte of the file's data where the base's first element lies */
+    int base_dtype;           /* bitsnap_dtype: that of the tensor; or F32 where the tensor is F16 or BF16, or one of these where it is F32 */
+} bitsnap_reference;
+
+/* What bitsnap_file_write_begin makes a file of; all 0 but what applies. */
+typedef struct bitsnap_file_content {
+    const char *text;         /* header text of a .safetensors file. Null: raw elements, which bitsnap_file_write_frame writes */
+    size_t text_size;
+    unsigned features;        /* 0, or BITSNAP_FILE_SHA256: the end record gets a SHA-256 of the source */
+    bitsnap_file *const *bases; /* open files, at most 65,534: the result is a delta against them, in this order. Tensors become differences to */
+    size_t base_count;        /* the first one of the same name that has the same shape, and the same dtype or what bitsnap_reference allows */
+    const bitsnap_reference *references; /* in the order of their bytes. What has one takes no part in deltas. The base lies before, and */
+    size_t reference_count;   /* nothing in it refers itself. Neighbours, whose bases are neighbours, have 4,096 elements or more together */
+} bitsnap_file_content;
+
+/* Begins a file. bitsnap_file_write_close is to be called after failures, too.
+ * b: level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
+ *    are set for each frame.
+ * With references, w->itself must be set next. What it gives of a base must be what bitsnap_file_write_data has got: else readers find damage.
+ * Text, b, bases and memory must stay until bitsnap_file_write_close, but arrays may go. BITSNAP_E_ARGUMENT: a reference that cannot be; `rule`
+ * is what it would break, and `tensor` its name. */
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink,
+                                                    const bitsnap_file_content *content, const bitsnap_memory *memory);
 
 /* Writes the next bytes of the data, as a .safetensors file has them. Not for raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
@@ -515,6 +535,7 @@ enum {
 #define BITSNAP_BASES_MOST 65534u /* bases of a delta */
 #define BITSNAP_BASE_ITSELF 0xFFFFu /* number of a base that is earlier data of the file's own source */
 #define BITSNAP_REFERENCE_LEAST 4096u /* elements of a frame with such a base */
+#define BITSNAP_KEPT_BESIDE 65536u /* bytes of a tensor, at most, that joins the frame of neighbours that are referred to, though it is not, or the reverse */
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
 /* Compatible features of a file: some frames are quantized; the end record has a SHA-256. Incompatible: some frames refer to earlier data. */
@@ -4076,6 +4097,16 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f)
 #ifndef BITSNAP_NO_ENCODE
 /* ================================================================================= WRITING */
 
+/* Neighbours that are coded alike, and whose bases follow each other. */
+typedef struct bsf_run {
+    uint64_t begin, bytes;      /* of the data */
+    bitsnap_dtype dtype, base_dtype; /* base_dtype 0: no base */
+    bitsnap_file_place place;   /* of the base */
+    uint64_t columns;
+    size_t tensor;              /* the first one */
+    uint64_t last;              /* where the last run begins that refers to this one; 0: none does */
+} bsf_run;
+
 typedef struct bsf_writer {
     bitsnap_sink sink;
     const bitsnap_memory *memory;
@@ -4100,9 +4131,9 @@ typedef struct bsf_writer {
     /* of data that is cut here */
     bitsnap_safetensors model;
     uint64_t expected;          /* bytes of the source; 0: not known */
-    size_t next;                /* the first tensor of the next run */
+    bsf_run *runs;              /* each becomes a frame */
+    size_t run_count, run_room, next; /* next: the one that begins next */
     uint64_t left;              /* bytes of the frame that are still to come */
-    bitsnap_file_place place;   /* of its base */
     uint8_t *elements;          /* those that have come since the last whole blocks */
     size_t elements_room, held;
 } bsf_writer;
@@ -4503,6 +4534,7 @@ BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w)
         bsf_release(x->memory, x->records.entries);
         bsf_release(x->memory, x->names);
         bsf_release(x->memory, x->elements);
+        bsf_release(x->memory, x->runs);
         bsf_release(x->memory, x->bases);
         bsf_release(x->memory, x->window.elements);
         bitsnap_safetensors_free(&x->model);
@@ -4629,55 +4661,6 @@ static bitsnap_status bsf_describe_bases(bitsnap_file_base *list, bitsnap_file *
     return BITSNAP_OK;
 }
 
-BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const char *text,
-                                                    size_t text_size, unsigned features, bitsnap_file *const *bases,
-                                                    size_t base_count, const bitsnap_memory *memory)
-{
-    bitsnap_file_head h;
-    bitsnap_safetensors model;
-    bitsnap_file_error error;
-    bitsnap_file_base *list = NULL;
-    uint8_t *coded = NULL;
-    bitsnap_status status;
-    memset(&h, 0, sizeof h);
-    memset(&error, 0, sizeof error);
-    memset(&model, 0, sizeof model);
-    memset(w, 0, sizeof *w);
-    h.source_size = UINT64_MAX;
-    h.sha256 = (features & BITSNAP_FILE_SHA256) != 0;
-    if (text) {
-        h.kind = BITSNAP_SOURCE_SAFETENSORS;
-        h.text = text;
-        h.text_size = text_size;
-        if (!bitsnap_safetensors_parse(&model, text, text_size, memory, &error)) h.source_size = 8 + text_size + model.data_size;
-    }
-    if (!error.status && base_count) {
-        list = (bitsnap_file_base *)bsf_resize(memory, NULL, base_count * sizeof *list);
-        if (!list) (void)bsf_no_memory(&error);
-    }
-    if (!error.status && base_count && !bsf_describe_bases(list, bases, base_count, &error)) {
-        h.kind = BITSNAP_SOURCE_DELTA;
-        h.text_id = bitsnap_hash(text, text_size);
-        h.bases = list;
-        h.base_count = base_count;
-        if (h.text_id != list->text_id || text_size != list->text_size)
-            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, memory, &error);
-        h.coded = coded;
-    }
-    status = error.status ? error.status : bitsnap_file_write_head(w, b, sink, &h, memory);
-    bsf_release(memory, coded);
-    bsf_release(memory, list);
-    if (error.status) w->error = error;
-    if (status) {
-        bitsnap_safetensors_free(&model);
-        memset(&w->error.tensor, 0, sizeof w->error.tensor);
-        return status;
-    }
-    w->writer->model = model;
-    if (text) w->writer->expected = h.source_size;
-    return BITSNAP_OK;
-}
-
 /* Finds the elements of a base that the tensor is coded against. Returns their dtype; 0: no base has any. */
 static bitsnap_dtype bsf_partner(const bitsnap_file_writer *w, const bitsnap_tensor *t, bitsnap_file_place *place)
 {
@@ -4706,41 +4689,206 @@ static uint64_t bsf_columns(const bitsnap_file_writer *w, const bitsnap_tensor *
            t->elements >= 32768 ? dimension : 0;
 }
 
-/* The frame of the next tensors that are coded alike, and whose partners follow each other. */
+static int bsf_run_refers(const bsf_run *r) { return r->base_dtype && r->place.base == BITSNAP_BASE_ITSELF; }
+
+static uint64_t bsf_run_count(const bsf_run *r) { return r->bytes / bitsnap_width(r->dtype); }
+
+static uint64_t bsf_base_end(const bsf_run *r) { return r->place.begin + bsf_run_count(r) * bitsnap_width(r->base_dtype); }
+
+/* Appends a run: bytes from `first` on of a tensor. `r`: the reference that it has, or null. */
+static bitsnap_status bsf_add_run(bitsnap_file_writer *w, size_t tensor, uint64_t first, uint64_t bytes, const bitsnap_reference *r)
+{
+    bsf_writer *x = w->writer;
+    const bitsnap_tensor *t = &x->model.tensors[tensor];
+    uint8_t *runs = (uint8_t *)x->runs;
+    size_t room = x->run_room;
+    bsf_run *run;
+    const bitsnap_status status = bsf_grow(x->memory, &runs, &room, (x->run_count + 1) * sizeof *run, &w->error);
+    if (status) return status;
+    x->runs = (bsf_run *)(void *)runs;
+    x->run_room = room;
+    run = &x->runs[x->run_count++];
+    memset(run, 0, sizeof *run);
+    run->begin = t->begin + first;
+    run->bytes = bytes;
+    run->dtype = bitsnap_tensor_codec(t);
+    run->tensor = tensor;
+    if (r) {
+        run->base_dtype = (bitsnap_dtype)r->base_dtype;
+        run->place.base = BITSNAP_BASE_ITSELF;
+        run->place.begin = r->base;
+        return BITSNAP_OK;
+    }
+    run->base_dtype = bsf_partner(w, t, &run->place);
+    if (run->base_dtype) run->place.begin += first / bitsnap_width(run->dtype) * bitsnap_width(run->base_dtype);
+    if (bytes == t->end - t->begin) run->columns = bsf_columns(w, t);
+    return BITSNAP_OK;
+}
+
+static bitsnap_status bsf_refuse(bitsnap_file_writer *w, unsigned rule, size_t tensor, const char *message)
+{
+    (void)bsf_fail(&w->error, BITSNAP_E_ARGUMENT, rule, w->size, message);
+    if (tensor < w->writer->model.count) w->error.tensor = w->writer->model.tensors[tensor].name;
+    return w->error.status;
+}
+
+/* Whether elements of a dtype can be coded against those of another: those of one, or F32 and what it rounds to. */
+static int bsf_dtypes_fit(bitsnap_dtype dtype, int base)
+{
+    const bitsnap_dtype other = base == BITSNAP_F32 ? dtype : (bitsnap_dtype)base;
+    return base == (int)dtype || ((base == BITSNAP_F32 || dtype == BITSNAP_F32) && (other == BITSNAP_F16 || other == BITSNAP_BF16));
+}
+
+/* Cuts the tensors where references begin and end. */
+static bitsnap_status bsf_cut(bitsnap_file_writer *w, const bitsnap_reference *r, size_t count)
+{
+    const bitsnap_safetensors *model = &w->writer->model;
+    size_t i, k = 0;
+    bitsnap_status status = BITSNAP_OK;
+    for (i = 0; i < model->count; i++) {
+        const bitsnap_tensor *t = &model->tensors[i];
+        const unsigned width = bitsnap_width(bitsnap_tensor_codec(t));
+        uint64_t done = 0;
+        for (; k < count && r[k].tensor == i && !status; k++) {
+            const uint64_t elements = (t->end - t->begin) / width, first = r[k].first;
+            const uint64_t begin = t->begin + first * width;
+            if (first > elements || !r[k].count || r[k].count > elements - first || first * width < done)
+                return bsf_refuse(w, 0, i, "a reference of elements that the tensor does not have, or that another one has");
+            if (!bsf_dtypes_fit(bitsnap_tensor_codec(t), r[k].base_dtype)) return bsf_refuse(w, 0, i, "a reference to elements of a dtype that is no base");
+            if (r[k].base > begin || r[k].count > (begin - r[k].base) / bitsnap_width((bitsnap_dtype)r[k].base_dtype))
+                return bsf_refuse(w, 37, i, "a reference to data that do not lie before it");
+            if (first * width > done) status = bsf_add_run(w, i, done, first * width - done, NULL);
+            done = (first + r[k].count) * width;
+            if (!status) status = bsf_add_run(w, i, first * width, r[k].count * width, &r[k]);
+        }
+        if (!status && t->begin + done < t->end) status = bsf_add_run(w, i, done, t->end - t->begin - done, NULL);
+        if (status) return status;
+    }
+    return k < count ? bsf_refuse(w, 0, r[k].tensor, "references that are not in the order of their bytes, or of a tensor that there is not") : status;
+}
+
+/* Sets `last` of the runs that others refer to. */
+static bitsnap_status bsf_find_kept(bitsnap_file_writer *w)
+{
+    bsf_run *runs = w->writer->runs;
+    const size_t count = w->writer->run_count;
+    size_t i, low, high;
+    for (i = 0; i < count; i++) {
+        if (!bsf_run_refers(&runs[i])) continue;
+        for (low = 0, high = count; high - low > 1;) {
+            const size_t middle = low + (high - low) / 2;
+            if (runs[middle].begin <= runs[i].place.begin) low = middle;
+            else high = middle;
+        }
+        for (; runs[low].begin < bsf_base_end(&runs[i]); low++) {
+            if (bsf_run_refers(&runs[low])) return bsf_refuse(w, 38, runs[i].tensor, "a reference to elements that refer themselves");
+            runs[low].last = runs[i].begin;
+        }
+    }
+    return BITSNAP_OK;
+}
+
+/* Whether run b goes on where run a ends. What is not referred to and lies beside what is joins it only if it is small: a reader in order keeps
+ * it, too. */
+static int bsf_goes_on(const bsf_run *a, const bsf_run *b)
+{
+    if (a->dtype != b->dtype || a->columns || b->columns || a->base_dtype != b->base_dtype) return 0;
+    if (!a->last != !b->last && (a->last ? b : a)->bytes > BITSNAP_KEPT_BESIDE) return 0;
+    return !a->base_dtype || (a->place.base == b->place.base && bsf_base_end(a) == b->place.begin);
+}
+
+/* Makes the runs. */
+static bitsnap_status bsf_plan(bitsnap_file_writer *w, const bitsnap_file_content *content)
+{
+    bsf_writer *x = w->writer;
+    size_t i, n = 0;
+    bitsnap_status status = bsf_cut(w, content->references, content->reference_count);
+    if (!status) status = bsf_find_kept(w);
+    for (i = 0; i < x->run_count && !status; i++) {
+        if (n && bsf_goes_on(&x->runs[n - 1], &x->runs[i])) {
+            x->runs[n - 1].bytes += x->runs[i].bytes;
+            x->runs[n - 1].last |= x->runs[i].last;
+        } else x->runs[n++] = x->runs[i];
+    }
+    x->run_count = n;
+    for (i = 0; i < n && !status; i++) {
+        x->runs[i].last = 0;
+        if (bsf_run_refers(&x->runs[i]) && bsf_run_count(&x->runs[i]) < BITSNAP_REFERENCE_LEAST)
+            status = bsf_refuse(w, 40, x->runs[i].tensor, "references of fewer than 4096 elements, with those of neighbours");
+    }
+    return status ? status : bsf_find_kept(w); /* runs have become longer */
+}
+
+BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink,
+                                                    const bitsnap_file_content *content, const bitsnap_memory *memory)
+{
+    const char *text = content->text;
+    const size_t text_size = content->text_size, base_count = content->base_count;
+    bitsnap_file_head h;
+    bitsnap_safetensors model;
+    bitsnap_file_error error;
+    bitsnap_file_base *list = NULL;
+    uint8_t *coded = NULL;
+    bitsnap_status status;
+    memset(&h, 0, sizeof h);
+    memset(&error, 0, sizeof error);
+    memset(&model, 0, sizeof model);
+    memset(w, 0, sizeof *w);
+    h.source_size = UINT64_MAX;
+    h.sha256 = (content->features & BITSNAP_FILE_SHA256) != 0;
+    h.references = content->reference_count != 0;
+    if (text) {
+        h.kind = BITSNAP_SOURCE_SAFETENSORS;
+        h.text = text;
+        h.text_size = text_size;
+        if (!bitsnap_safetensors_parse(&model, text, text_size, memory, &error)) h.source_size = 8 + text_size + model.data_size;
+    }
+    if (!error.status && base_count) {
+        list = (bitsnap_file_base *)bsf_resize(memory, NULL, base_count * sizeof *list);
+        if (!list) (void)bsf_no_memory(&error);
+    }
+    if (!error.status && base_count && !bsf_describe_bases(list, content->bases, base_count, &error)) {
+        h.kind = BITSNAP_SOURCE_DELTA;
+        h.text_id = bitsnap_hash(text, text_size);
+        h.bases = list;
+        h.base_count = base_count;
+        if (h.text_id != list->text_id || text_size != list->text_size)
+            (void)bitsnap_text_encode(&coded, &h.coded_size, text, text_size, memory, &error);
+        h.coded = coded;
+    }
+    status = error.status ? error.status : bitsnap_file_write_head(w, b, sink, &h, memory);
+    bsf_release(memory, coded);
+    bsf_release(memory, list);
+    if (error.status) w->error = error;
+    if (status) {
+        bitsnap_safetensors_free(&model);
+        memset(&w->error.tensor, 0, sizeof w->error.tensor);
+        return status;
+    }
+    w->writer->model = model;
+    if (text) w->writer->expected = h.source_size;
+    return bsf_plan(w, content);
+}
+
+/* The frame of the next run. */
 static bitsnap_status bsf_begin_run(bitsnap_file_writer *w)
 {
     bsf_writer *x = w->writer;
     bitsnap *b = w->b;
-    bitsnap_dtype dtype = (bitsnap_dtype)0, base_dtype = (bitsnap_dtype)0;
+    const bsf_run *run;
     bitsnap_status status;
     uint64_t count, needed;
-    x->left = 0;
+    if (x->next == x->run_count) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "more data than the header text says");
+    run = &x->runs[x->next++];
+    x->left = run->bytes;
+    count = bsf_run_count(run);
     memset(&b->base, 0, sizeof b->base);
-    b->columns = 0;
-    for (; x->next < x->model.count && !b->columns; x->next++) {
-        const bitsnap_tensor *t = &x->model.tensors[x->next];
-        const uint64_t columns = bsf_columns(w, t);
-        bitsnap_file_place place = { 0, 0 };
-        bitsnap_dtype partner;
-        if (t->begin == t->end) continue; /* ends no run */
-        partner = bsf_partner(w, t, &place);
-        if (x->left && (columns || dtype != bitsnap_tensor_codec(t) || partner != base_dtype ||
-                        (partner && (place.base != x->place.base ||
-                                     place.begin != x->place.begin + x->left / bitsnap_width(dtype) * bitsnap_width(partner))))) break;
-        if (!x->left) {
-            dtype = bitsnap_tensor_codec(t);
-            base_dtype = partner;
-            x->place = place;
-            b->columns = columns;
-        }
-        x->left += t->end - t->begin;
-    }
-    if (!x->left) return bsf_fail(&w->error, BITSNAP_E_ARGUMENT, 0, w->size, "more data than the header text says");
-    count = x->left / bitsnap_width(dtype);
-    if (base_dtype) b->base.dtype = base_dtype;
+    if (run->base_dtype) b->base.dtype = run->base_dtype;
+    b->columns = run->columns;
     b->flags |= BITSNAP_CONTENT_ID;
-    status = bitsnap_file_write_frame(w, dtype, count, base_dtype ? &x->place : NULL);
-    needed = status ? 0 : bitsnap_workspace_size(b, count, dtype);
+    w->referred = run->last;
+    status = bitsnap_file_write_frame(w, run->dtype, count, run->base_dtype ? &run->place : NULL);
+    needed = status ? 0 : bitsnap_workspace_size(b, count, run->dtype);
     if (needed && b->workspace == x->workspace && b->workspace_size < needed) { /* both null, or one made here */
         bsf_release(x->memory, x->workspace);
         b->workspace = x->workspace = bsf_resize(x->memory, NULL, (size_t)needed);

@@ -1284,16 +1284,16 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     PyObject *tensors, *bases = NULL;
     const char *metadata = NULL;
     bitsnap_file **base = NULL;
+    bitsnap_file_content content = { 0 };
     bitsnap_status status;
     Py_ssize_t n;
-    size_t size;
     unsigned flags = 0;
     int level = 0, threads = 1, sha256 = 0, failed;
     if (x->s.state != FRESH) return refuse("a Writer is used once");
     x->s.state = OPENING;
     x->process = getpid();
     if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIOp:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases, &sha256) ||
-        writer_text(x, &size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
+        writer_text(x, &content.text_size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
         return -1;
     n = bases_begin(&x->s, bases, &base);
     if (n < 0) goto failed;
@@ -1303,9 +1303,13 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     x->c.b.flags = flags;
     x->sink.write = writer_write;
     x->sink.context = x;
+    content.text = x->text;
+    content.features = sha256 ? BITSNAP_FILE_SHA256 : 0;
+    content.bases = base;
+    content.base_count = (size_t)n;
     if (!failed) {
         Py_BEGIN_ALLOW_THREADS
-        status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, x->text, size, sha256 ? BITSNAP_FILE_SHA256 : 0, base, (size_t)n, NULL);
+        status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, &content, NULL);
         Py_END_ALLOW_THREADS
         failed = status != BITSNAP_OK;
         if (failed) raise_file(&x->w.error, failure_of(&x->s));

@@ -11,10 +11,6 @@
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
-/* Bytes of a tensor that joins the frame of its neighbours although it is not referred to and they are, or the reverse. A reader in order keeps
- * them, too. */
-#define KEPT_MOST_BESIDE 65536
-
 /* The elements of a row: the product of the fewest last dimensions that is at least `least`, as kernels of convolutions are small. The first
  * dimension is not among them. 0: there is no such product. */
 static uint64_t columns_of(const tensor *t, uint64_t least)
@@ -37,7 +33,7 @@ static int continues(const piece *a, const piece *b)
     const bitsnap_dtype dtype = a->form.dtype;
     if (dtype != b->form.dtype || a->paired != b->paired || piece_stands_alone(a) || piece_stands_alone(b) || a->form.columns || b->form.columns)
         return 0;
-    if (a->referred != b->referred && (a->referred ? b : a)->bytes > KEPT_MOST_BESIDE) return 0;
+    if (a->referred != b->referred && (a->referred ? b : a)->bytes > BITSNAP_KEPT_BESIDE) return 0;
     if (!b->paired) return 1;
     return a->range.base == b->range.base && a->range.dtype == b->range.dtype &&
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
