@@ -35,7 +35,7 @@ typedef struct job {
     const base *base;      /* the same; null: the output is a whole file, not a delta */
     file_base *bases;      /* those of it that are used, a list */
     pairs pairs;           /* of its tensors with ours */
-    pairs references;      /* of our tensors with earlier ones */
+    references references; /* of our tensors to earlier ones */
     base itself;           /* the source, for these */
     uint64_t against;      /* bytes of elements that are coded against it */
     uint64_t paired_stored; /* bytes of the frames that have elements of it */
@@ -368,11 +368,11 @@ static int find_references(job *j)
     skip = (unsigned char *)malloc(model->count + 1);
     if (!skip) return fault_memory(j->f);
     for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
-    failed = references_find(&j->references, model, j->in.offset, &j->in, skip, j->f);
+    failed = references_find(&j->references, model, j->in.offset, &j->in, skip, 0, j->f);
     free(skip);
-    if (failed || !j->references.used) return failed;
+    if (failed || !j->references.count) return failed;
     failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);
-    if (!found) j->references.used = 0; /* samples are hints, which may be of other places */
+    if (!found) j->references.count = 0; /* samples are hints, which may be of other places */
     return failed;
 }
 
@@ -387,7 +387,7 @@ static int choose(job *j, const char *path)
     j->lossy.model = model;
     j->lossy.roles = j->choices;
     return check_moments(j) || pair_tensors(j) || find_references(j) ||
-           plan_make(&j->plan, model, j->base ? &j->pairs : j->references.used ? &j->references : NULL, j->choices, j->o->level, j->f) ||
+           plan_make(&j->plan, model, j->base ? &j->pairs : NULL, &j->references, j->choices, j->o->level, j->f) ||
            group_plan(&j->plan, j->base != NULL, j->f);
 }
 
@@ -707,8 +707,8 @@ static int report(const job *j, const char *path, const char *target, double beg
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
-        if (j->references.used) json_member_whole(&out, "reference_tensors", j->references.used);
-        if (j->references.used) json_member_whole(&out, "reference_bytes", j->references.used_bytes);
+        if (j->references.count) json_member_whole(&out, "reference_tensors", j->references.tensors);
+        if (j->references.count) json_member_whole(&out, "reference_bytes", j->references.bytes);
         json_bases(&out, j->o);
         if (j->given) {
             json_member_truth(&out, "needs_base", j->base != NULL);
@@ -750,7 +750,7 @@ int compress_to(const options *o, codec *c, const base *b, input *in, const char
     lossy_free(&j.lossy);
     plan_free(&j.plan);
     pairs_free(&j.pairs);
-    pairs_free(&j.references);
+    references_free(&j.references);
     base_close(&j.itself);
     free(j.bases);
     free(j.choices);

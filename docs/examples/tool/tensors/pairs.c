@@ -152,7 +152,7 @@ static pair pair_of(const tensor *t, text_slice name, const entry *entries, size
     return x;
 }
 
-void pairs_add_up(pairs *p)
+static void add_up(pairs *p)
 {
     size_t i;
     p->used = 0;
@@ -193,7 +193,7 @@ int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bas
     for (i = 0; i < p->count; i++) p->list[i] = pair_of(&model->tensors[i], renamed(model->tensors[i].name, r, room), entries, n);
     free(entries);
     free(room);
-    pairs_add_up(p);
+    add_up(p);
     p->found = p->used;
     p->found_bytes = p->used_bytes;
     return 0;
@@ -362,7 +362,7 @@ static void judge(pairs *p, const verdict *verdicts)
         if (saved <= p->alone / LITTLE || (bytes >= JUDGED_LEAST && enough && v->against >= v->alone))
             p->list[i].kind = PAIR_NO_GAIN;
     }
-    pairs_add_up(p);
+    add_up(p);
 }
 
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *base, fault *f)

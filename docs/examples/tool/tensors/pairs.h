@@ -20,7 +20,6 @@ typedef struct pair {
     const tensor *other;   /* in the base; null: none */
     unsigned base;         /* the number of that */
     uint64_t bytes;        /* so many of the tensor, from the first on, have elements there: all, or the rows that both have */
-    int referred;          /* later tensors of the file refer to it: references.h */
 } pair;
 
 typedef struct pairs {
@@ -29,7 +28,6 @@ typedef struct pairs {
     size_t found, used;    /* tensors that have a partner, and of these the ones that are to be coded against it */
     uint64_t found_bytes, used_bytes;
     uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
-    int itself;            /* partners are earlier tensors of the same file: references.h */
 } pairs;
 
 /* Rules FROM=TO: a name that begins with FROM begins in the base with TO instead. The first that fits counts. */
@@ -41,9 +39,6 @@ typedef struct renames {
 /* A partner in one of `count` bases, in `own` (its number, if there is it) before all others and then in their order, has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
  * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
 int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, size_t own, const renames *r, fault *f);
-
-/* Counts the tensors of kind PAIR_FOUND and their bytes: p->used and p->used_bytes. */
-void pairs_add_up(pairs *p);
 
 /* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
  * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input

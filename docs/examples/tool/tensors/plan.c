@@ -39,27 +39,19 @@ static int continues(const piece *a, const piece *b)
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
 }
 
-/* The piece of one tensor; of a partner's elements there may be fewer. */
-static piece piece_of(const tensor *t, const pair *with, int is_delta, const adam_choice *choice, int level)
+/* How all of a tensor is coded where it has no partner. */
+static piece piece_of(const tensor *t, const adam_choice *choice, int is_delta, int level)
 {
     piece x = { 0 };
     x.form.dtype = bitsnap_tensor_codec(t);
     x.begin = t->begin;
     x.bytes = t->end - t->begin;
-    x.paired = with && with->kind == PAIR_FOUND;
-    x.referred = with && with->referred;
-    if (x.paired) {
-        x.bytes = with->bytes;
-        x.range.base = with->base;
-        x.range.dtype = bitsnap_tensor_codec(with->other);
-        x.range.begin = with->other->begin;
-    }
     if (choice) {
         x.form.cells = choice->cells;
         x.form.clusters = choice->clusters;
         x.second = piece_stands_alone(&x) && choice->role == ADAM_V;
     }
-    if (!is_delta && !x.paired && bitsnap_tensor_has_octaves(t)) {
+    if (!is_delta && bitsnap_tensor_has_octaves(t)) {
         if (piece_stands_alone(&x)) x.form.columns = columns_of(t, 0);
         else if (level == BITSNAP_BEST && t->elements >= MATRIX_LEAST) x.form.columns = columns_of(t, COLUMNS_LEAST);
     }
@@ -75,6 +67,20 @@ static void add(plan *p, const piece *x)
     }
     last->bytes += x->bytes;
     last->referred |= x->referred;
+}
+
+/* Adds a part of a tensor; `range`: its partner, or null. What is not all of its rows has no columns. */
+static void add_part(plan *p, const piece *all, uint64_t begin, uint64_t end, const file_range *range)
+{
+    const uint64_t row = all->form.columns * bitsnap_width(all->form.dtype);
+    piece x = *all;
+    if (begin == end) return;
+    x.begin = begin;
+    x.bytes = end - begin;
+    x.paired = range != NULL;
+    if (range) x.range = *range;
+    if (range || (row && ((begin - all->begin) % row || x.bytes % row))) x.form.columns = 0;
+    add(p, &x);
 }
 
 /* Sets `last` of the pieces that others refer to. */
@@ -96,25 +102,59 @@ static void find_last(plan *p)
     }
 }
 
-int plan_make(plan *p, const safetensors *model, const pairs *with, const adam_choice *choices, int level, fault *f)
+/* Sets `referred` of the tensors that others refer to. */
+static void find_referred(unsigned char *referred, const safetensors *model, const references *refs)
 {
-    size_t i;
+    size_t i, low, high;
+    for (i = 0; i < refs->count; i++) {
+        const bitsnap_reference *r = &refs->list[i];
+        for (low = 0, high = model->count; low < high;) {
+            const size_t middle = low + (high - low) / 2;
+            if (model->tensors[middle].end <= r->base) low = middle + 1;
+            else high = middle;
+        }
+        for (; low < model->count && model->tensors[low].begin < r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); low++) referred[low] = 1;
+    }
+}
+
+int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level, fault *f)
+{
+    unsigned char *referred = (unsigned char *)calloc(model->count + 1, 1);
+    const size_t count = refs ? refs->count : 0;
+    size_t i, r = 0;
     memset(p, 0, sizeof *p);
-    p->pieces = (piece *)calloc(2 * model->count + 1, sizeof *p->pieces);
-    if (!p->pieces) return fault_memory(f);
+    p->pieces = (piece *)calloc(2 * (model->count + count) + 1, sizeof *p->pieces);
+    if (!p->pieces || !referred) {
+        free(referred);
+        return fault_memory(f);
+    }
+    if (refs) find_referred(referred, model, refs);
     for (i = 0; i < model->count; i++) {
         const tensor *t = &model->tensors[i];
-        piece x;
+        const pair *x = with ? &with->list[i] : NULL;
+        uint64_t at = t->begin;
+        piece all;
         if (t->begin == t->end) continue; /* ends no run */
-        x = piece_of(t, with ? &with->list[i] : NULL, with && !with->itself, choices ? &choices[i] : NULL, level);
-        if (piece_stands_alone(&x)) p->quantizes = 1;
-        add(p, &x);
-        if (x.begin + x.bytes == t->end) continue;
-        x.begin += x.bytes; /* rows that are new */
-        x.bytes = t->end - x.begin;
-        x.paired = 0;
-        add(p, &x);
+        all = piece_of(t, choices ? &choices[i] : NULL, with != NULL, level);
+        all.referred = referred[i];
+        if (piece_stands_alone(&all)) p->quantizes = 1;
+        if (x && x->kind == PAIR_FOUND) {
+            const file_range range = { .base = x->base, .dtype = bitsnap_tensor_codec(x->other), .begin = x->other->begin };
+            add_part(p, &all, at, at + x->bytes, &range);
+            at += x->bytes; /* other rows are new */
+        }
+        for (; r < count && refs->list[r].tensor == i; r++) {
+            const bitsnap_reference *ref = &refs->list[r];
+            const unsigned width = bitsnap_width(all.form.dtype);
+            const file_range range = { .base = BITSNAP_BASE_ITSELF, .dtype = (bitsnap_dtype)ref->base_dtype, .begin = ref->base };
+            const uint64_t begin = t->begin + ref->first * width;
+            add_part(p, &all, at, begin, NULL);
+            at = begin + ref->count * width;
+            add_part(p, &all, begin, at, &range);
+        }
+        add_part(p, &all, at, t->end, NULL);
     }
+    free(referred);
     find_last(p);
     return 0;
 }

@@ -1,0 +1,444 @@
+/* bitsnap_references.h - which elements of a .safetensors file are equal to earlier ones of the same file, or are what these round to.
+ * MIT licence, see bitsnap.h. Needs bitsnap_file.h. In exactly ONE .c (or .cpp) file write
+ *
+ *     #define BITSNAP_REFERENCES_IMPLEMENTATION
+ *     #include "bitsnap_references.h"
+ */
+#ifndef BITSNAP_REFERENCES_H
+#define BITSNAP_REFERENCES_H
+
+#include "bitsnap_file.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Finds references in a file, whose data `data` reads: little-endian, byte 0 is the first of the data. *list is in the order of the data, and
+ * is to be released by free(). `skip`: of each tensor, 1 if it takes no part; or null. A tensor refers to an earlier one
+ *   - of the same dtype, size and bytes, or
+ *   - whose name ends alike, with the same number of elements. One of the two is F32, the other F16 or BF16, and samples say that this is what
+ *     the first rounds to.
+ * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements or more.
+ * No base has elements that refer themselves. Reads samples, and whole tensors only if their samples are equal; time is linear,
+ * except for sorting. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may be null. */
+BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
+                                                   const bitsnap_source *data, const unsigned char *skip, int by_content);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+#if defined(BITSNAP_REFERENCES_IMPLEMENTATION) && !defined(BITSNAP_REFERENCES_IMPLEMENTED)
+#define BITSNAP_REFERENCES_IMPLEMENTED
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A sample: some neighbours at a few places. Their places depend on the number of elements alone, so samples of tensors of different dtypes
+ * can be compared. */
+enum { BSR_PLACES = 4, BSR_NEIGHBOURS = 8, BSR_SAMPLED = BSR_PLACES * BSR_NEIGHBOURS, BSR_WIDEST = 4 };
+enum { BSR_PARTS = 8 };      /* parts of a name, from its end on, that are compared at most */
+enum { BSR_KEYS = 1 + 2 * BSR_PARTS };
+enum { BSR_LOOKED_AT = 16 }; /* candidates of one key, at most, so that no file can make this slow */
+
+typedef struct bsr_look {
+    uint8_t sample[BSR_SAMPLED * BSR_WIDEST]; /* as the file has it; of wider elements the first bytes */
+    uint64_t id;        /* of all bytes; has_id: once it is known */
+    unsigned char has_sample, has_id, is_constant;
+    unsigned char refers; /* some of its elements do */
+} bsr_look;
+
+/* A tensor by what its partner must have, too. */
+typedef struct bsr_entry {
+    uint64_t key;
+    size_t tensor;
+} bsr_entry;
+
+typedef struct bsr_search {
+    const bitsnap_safetensors *model;
+    const bitsnap_source *data;
+    const unsigned char *skip;
+    int halves, wholes;      /* there are tensors of F16 or BF16, and of F32: only then names tell anything */
+    bsr_look *looks;
+    bsr_entry *entries;
+    size_t count;
+    bitsnap_reference *list; /* in the order of the data */
+    size_t found, capacity;
+    bitsnap_status status;
+} bsr_search;
+
+static unsigned bsr_width(const bitsnap_tensor *t) { return bitsnap_width(bitsnap_tensor_codec(t)); }
+static uint64_t bsr_bytes(const bitsnap_tensor *t) { return t->end - t->begin; }
+static uint64_t bsr_count(const bitsnap_tensor *t) { return bsr_bytes(t) / bsr_width(t); }
+static int bsr_is_half(const bitsnap_tensor *t) { return bitsnap_tensor_has_octaves(t) && bsr_width(t) == 2; }
+static int bsr_is_single(const bitsnap_tensor *t) { return bitsnap_tensor_has_octaves(t) && bsr_width(t) == 4; }
+
+static int bsr_fail(bsr_search *s, bitsnap_status status)
+{
+    s->status = status;
+    return 1;
+}
+
+static int bsr_read(bsr_search *s, uint64_t at, void *to, size_t size)
+{
+    if (!s->data->read) memcpy(to, (const uint8_t *)s->data->data + at, size);
+    return s->data->read && s->data->read(s->data->context, at, to, size) ? bsr_fail(s, BITSNAP_E_SOURCE) : 0;
+}
+
+/* Whether a tensor can take part: a sample of it is no smaller than it is. */
+static int bsr_takes_part(const bsr_search *s, size_t i)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    return bsr_count(t) >= BSR_NEIGHBOURS && bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i]);
+}
+
+/* ================================================================================= SAMPLES */
+
+static int bsr_read_sample(bsr_search *s, size_t i)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    const unsigned width = bsr_width(t), part = width < BSR_WIDEST ? width : (unsigned)BSR_WIDEST;
+    const uint64_t last = bsr_count(t) - BSR_NEIGHBOURS;
+    bsr_look *l = &s->looks[i];
+    uint8_t bytes[BSR_NEIGHBOURS * 8];
+    size_t k, j;
+    for (k = 0; k < BSR_PLACES; k++) {
+        const uint64_t at = last / (BSR_PLACES - 1) * k + last % (BSR_PLACES - 1) * k / (BSR_PLACES - 1);
+        if (bsr_read(s, t->begin + at * width, bytes, (size_t)BSR_NEIGHBOURS * width)) return 1;
+        for (j = 0; j < BSR_NEIGHBOURS; j++) memcpy(l->sample + (k * BSR_NEIGHBOURS + j) * part, bytes + j * width, part);
+    }
+    l->has_sample = 1;
+    l->is_constant = !memcmp(l->sample, l->sample + part, (size_t)(BSR_SAMPLED - 1) * part);
+    return 0;
+}
+
+static size_t bsr_sample_size(const bitsnap_tensor *t)
+{
+    return BSR_SAMPLED * (size_t)(bsr_width(t) < BSR_WIDEST ? bsr_width(t) : (unsigned)BSR_WIDEST);
+}
+
+static double bsr_number(const uint8_t *p, unsigned width, int is_bf16)
+{
+    const uint32_t bits = width == 4 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24
+                                     : ((uint32_t)p[0] | (uint32_t)p[1] << 8) << 16;
+    const int exponent = (int)(bits >> 26 & 31);
+    const double mantissa = (double)(bits >> 16 & 1023);
+    float x;
+    if (width == 4 || is_bf16) {
+        memcpy(&x, &bits, sizeof x);
+        return (double)x;
+    }
+    return (bits >> 31 ? -1.0 : 1.0) * (exponent ? (1024 + mantissa) * (double)(1u << exponent) : 2 * mantissa) / 33554432; /* 2^25 */
+}
+
+static double bsr_size(double x) { return x < 0 ? -x : x; }
+
+/* Whether an element, of F16 or BF16, is what another one, of F32, rounds to, up or down. */
+static int bsr_rounds_to(const uint8_t *half, const uint8_t *whole, int is_bf16)
+{
+    const double x = bsr_number(half, 2, is_bf16), y = bsr_number(whole, 4, 0);
+    return bsr_size(x - y) <= bsr_size(x) / (is_bf16 ? 128 : 1024) || (!is_bf16 && bsr_size(x - y) < 6e-8); /* 2^-24: subnormal numbers */
+}
+
+/* Whether a sample is what another one rounds to: all but a few elements. */
+static int bsr_samples_round(const bsr_search *s, size_t half, size_t whole)
+{
+    const int is_bf16 = bitsnap_tensor_codec(&s->model->tensors[half]) == BITSNAP_BF16;
+    size_t k, near = 0;
+    for (k = 0; k < BSR_SAMPLED; k++)
+        near += (size_t)bsr_rounds_to(s->looks[half].sample + 2 * k, s->looks[whole].sample + 4 * k, is_bf16);
+    return near >= BSR_SAMPLED - BSR_SAMPLED / 8;
+}
+
+/* ================================================================================= KEYS */
+
+static uint64_t bsr_mixed(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t all[3];
+    all[0] = a;
+    all[1] = b;
+    all[2] = c;
+    return bitsnap_hash(all, sizeof all);
+}
+
+/* The key of equal tensors: dtype, size and sample. */
+static uint64_t bsr_equal_key(const bsr_search *s, size_t i)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    return bsr_mixed(bitsnap_hash(t->dtype.at, t->dtype.size), bsr_bytes(t), bitsnap_hash(s->looks[i].sample, bsr_sample_size(t)));
+}
+
+static int bsr_ends_part(char c) { return c == '.' || c == '/'; }
+
+/* The keys of a name: of its ends, which begin with a part of it, and the number of elements; the longest first. `size` bytes of the name count:
+ * all, or all without its last part. */
+static size_t bsr_name_keys(const bitsnap_tensor *t, size_t size, uint64_t *keys)
+{
+    size_t at = size, n = 0, i;
+    while (at && n < BSR_PARTS) {
+        at--;
+        if (at && !bsr_ends_part(t->name.at[at - 1])) continue;
+        if (size - at < 2) continue;
+        keys[n++] = bsr_mixed(1, bsr_count(t), bitsnap_hash(t->name.at + at, size - at));
+    }
+    for (i = 0; i < n / 2; i++) {
+        const uint64_t x = keys[i];
+        keys[i] = keys[n - 1 - i];
+        keys[n - 1 - i] = x;
+    }
+    return n;
+}
+
+static size_t bsr_without_last_part(const bitsnap_tensor *t)
+{
+    size_t size = t->name.size;
+    while (size && !bsr_ends_part(t->name.at[size - 1])) size--;
+    return size ? size - 1 : 0;
+}
+
+/* All keys of a tensor: of its bytes, of its name and, of F32, of its name without its last part (layer.weight.master). */
+static size_t bsr_keys(const bsr_search *s, size_t i, uint64_t keys[BSR_KEYS])
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    size_t n = 0;
+    if (s->looks[i].is_constant) return 0;
+    keys[n++] = bsr_equal_key(s, i);
+    if ((!bsr_is_single(t) && !bsr_is_half(t)) || !s->halves || !s->wholes) return n;
+    n += bsr_name_keys(t, t->name.size, keys + n);
+    if (bsr_is_single(t)) n += bsr_name_keys(t, bsr_without_last_part(t), keys + n);
+    return n;
+}
+
+static int bsr_by_key(const void *a, const void *b)
+{
+    const bsr_entry *x = (const bsr_entry *)a, *y = (const bsr_entry *)b;
+    if (x->key != y->key) return x->key < y->key ? -1 : 1;
+    return (x->tensor > y->tensor) - (x->tensor < y->tensor);
+}
+
+static int bsr_sort_keys(bsr_search *s)
+{
+    uint64_t keys[BSR_KEYS];
+    size_t i, k, n;
+    for (i = 0; i < s->model->count; i++) {
+        if (!bsr_takes_part(s, i)) continue;
+        if (bsr_read_sample(s, i)) return 1;
+        s->count += bsr_keys(s, i, keys);
+    }
+    s->entries = (bsr_entry *)malloc((s->count + 1) * sizeof *s->entries);
+    if (!s->entries) return bsr_fail(s, BITSNAP_E_WORKSPACE);
+    for (i = 0, s->count = 0; i < s->model->count; i++) {
+        n = s->looks[i].has_sample ? bsr_keys(s, i, keys) : 0;
+        for (k = 0; k < n; k++) {
+            s->entries[s->count].key = keys[k];
+            s->entries[s->count++].tensor = i;
+        }
+    }
+    qsort(s->entries, s->count, sizeof *s->entries, bsr_by_key);
+    return 0;
+}
+
+/* ================================================================================= PARTNERS */
+
+static int bsr_find_id(bsr_search *s, size_t i)
+{
+    enum { WINDOW = 1 << 20 };
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    bsr_look *l = &s->looks[i];
+    uint8_t *window;
+    uint64_t at, state[2] = { 0, 0 };
+    int failed = 0;
+    if (l->has_id) return 0;
+    window = (uint8_t *)malloc(WINDOW);
+    if (!window) return bsr_fail(s, BITSNAP_E_WORKSPACE);
+    for (at = t->begin; at < t->end && !failed;) {
+        const size_t n = t->end - at < WINDOW ? (size_t)(t->end - at) : (size_t)WINDOW;
+        failed = bsr_read(s, at, window, n);
+        state[1] = failed ? 0 : bitsnap_hash(window, n);
+        state[0] = bitsnap_hash(state, sizeof state);
+        at += n;
+    }
+    free(window);
+    l->id = state[0];
+    l->has_id = 1;
+    return failed;
+}
+
+/* Whether samples say that two tensors are equal, or that one is what the other rounds to. */
+static int bsr_look_alike(const bsr_search *s, size_t i, size_t k)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i], *old = &s->model->tensors[k];
+    if (bsr_count(t) != bsr_count(old) || !bitsnap_tensor_base(t, old)) return 0;
+    if (bsr_width(t) != bsr_width(old)) return bsr_is_half(t) ? bsr_samples_round(s, i, k) : bsr_samples_round(s, k, i);
+    return !memcmp(s->looks[i].sample, s->looks[k].sample, bsr_sample_size(t));
+}
+
+/* Whether tensor `i` can refer to the earlier tensor `k`. One of the same dtype has to have the same bytes. */
+static int bsr_fits(bsr_search *s, size_t i, size_t k, int *does)
+{
+    *does = !s->looks[k].refers && bsr_look_alike(s, i, k);
+    if (!*does || bsr_width(&s->model->tensors[i]) != bsr_width(&s->model->tensors[k])) return 0;
+    if (bsr_find_id(s, i) || bsr_find_id(s, k)) return 1;
+    *does = s->looks[i].id == s->looks[k].id;
+    return 0;
+}
+
+static int bsr_add(bsr_search *s, size_t i, uint64_t first, uint64_t count, uint64_t base, bitsnap_dtype dtype)
+{
+    bitsnap_reference *r;
+    if (s->found == s->capacity) {
+        const size_t more = s->capacity ? 2 * s->capacity : 64;
+        r = (bitsnap_reference *)realloc(s->list, more * sizeof *r);
+        if (!r) return bsr_fail(s, BITSNAP_E_WORKSPACE);
+        s->list = r;
+        s->capacity = more;
+    }
+    r = &s->list[s->found++];
+    r->tensor = i;
+    r->first = first;
+    r->count = count;
+    r->base = base;
+    r->base_dtype = dtype;
+    s->looks[i].refers = 1;
+    return 0;
+}
+
+static int bsr_take(bsr_search *s, size_t i, size_t k)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i], *old = &s->model->tensors[k];
+    return bsr_add(s, i, 0, bsr_count(t), old->begin, bitsnap_tensor_codec(old));
+}
+
+static int bsr_find_partner(bsr_search *s, size_t i)
+{
+    uint64_t keys[BSR_KEYS];
+    const size_t n = bsr_keys(s, i, keys);
+    size_t k;
+    for (k = 0; k < n; k++) {
+        size_t low = 0, high = s->count, looked = 0;
+        while (low < high) {
+            const size_t middle = low + (high - low) / 2;
+            if (s->entries[middle].key < keys[k]) low = middle + 1;
+            else high = middle;
+        }
+        for (; low < s->count && s->entries[low].key == keys[k] && s->entries[low].tensor < i && looked < BSR_LOOKED_AT; low++, looked++) {
+            int does;
+            if (bsr_fits(s, i, s->entries[low].tensor, &does)) return 1;
+            if (does) return bsr_take(s, i, s->entries[low].tensor);
+        }
+    }
+    return 0;
+}
+
+/* ================================================================================= RUNS */
+
+static uint64_t bsr_begin(const bsr_search *s, const bitsnap_reference *r)
+{
+    const bitsnap_tensor *t = &s->model->tensors[r->tensor];
+    return t->begin + r->first * bsr_width(t);
+}
+
+static uint64_t bsr_end(const bsr_search *s, const bitsnap_reference *r)
+{
+    return bsr_begin(s, r) + r->count * bsr_width(&s->model->tensors[r->tensor]);
+}
+
+static uint64_t bsr_base_end(const bitsnap_reference *r) { return r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); }
+
+/* Returns the tensor that has this byte of the data. */
+static size_t bsr_tensor_at(const bsr_search *s, uint64_t byte)
+{
+    size_t low = 0, high = s->model->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (s->model->tensors[middle].end <= byte) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Takes for a tensor of one value what follows the partner of the tensor before it, if that has this value, too. The tensor gains nothing by
+ * a partner, but without one it would end the run of its neighbours. */
+static int bsr_join_constant(bsr_search *s, size_t i)
+{
+    const bitsnap_tensor *tensors = s->model->tensors;
+    const bitsnap_reference *last = s->found ? &s->list[s->found - 1] : NULL;
+    size_t k;
+    if (!last || bsr_end(s, last) != tensors[i].begin) return 0;
+    k = bsr_tensor_at(s, bsr_base_end(last));
+    if (k >= i || s->looks[k].refers || !s->looks[k].is_constant || tensors[k].begin != bsr_base_end(last)) return 0;
+    if (bitsnap_tensor_codec(&tensors[k]) != (bitsnap_dtype)last->base_dtype || bitsnap_slice_compare(tensors[i].dtype, tensors[last->tensor].dtype)) return 0;
+    return bsr_look_alike(s, i, k) ? bsr_take(s, i, k) : 0;
+}
+
+/* Whether a reference goes on where the other ends, in the same frame. */
+static int bsr_continues(const bsr_search *s, const bitsnap_reference *a, const bitsnap_reference *b)
+{
+    const bitsnap_tensor *tensors = s->model->tensors;
+    return bsr_end(s, a) == bsr_begin(s, b) && bsr_base_end(a) == b->base && a->base_dtype == b->base_dtype &&
+           bitsnap_tensor_codec(&tensors[a->tensor]) == bitsnap_tensor_codec(&tensors[b->tensor]);
+}
+
+/* Drops runs that are too few elements for a frame of their own. */
+static void bsr_drop_small_runs(bsr_search *s)
+{
+    uint64_t elements;
+    size_t first, end, kept = 0;
+    for (first = 0; first < s->found; first = end) {
+        elements = s->list[first].count;
+        for (end = first + 1; end < s->found && bsr_continues(s, &s->list[end - 1], &s->list[end]); end++) elements += s->list[end].count;
+        if (elements < BITSNAP_REFERENCE_LEAST) continue;
+        memmove(&s->list[kept], &s->list[first], (end - first) * sizeof *s->list);
+        kept += end - first;
+    }
+    s->found = kept;
+}
+
+static int bsr_find_all(bsr_search *s)
+{
+    size_t i;
+    for (i = 0; i < s->model->count; i++) {
+        s->halves |= bsr_is_half(&s->model->tensors[i]);
+        s->wholes |= bsr_is_single(&s->model->tensors[i]);
+    }
+    if (bsr_sort_keys(s)) return 1;
+    for (i = 0; i < s->model->count; i++) {
+        if (!s->looks[i].has_sample) continue;
+        if (s->looks[i].is_constant ? bsr_join_constant(s, i) : bsr_find_partner(s, i)) return 1;
+    }
+    bsr_drop_small_runs(s);
+    return 0;
+}
+
+BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
+                                                   const bitsnap_source *data, const unsigned char *skip, int by_content)
+{
+    bsr_search s;
+    memset(&s, 0, sizeof s);
+    s.model = model;
+    s.data = data;
+    s.skip = skip;
+    (void)by_content;
+    s.looks = (bsr_look *)calloc(model->count + 1, sizeof *s.looks);
+    if (!s.looks) (void)bsr_fail(&s, BITSNAP_E_WORKSPACE);
+    else if (bsr_find_all(&s)) {
+        free(s.list);
+        s.list = NULL;
+        s.found = 0;
+    }
+    free(s.looks);
+    free(s.entries);
+    *list = s.list;
+    *count = s.found;
+    return s.status;
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif
