@@ -399,17 +399,315 @@ static void bsr_drop_small_runs(bsr_search *s)
     s->found = kept;
 }
 
-static int bsr_find_all(bsr_search *s)
+/* ================================================================================= CONTENT
+ * Finds partners where names do not tell: copies under other names, several tensors in one or one in several, parameters in another order.
+ * Anchors are elements that a hash of their neighbourhood chooses, so equal elements have the same anchors wherever they lie. A table says
+ * where an anchor with this neighbourhood was last. Both places are compared both ways from there, for as long as they match.
+ *
+ * Time is linear for any content. An element that has got a partner is not looked at again. Comparisons that come to nothing take credit,
+ * which each element that is scanned adds to; without credit, anchors are noted but not looked up. */
+
+enum {
+    BSR_WINDOW = 16,        /* elements that an anchor's hash is of */
+    BSR_DISTINCT = 4,       /* values among these, at least: fewer are found everywhere */
+    BSR_ANCHOR_BITS = 10,   /* one of 2^10 elements is an anchor, */
+    BSR_CHOSEN = -32768 + (65536 >> BSR_ANCHOR_BITS), /* whose number of 16 bits is below this */
+    BSR_TABLE_BITS = 19,    /* of the number of places in the table, at most: 4 MiB */
+    BSR_SCANNED = 4096,     /* elements that are scanned at a time */
+    BSR_BLOCK = 64,         /* elements that are compared at a time */
+    BSR_TRIED = 512,        /* credit that a comparison takes besides that for its elements */
+    BSR_VIEW = 1 << 16
+};
+
+/* Bytes of the data. */
+typedef struct bsr_view {
+    uint8_t *bytes;         /* room for BSR_VIEW */
+    uint64_t begin;
+    size_t size;
+} bsr_view;
+
+typedef struct bsr_content {
+    bsr_view scanned, ours, base;
+    uint64_t *run_ends;     /* of each tensor: where the tensors that follow it without a gap, and are coded alike, end */
+    uint64_t *run_begins;
+    uint64_t *table;        /* hash and place of anchors: the lower 48 bits are the byte of the data; 0: none */
+    unsigned bits;          /* of the table */
+    uint64_t thinned;       /* only anchors whose hash has none of these bits count */
+    int is_f16;             /* the halves of this file are F16 */
+    int64_t credit;
+    uint64_t covered;       /* elements of the tensor that have a partner or lie before one that has */
+} bsr_content;
+
+/* Returns bytes of the data, null if reading failed; `backward`: those before them come next. */
+static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t size, int backward)
+{
+    const uint64_t end = at + size;
+    size_t n = 4096;
+    if (!s->data->read) return (const uint8_t *)s->data->data + at;
+    if (at >= v->begin && end <= v->begin + v->size) return v->bytes + (at - v->begin);
+    if (v->size && (backward ? end >= v->begin && end <= v->begin + v->size : at >= v->begin && at <= v->begin + v->size)) n = 4 * v->size;
+    if (n < size) n = size;
+    if (n > BSR_VIEW) n = BSR_VIEW;
+    if (!backward) v->begin = at;
+    else v->begin = end > n ? end - n : 0;
+    v->size = s->model->data_size - v->begin < n ? (size_t)(s->model->data_size - v->begin) : n;
+    if (bsr_read(s, v->begin, v->bytes, v->size)) {
+        v->size = 0;
+        return NULL;
+    }
+    return v->bytes + (at - v->begin);
+}
+
+/* Whether elements match, from the first on or from the last one back: all but an eighth. *matched: up to the last one that does; else the first
+ * ones that all do. */
+static int bsr_compare(const uint8_t *ours, const uint8_t *base, bitsnap_dtype dtype, bitsnap_dtype base_dtype, size_t n, int backward, size_t *matched)
+{
+    const unsigned width = bitsnap_width(dtype), base_width = bitsnap_width(base_dtype);
+    const bitsnap_dtype half = width < base_width ? dtype : base_dtype;
+    size_t i, alike = 0, all = 0;
+    *matched = n;
+    if (dtype == base_dtype && !memcmp(ours, base, n * width)) return 1;
+    for (i = 0, *matched = 0; i < n; i++) {
+        const size_t k = backward ? n - 1 - i : i;
+        const uint8_t *x = ours + k * width, *y = base + k * base_width;
+        if (dtype == base_dtype ? memcmp(x, y, width) : !bsr_rounds_to(width < base_width ? x : y, width < base_width ? y : x, half == BITSNAP_BF16)) continue;
+        if (alike++ == i) all = i + 1;
+        *matched = i + 1;
+    }
+    if (alike >= n - n / 8) return 1;
+    *matched = all;
+    return 0;
+}
+
+/* Finds how many elements match from two places on, or before them, `most` at most. */
+static int bsr_grow(bsr_search *s, bsr_content *c, bitsnap_dtype dtype, uint64_t at, bitsnap_dtype base_dtype, uint64_t base, uint64_t most, int backward,
+                    uint64_t *grown)
+{
+    const unsigned width = bitsnap_width(dtype), base_width = bitsnap_width(base_dtype);
+    uint64_t n = 0;
+    *grown = 0;
+    while (n < most) {
+        const size_t m = most - n < BSR_BLOCK ? (size_t)(most - n) : (size_t)BSR_BLOCK;
+        const uint8_t *x = bsr_see(s, &c->ours, backward ? at - (n + m) * width : at + n * width, m * width, backward);
+        const uint8_t *y = x ? bsr_see(s, &c->base, backward ? base - (n + m) * base_width : base + n * base_width, m * base_width, backward) : NULL;
+        size_t matched;
+        int alike;
+        if (!y) return 1;
+        alike = bsr_compare(x, y, dtype, base_dtype, m, backward, &matched);
+        if (matched) *grown = n + matched;
+        if (!alike) break;
+        n += m;
+    }
+    return 0;
+}
+
+/* Finds the bytes around one that elements may refer to: those of tensors that are coded alike, up to what refers itself. Returns 0 if this one
+ * is not among them. */
+static int bsr_bounds(const bsr_search *s, const bsr_content *c, size_t k, uint64_t byte, uint64_t *begin, uint64_t *end)
+{
+    size_t low = 0, high = s->found;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (bsr_begin(s, &s->list[middle]) <= byte) low = middle + 1;
+        else high = middle;
+    }
+    *begin = c->run_begins[k];
+    *end = c->run_ends[k];
+    if (low && bsr_end(s, &s->list[low - 1]) > *begin) *begin = bsr_end(s, &s->list[low - 1]);
+    if (low < s->found && bsr_begin(s, &s->list[low]) < *end) *end = bsr_begin(s, &s->list[low]);
+    return *begin <= byte && byte < *end;
+}
+
+static uint64_t bsr_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
+
+/* Tries whether element `x` of tensor `i` and those around it match those around an earlier byte. Enough of them become a reference, and c->covered
+ * is its end. */
+static int bsr_try(bsr_search *s, bsr_content *c, size_t i, uint64_t x, uint64_t base)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    const size_t k = bsr_tensor_at(s, base);
+    const bitsnap_dtype dtype = bitsnap_tensor_codec(t), base_dtype = k <= i ? bitsnap_tensor_base(t, &s->model->tensors[k]) : (bitsnap_dtype)0;
+    const unsigned width = bitsnap_width(dtype), base_width = base_dtype ? bitsnap_width(base_dtype) : 1;
+    uint64_t at = t->begin + x * width, begin, end, before, after;
+    if (!base_dtype || base >= at || !bsr_bounds(s, c, k, base, &begin, &end)) return 0;
+    before = bsr_least(bsr_least(x - c->covered, (base - begin) / base_width), (at - base) / width); /* its base lies before all of it */
+    if (bsr_grow(s, c, dtype, at, base_dtype, base, before, 1, &before)) return 1;
+    after = bsr_least(bsr_count(t) - x, (bsr_least(end, at - before * width) - base) / base_width);
+    if (bsr_grow(s, c, dtype, at, base_dtype, base, after, 0, &after)) return 1;
+    if (before + after < BITSNAP_REFERENCE_LEAST && before + after < bsr_count(t)) {
+        c->credit -= (int64_t)(before + after) + BSR_TRIED;
+        return 0;
+    }
+    c->covered = x + after;
+    return bsr_add(s, i, x - before, before + after, base - before * base_width, base_dtype);
+}
+
+static uint16_t bsr_u16(const uint8_t *p)
+{
+    const uint16_t one = 1;
+    uint16_t x;
+    memcpy(&x, p, sizeof x);
+    return *(const uint8_t *)&one ? x : (uint16_t)(x >> 8 | x << 8);
+}
+
+static uint32_t bsr_u32(const uint8_t *p)
+{
+    const uint16_t one = 1;
+    uint32_t x;
+    memcpy(&x, p, sizeof x);
+    return *(const uint8_t *)&one ? x : x >> 24 | (x >> 8 & 0xFF00) | (x << 8 & 0xFF0000) | x << 24;
+}
+
+/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, but for ties. F16 loses its sign, and its exponent is
+ * lowered to the 5 bits that F32 has of it. */
+static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_tensor *t, int is_f16)
+{
+    const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
+    const unsigned width = bitsnap_width(dtype);
+    size_t i;
+    if (dtype == BITSNAP_F16)
+        for (i = 0; i < n; i++) u[i] = (bsr_u16(p + 2 * i) ^ 0x4000) & 0x7FFF;
+    else if (dtype == BITSNAP_F32 && is_f16)
+        for (i = 0; i < n; i++) u[i] = (uint16_t)((bsr_u32(p + 4 * i) + 0x1000) >> 13) & 0x7FFF;
+    else if (dtype == BITSNAP_F32)
+        for (i = 0; i < n; i++) u[i] = (uint16_t)((bsr_u32(p + 4 * i) + 0x8000) >> 16);
+    else if (width == 1)
+        for (i = 0; i < n; i++) u[i] = p[i];
+    else if (width == 2)
+        for (i = 0; i < n; i++) u[i] = bsr_u16(p + 2 * i);
+    else
+        for (i = 0; i < n; i++) {
+            const uint32_t x = bsr_u32(p + width * i) ^ bsr_u32(p + width * (i + 1) - 4); /* of 4 bytes, the same twice */
+            u[i] = width == 4 ? bsr_u16(p + 4 * i) : (uint16_t)(x ^ x >> 16);
+        }
+}
+
+/* Finds the anchors among BSR_BLOCK elements: those whose number is below BSR_CHOSEN. Returns 0 if there are none. */
+static int bsr_choose(int16_t *numbers, const uint16_t *u)
+{
+    int16_t least = 0;
+    size_t i;
+    for (i = 0; i < BSR_BLOCK; i++) {
+        const int16_t x = (int16_t)(uint16_t)(u[i] * 0x9E37u + u[i + 1] * 0x79B1u);
+        numbers[i] = x;
+        least = x < least ? x : least;
+    }
+    return least < BSR_CHOSEN;
+}
+
+/* The hash of a window; 0 if it has few distinct values. */
+static uint64_t bsr_hash(const uint16_t *u)
+{
+    uint64_t h = 0;
+    size_t i, k, distinct = 0;
+    for (i = 0; i < BSR_WINDOW && distinct < BSR_DISTINCT; i++) {
+        for (k = 0; k < i && u[k] != u[i]; k++) continue;
+        distinct += k == i;
+    }
+    for (i = 0; i < BSR_WINDOW; i += 4) {
+        h = (h ^ (u[i] | (uint64_t)u[i + 1] << 16 | (uint64_t)u[i + 2] << 32 | (uint64_t)u[i + 3] << 48)) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= h >> 32;
+    }
+    return distinct < BSR_DISTINCT ? 0 : h;
+}
+
+/* Looks an anchor up, and notes it if that gave no partner. */
+static int bsr_anchor(bsr_search *s, bsr_content *c, size_t i, uint64_t x, const uint16_t *u)
+{
+    const uint64_t h = bsr_hash(u), mark = h << 48, position = (UINT64_C(1) << 48) - 1;
+    const uint64_t covered = c->covered;
+    uint64_t *place = &c->table[h >> (64 - c->bits)];
+    if (!h || (h >> 16 & c->thinned)) return 0;
+    if (*place && ((*place ^ mark) & ~position) == 0 && c->credit > 0 && bsr_try(s, c, i, x, *place & position)) return 1;
+    if (c->covered == covered) *place = mark | (s->model->tensors[i].begin + x * bsr_width(&s->model->tensors[i]));
+    return 0;
+}
+
+/* Finds partners of parts of a tensor. */
+static int bsr_scan(bsr_search *s, bsr_content *c, size_t i)
+{
+    const bitsnap_tensor *t = &s->model->tensors[i];
+    const bitsnap_reference *last = s->found ? &s->list[s->found - 1] : NULL;
+    const uint64_t count = bsr_count(t);
+    const unsigned width = bsr_width(t);
+    uint16_t u[BSR_SCANNED + BSR_BLOCK + 1];
+    uint64_t at = 0;
+    c->covered = 0;
+    if (last && bsr_end(s, last) == t->begin && bsr_try(s, c, i, 0, bsr_base_end(last))) return 1;
+    for (at = c->covered; count - at >= BSR_WINDOW;) {
+        const size_t n = count - at < BSR_SCANNED ? (size_t)(count - at) : (size_t)BSR_SCANNED, positions = n - BSR_WINDOW + 1;
+        const uint8_t *p = bsr_see(s, &c->scanned, t->begin + at * width, n * width, 0);
+        size_t k, j, next = 0;
+        if (!p) return 1;
+        bsr_units(u, p, n, t, c->is_f16);
+        memset(u + n, 0, (BSR_BLOCK + 1) * sizeof *u);
+        c->credit = c->credit > BSR_SCANNED * 64 ? c->credit : c->credit + (int64_t)n;
+        for (k = 0; k < positions && c->covered <= at; k += BSR_BLOCK) {
+            int16_t numbers[BSR_BLOCK];
+            if (!bsr_choose(numbers, u + k)) continue;
+            for (j = next > k ? next - k : 0; j < BSR_BLOCK && k + j < positions && c->covered <= at; j++) {
+                if (numbers[j] >= BSR_CHOSEN) continue;
+                if (bsr_anchor(s, c, i, at + k + j, u + k + j)) return 1;
+                j += BSR_WINDOW - 1;
+                next = k + j + 1;
+            }
+        }
+        at = c->covered > at ? c->covered : at + positions;
+    }
+    return 0;
+}
+
+static int bsr_content_begin(bsr_search *s, bsr_content *c)
+{
+    const bitsnap_safetensors *model = s->model;
+    uint64_t elements = 0, halves[2] = { 0, 0 };
+    size_t i;
+    for (i = 0; i < model->count; i++) {
+        const bitsnap_tensor *t = &model->tensors[i];
+        elements += bsr_count(t);
+        if (bsr_is_half(t)) halves[bitsnap_tensor_codec(t) == BITSNAP_F16] += bsr_count(t);
+    }
+    c->is_f16 = halves[1] > halves[0];
+    for (c->bits = 10; c->bits < BSR_TABLE_BITS && elements >> (BSR_ANCHOR_BITS - 1) >> c->bits; c->bits++) continue;
+    while (elements >> (BSR_ANCHOR_BITS - 1) >> c->bits > c->thinned) c->thinned = 2 * c->thinned + 1;
+    c->run_begins = (uint64_t *)calloc(2 * model->count + 1, sizeof *c->run_begins);
+    c->table = (uint64_t *)calloc((size_t)1 << c->bits, sizeof *c->table);
+    c->scanned.bytes = (uint8_t *)malloc(3 * BSR_VIEW);
+    if (!c->run_begins || !c->table || !c->scanned.bytes) return bsr_fail(s, BITSNAP_E_WORKSPACE);
+    c->ours.bytes = c->scanned.bytes + BSR_VIEW;
+    c->base.bytes = c->ours.bytes + BSR_VIEW;
+    c->run_ends = c->run_begins + model->count;
+    for (i = 0; i < model->count; i++) {
+        const bitsnap_tensor *t = &model->tensors[i];
+        const int is_base = bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i]);
+        const int joins = i && is_base && c->run_ends[i - 1] == t->begin && bitsnap_tensor_codec(t) == bitsnap_tensor_codec(t - 1);
+        c->run_begins[i] = joins ? c->run_begins[i - 1] : t->begin;
+        c->run_ends[i] = t->begin + (is_base ? bsr_bytes(t) : 0);
+    }
+    for (i = model->count; i-- > 1;)
+        if (c->run_begins[i] == c->run_begins[i - 1]) c->run_ends[i - 1] = c->run_ends[i];
+    return 0;
+}
+
+static void bsr_content_end(bsr_content *c)
+{
+    free(c->run_begins);
+    free(c->table);
+    free(c->scanned.bytes);
+}
+
+static int bsr_find_all(bsr_search *s, bsr_content *c)
 {
     size_t i;
     for (i = 0; i < s->model->count; i++) {
         s->halves |= bsr_is_half(&s->model->tensors[i]);
         s->wholes |= bsr_is_single(&s->model->tensors[i]);
     }
-    if (bsr_sort_keys(s)) return 1;
+    if (bsr_sort_keys(s) || (c && bsr_content_begin(s, c))) return 1;
     for (i = 0; i < s->model->count; i++) {
         if (!s->looks[i].has_sample) continue;
         if (s->looks[i].is_constant ? bsr_join_constant(s, i) : bsr_find_partner(s, i)) return 1;
+        if (c && !s->looks[i].refers && bsr_scan(s, c, i)) return 1;
     }
     bsr_drop_small_runs(s);
     return 0;
@@ -419,18 +717,20 @@ BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, siz
                                                    const bitsnap_source *data, const unsigned char *skip, int by_content)
 {
     bsr_search s;
+    bsr_content c;
     memset(&s, 0, sizeof s);
+    memset(&c, 0, sizeof c);
     s.model = model;
     s.data = data;
     s.skip = skip;
-    (void)by_content;
     s.looks = (bsr_look *)calloc(model->count + 1, sizeof *s.looks);
     if (!s.looks) (void)bsr_fail(&s, BITSNAP_E_WORKSPACE);
-    else if (bsr_find_all(&s)) {
+    else if (bsr_find_all(&s, by_content ? &c : NULL)) {
         free(s.list);
         s.list = NULL;
         s.found = 0;
     }
+    bsr_content_end(&c);
     free(s.looks);
     free(s.entries);
     *list = s.list;

@@ -368,7 +368,7 @@ static int find_references(job *j)
     skip = (unsigned char *)malloc(model->count + 1);
     if (!skip) return fault_memory(j->f);
     for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
-    failed = references_find(&j->references, model, j->in.offset, &j->in, skip, 0, j->f);
+    failed = references_find(&j->references, model, j->in.offset, &j->in, skip, j->o->partners || j->o->level == BITSNAP_BEST, j->f);
     free(skip);
     if (failed || !j->references.count) return failed;
     failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);

@@ -156,8 +156,8 @@ static int how(const options *o, char *text, size_t size, fault *f)
     uint64_t bases;
     int n;
     if (base_state(o, &bases, f)) return 1;
-    n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d sha256 %d references %d align %llu adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
-                 o->base_count, (unsigned long long)bases, o->self_contained, o->sha256, !o->no_references, (unsigned long long)o->align, a->name ? a->name : "-", (unsigned long long)a->least,
+    n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d sha256 %d references %d partners %d align %llu adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
+                 o->base_count, (unsigned long long)bases, o->self_contained, o->sha256, !o->no_references, o->partners, (unsigned long long)o->align, a->name ? a->name : "-", (unsigned long long)a->least,
                  (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
     return n < 0 || (size_t)n >= size ? fault_set(f, "--adam is too long") : 0;
 }

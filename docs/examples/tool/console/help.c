@@ -146,6 +146,8 @@ static const char compress_text[] =
     "                       and decompress check it\n"
     "      --no-references  no tensor is coded against an earlier one of FILE; readers of\n"
     "                       the output then need keep nothing\n"
+    "      --partners       looks for equal elements anywhere in FILE, under any names,\n"
+    "                       not for equal tensors alone; level best does so anyway\n"
     "      --self-contained with -b: a delta that can be merged without its base, and\n"
     "                       inverted where no part of it is smaller without the base;\n"
     "                       larger by a tenth to a third\n"

@@ -67,6 +67,7 @@ static const option_entry entries[] = {
     { 'W', "weights", 1, COMPRESS, 0 },
     { '2', "sha256", 0, COMPRESS, offsetof(options, sha256) },
     { 'U', "no-references", 0, COMPRESS, offsetof(options, no_references) },
+    { 'Q', "partners", 0, COMPRESS, offsetof(options, partners) },
     { 'Y', "dry-run", 0, COMPRESS | PRUNE | FSCK, offsetof(options, dry_run) },
     { 'E', "temp", 1, READ & ~EXTRACT, 0 },
     { 'r', "recursive", 0, FOLDERS | COMPARE, offsetof(options, recursive) },
@@ -356,8 +357,10 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s wants the name of its output: -o FILE", name);
     if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output || o->rename_count))
         return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : o->rename_count ? "rename" : "max-output");
-    if (o->command == COMPRESS && o->dtype && o->no_references)
-        return fault_set(f, "--no-references is for .safetensors files, whose tensors have names, not for raw elements");
+    if (o->command == COMPRESS && o->dtype && (o->no_references || o->partners))
+        return fault_set(f, "--%s is for .safetensors files, whose tensors have names, not for raw elements", o->partners ? "partners" : "no-references");
+    if (o->partners && (o->no_references || o->base_count))
+        return fault_set(f, "--partners looks for partners inside of FILE, which %s leaves out", o->base_count ? "-b" : "--no-references");
     if (o->command == COMPRESS && o->base_count && o->dtype)
         return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
     for (i = 0; i < ENTRIES; i++) least |= entries[i].letter == 'N' && (used >> i & 1);

@@ -50,7 +50,7 @@ typedef struct options {
     uint64_t step, max_chain, keep_last, keep_every;
     uint64_t *removed;      /* --remove: numbers of steps */
     size_t removed_count, removed_capacity;
-    int force, quiet, verbose, json, no_progress, remove_input, sha256, no_references, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
+    int force, quiet, verbose, json, no_progress, remove_input, sha256, no_references, partners, no_bound, self_contained, chain, dry_run, recursive, tensors_only, has_step, bytes, skip_existing, null_ends;
     int raw, npy, safetensors, as_f32; /* of extract */
     int help, version;
 } options;

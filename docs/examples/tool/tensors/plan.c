@@ -58,19 +58,45 @@ static piece piece_of(const tensor *t, const adam_choice *choice, int is_delta, 
     return x;
 }
 
-static void add(plan *p, const piece *x)
+/* The references of a tensor of one dimension. */
+typedef struct layout {
+    uint64_t elements;
+    size_t first;        /* the number of the first reference */
+} layout;
+
+/* What makes a plan. */
+typedef struct maker {
+    plan *p;
+    size_t capacity;
+    const safetensors *model;
+    const bitsnap_reference *refs;
+    size_t ref_count, next; /* next: the first reference of the next tensors */
+    unsigned char *referred; /* of each tensor, 1 if others refer to it */
+    layout *layouts;
+    size_t layout_count;
+    fault *f;
+    int failed;
+} maker;
+
+static void add(maker *m, const piece *x)
 {
-    piece *last = &p->pieces[p->count - 1];
-    if (!p->count || !continues(last, x)) {
-        p->pieces[p->count++] = *x;
+    plan *p = m->p;
+    piece *pieces;
+    if (m->failed) return;
+    if (p->count && continues(&p->pieces[p->count - 1], x)) {
+        p->pieces[p->count - 1].bytes += x->bytes;
+        p->pieces[p->count - 1].referred |= x->referred;
         return;
     }
-    last->bytes += x->bytes;
-    last->referred |= x->referred;
+    pieces = (piece *)grown(p->pieces, p->count, &m->capacity, sizeof *pieces, m->f);
+    m->failed = !pieces;
+    if (m->failed) return;
+    p->pieces = pieces;
+    pieces[p->count++] = *x;
 }
 
-/* Adds a part of a tensor; `range`: its partner, or null. What is not all of its rows has no columns. */
-static void add_part(plan *p, const piece *all, uint64_t begin, uint64_t end, const file_range *range)
+/* Adds a part of a tensor; `range`: its partner, or null. Parts that are not whole rows have no columns. */
+static void add_part(maker *m, const piece *all, uint64_t begin, uint64_t end, const file_range *range)
 {
     const uint64_t row = all->form.columns * bitsnap_width(all->form.dtype);
     piece x = *all;
@@ -79,9 +105,108 @@ static void add_part(plan *p, const piece *all, uint64_t begin, uint64_t end, co
     x.bytes = end - begin;
     x.paired = range != NULL;
     if (range) x.range = *range;
-    if (range || (row && ((begin - all->begin) % row || x.bytes % row))) x.form.columns = 0;
-    add(p, &x);
+    if (range || (row && !piece_stands_alone(&x) && ((begin - all->begin) % row || x.bytes % row))) x.form.columns = 0;
+    add(m, &x);
 }
+
+static size_t tensor_at(const safetensors *model, uint64_t byte)
+{
+    size_t low = 0, high = model->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (model->tensors[middle].end <= byte) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+static uint64_t base_end(const bitsnap_reference *r) { return r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); }
+
+/* Adds the references of tensor `i`, and what lies between them. Returns where the last one ends. */
+static uint64_t add_references(maker *m, size_t i, const piece *all, uint64_t at)
+{
+    const unsigned width = bitsnap_width(all->form.dtype);
+    for (; m->next < m->ref_count && m->refs[m->next].tensor == i; m->next++) {
+        const bitsnap_reference *r = &m->refs[m->next];
+        const file_range range = { .base = BITSNAP_BASE_ITSELF, .dtype = (bitsnap_dtype)r->base_dtype, .begin = r->base };
+        const uint64_t begin = all->begin + r->first * width;
+        add_part(m, all, at, begin, NULL);
+        at = begin + r->count * width;
+        add_part(m, all, begin, at, &range);
+    }
+    return at;
+}
+
+/* ================================================================================= PARAMETERS IN ONE
+ * Optimizers keep all parameters of a model as one tensor of one dimension: the master copy, which refers to the parameters, and the moments, which
+ * refer to nothing. Both have the same order. So where the former has the elements of a matrix, the latter have a matrix, too, and are coded with
+ * its columns. */
+
+static int has_one_dimension(const tensor *t)
+{
+    size_t at = 0;
+    uint64_t x;
+    return bitsnap_shape_next(t->shape, &at, &x) && !bitsnap_shape_next(t->shape, &at, &x);
+}
+
+static int by_elements(const void *a, const void *b)
+{
+    const layout *x = (const layout *)a, *y = (const layout *)b;
+    if (x->elements != y->elements) return x->elements < y->elements ? -1 : 1;
+    return (x->first > y->first) - (x->first < y->first);
+}
+
+static int find_layouts(maker *m)
+{
+    size_t i;
+    m->layouts = (layout *)malloc((m->ref_count + 1) * sizeof *m->layouts);
+    if (!m->layouts) return fault_memory(m->f);
+    for (i = 0; i < m->ref_count; i++) {
+        const tensor *t = &m->model->tensors[m->refs[i].tensor];
+        if ((i && m->refs[i].tensor == m->refs[i - 1].tensor) || !has_one_dimension(t)) continue;
+        m->layouts[m->layout_count].elements = t->elements;
+        m->layouts[m->layout_count++].first = i;
+    }
+    qsort(m->layouts, m->layout_count, sizeof *m->layouts, by_elements);
+    return 0;
+}
+
+/* Adds the matrices of a tensor, and what lies between them. Returns where the last one ends. */
+static uint64_t add_matrices(maker *m, const tensor *whole, const piece *all)
+{
+    const layout wanted = { whole->elements, 0 };
+    const unsigned width = bitsnap_width(all->form.dtype);
+    uint64_t at = all->begin;
+    size_t low = 0, high = m->layout_count, r, k;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (by_elements(&m->layouts[middle], &wanted) < 0) low = middle + 1;
+        else high = middle;
+    }
+    if (low == m->layout_count || m->layouts[low].elements != whole->elements || !has_one_dimension(whole)) return at;
+    for (r = m->layouts[low].first; r < m->ref_count && m->refs[r].tensor == m->refs[m->layouts[low].first].tensor; r++) {
+        const bitsnap_reference *ref = &m->refs[r];
+        const unsigned base_width = bitsnap_width((bitsnap_dtype)ref->base_dtype);
+        for (k = tensor_at(m->model, ref->base); k < m->model->count && m->model->tensors[k].begin < base_end(ref); k++) {
+            const tensor *t = &m->model->tensors[k];
+            const uint64_t columns = t->elements < MATRIX_LEAST ? 0 : columns_of(t, COLUMNS_LEAST), row = columns * base_width;
+            const uint64_t end = t->end < base_end(ref) ? t->end : base_end(ref);
+            uint64_t begin = ref->base > t->begin ? ref->base : t->begin;
+            piece x = *all;
+            if (!columns) continue;
+            begin += (row - (begin - t->begin) % row) % row; /* whole rows */
+            if (begin >= end) continue;
+            x.form.columns = columns;
+            x.begin = all->begin + (ref->first + (begin - ref->base) / base_width) * width;
+            add_part(m, all, at, x.begin, NULL);
+            at = x.begin + (end - begin) / row * columns * width;
+            add_part(m, &x, x.begin, at, NULL);
+        }
+    }
+    return at;
+}
+
+/* ================================================================================= PLANS */
 
 /* Sets `last` of the pieces that others refer to. */
 static void find_last(plan *p)
@@ -103,60 +228,48 @@ static void find_last(plan *p)
 }
 
 /* Sets `referred` of the tensors that others refer to. */
-static void find_referred(unsigned char *referred, const safetensors *model, const references *refs)
+static void find_referred(maker *m)
 {
-    size_t i, low, high;
-    for (i = 0; i < refs->count; i++) {
-        const bitsnap_reference *r = &refs->list[i];
-        for (low = 0, high = model->count; low < high;) {
-            const size_t middle = low + (high - low) / 2;
-            if (model->tensors[middle].end <= r->base) low = middle + 1;
-            else high = middle;
-        }
-        for (; low < model->count && model->tensors[low].begin < r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); low++) referred[low] = 1;
+    size_t i, k;
+    for (i = 0; i < m->ref_count; i++) {
+        const bitsnap_reference *r = &m->refs[i];
+        for (k = tensor_at(m->model, r->base); k < m->model->count && m->model->tensors[k].begin < base_end(r); k++) m->referred[k] = 1;
     }
+}
+
+static void add_tensor(maker *m, size_t i, const pair *with, const adam_choice *choice, int level)
+{
+    const tensor *t = &m->model->tensors[i];
+    uint64_t at = t->begin;
+    piece all = piece_of(t, choice, with != NULL, level);
+    all.referred = m->referred[i];
+    if (piece_stands_alone(&all)) m->p->quantizes = 1;
+    if (with && with->kind == PAIR_FOUND) {
+        const file_range range = { .base = with->base, .dtype = bitsnap_tensor_codec(with->other), .begin = with->other->begin };
+        add_part(m, &all, at, at + with->bytes, &range);
+        at += with->bytes; /* other rows are new */
+    }
+    at = add_references(m, i, &all, at);
+    if (at == t->begin && m->layout_count && bitsnap_tensor_has_octaves(t) && !piece_stands_alone(&all)) at = add_matrices(m, t, &all);
+    add_part(m, &all, at, t->end, NULL);
 }
 
 int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level, fault *f)
 {
-    unsigned char *referred = (unsigned char *)calloc(model->count + 1, 1);
-    const size_t count = refs ? refs->count : 0;
-    size_t i, r = 0;
+    maker m = { .p = p, .model = model, .f = f };
+    size_t i;
     memset(p, 0, sizeof *p);
-    p->pieces = (piece *)calloc(2 * (model->count + count) + 1, sizeof *p->pieces);
-    if (!p->pieces || !referred) {
-        free(referred);
-        return fault_memory(f);
-    }
-    if (refs) find_referred(referred, model, refs);
-    for (i = 0; i < model->count; i++) {
-        const tensor *t = &model->tensors[i];
-        const pair *x = with ? &with->list[i] : NULL;
-        uint64_t at = t->begin;
-        piece all;
-        if (t->begin == t->end) continue; /* ends no run */
-        all = piece_of(t, choices ? &choices[i] : NULL, with != NULL, level);
-        all.referred = referred[i];
-        if (piece_stands_alone(&all)) p->quantizes = 1;
-        if (x && x->kind == PAIR_FOUND) {
-            const file_range range = { .base = x->base, .dtype = bitsnap_tensor_codec(x->other), .begin = x->other->begin };
-            add_part(p, &all, at, at + x->bytes, &range);
-            at += x->bytes; /* other rows are new */
-        }
-        for (; r < count && refs->list[r].tensor == i; r++) {
-            const bitsnap_reference *ref = &refs->list[r];
-            const unsigned width = bitsnap_width(all.form.dtype);
-            const file_range range = { .base = BITSNAP_BASE_ITSELF, .dtype = (bitsnap_dtype)ref->base_dtype, .begin = ref->base };
-            const uint64_t begin = t->begin + ref->first * width;
-            add_part(p, &all, at, begin, NULL);
-            at = begin + ref->count * width;
-            add_part(p, &all, begin, at, &range);
-        }
-        add_part(p, &all, at, t->end, NULL);
-    }
-    free(referred);
-    find_last(p);
-    return 0;
+    m.refs = refs ? refs->list : NULL;
+    m.ref_count = refs ? refs->count : 0;
+    m.referred = (unsigned char *)calloc(model->count + 1, 1);
+    m.failed = m.referred ? level == BITSNAP_BEST && find_layouts(&m) : fault_memory(f);
+    if (!m.failed) find_referred(&m);
+    for (i = 0; i < model->count && !m.failed; i++)
+        if (model->tensors[i].begin != model->tensors[i].end) add_tensor(&m, i, with ? &with->list[i] : NULL, choices ? &choices[i] : NULL, level); /* an empty one ends no run */
+    free(m.referred);
+    free(m.layouts);
+    if (!m.failed) find_last(p);
+    return m.failed;
 }
 
 void plan_free(plan *p)
