@@ -148,7 +148,7 @@ $(B)/tests/test_tour: docs/tour.c docs/tour_xxh3.h
 $(B)/tests/test_engine $(B)/tests/test_protection: $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
 $(B)/tests/test_protection: tests/engine/test_engine.c
 $(B)/tests/test_identity $(B)/tests/test_schedules: tests/engine/engine_world.h $(wildcard docs/examples/engine/*) docs/examples/file/bitsnap_file.h
-$(B)/tests/test_file: docs/examples/file/bitsnap_file.h | $(B)/bitsnap
+$(B)/tests/test_file $(B)/tests/test_references: $(wildcard docs/examples/file/*.h) | $(B)/bitsnap
 $(B)/tests/test_kv: $(wildcard docs/examples/kv/*)
 
 #: make check       what must pass before a commit, and what .ci/run runs (needs gcc, clang, python3 and more: what is missing is skipped)

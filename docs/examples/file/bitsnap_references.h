@@ -13,14 +13,18 @@
 extern "C" {
 #endif
 
-/* Finds references in a file, whose data `data` reads: little-endian, byte 0 is the first of the data. *list is in the order of the data, and
- * is to be released by free(). `skip`: of each tensor, 1 if it takes no part; or null. A tensor refers to an earlier one
+/* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data. `skip`: of each tensor,
+ * 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free(). A tensor refers to an earlier one
  *   - of the same dtype, size and bytes, or
  *   - whose name ends alike, with the same number of elements. One of the two is F32, the other F16 or BF16, and samples say that this is what
  *     the first rounds to.
+ * With by_content, parts of the other tensors refer to earlier elements of the same dtype that are equal, or of F32 and what it rounds to, all but an
+ * eighth, whatever the names.
  * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements or more.
- * No base has elements that refer themselves. Reads samples, and whole tensors only if their samples are equal; time is linear,
- * except for sorting. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may be null. */
+ * No base has elements that refer themselves. A reference is a hint: some elements may differ.
+ * Time is linear for any content, except for sorting. Reads samples, and whole tensors only if their samples are equal; by_content reads all
+ * data, and takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may be
+ * null. */
 BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
                                                    const bitsnap_source *data, const unsigned char *skip, int by_content);
 
@@ -303,7 +307,7 @@ static int bsr_add(bsr_search *s, size_t i, uint64_t first, uint64_t count, uint
     r->first = first;
     r->count = count;
     r->base = base;
-    r->base_dtype = dtype;
+    r->base_dtype = (int)dtype;
     s->looks[i].refers = 1;
     return 0;
 }
@@ -413,9 +417,10 @@ enum {
     BSR_ANCHOR_BITS = 10,   /* one of 2^10 elements is an anchor, */
     BSR_CHOSEN = -32768 + (65536 >> BSR_ANCHOR_BITS), /* whose number of 16 bits is below this */
     BSR_TABLE_BITS = 19,    /* of the number of places in the table, at most: 4 MiB */
-    BSR_SCANNED = 4096,     /* elements that are scanned at a time */
+    BSR_SCANNED = 2048,     /* elements that are scanned at a time */
     BSR_BLOCK = 64,         /* elements that are compared at a time */
-    BSR_TRIED = 512,        /* credit that a comparison takes besides that for its elements */
+    BSR_CREDIT = 1 << 18,   /* credit at most */
+    BSR_TRIED = 512,        /* credit that a comparison takes in addition to one for each element */
     BSR_VIEW = 1 << 16
 };
 
@@ -442,10 +447,10 @@ typedef struct bsr_content {
 static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t size, int backward)
 {
     const uint64_t end = at + size;
-    size_t n = 4096;
+    size_t n = 1024;
     if (!s->data->read) return (const uint8_t *)s->data->data + at;
     if (at >= v->begin && end <= v->begin + v->size) return v->bytes + (at - v->begin);
-    if (v->size && (backward ? end >= v->begin && end <= v->begin + v->size : at >= v->begin && at <= v->begin + v->size)) n = 4 * v->size;
+    if (v->size && (backward ? end >= v->begin && end <= v->begin + v->size : at >= v->begin && at <= v->begin + v->size)) n = 2 * v->size;
     if (n < size) n = size;
     if (n > BSR_VIEW) n = BSR_VIEW;
     if (!backward) v->begin = at;
@@ -558,7 +563,7 @@ static uint32_t bsr_u32(const uint8_t *p)
     return *(const uint8_t *)&one ? x : x >> 24 | (x >> 8 & 0xFF00) | (x << 8 & 0xFF0000) | x << 24;
 }
 
-/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, but for ties. F16 loses its sign, and its exponent is
+/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, except for ties. F16 loses its sign, and its exponent is
  * lowered to the 5 bits that F32 has of it. */
 static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_tensor *t, int is_f16)
 {
@@ -582,7 +587,7 @@ static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_ten
         }
 }
 
-/* Finds the anchors among BSR_BLOCK elements: those whose number is below BSR_CHOSEN. Returns 0 if there are none. */
+/* Finds the anchors among BSR_BLOCK elements: those whose number is below BSR_CHOSEN. Returns 0 if it finds no anchor. */
 static int bsr_choose(int16_t *numbers, const uint16_t *u)
 {
     int16_t least = 0;
@@ -641,7 +646,7 @@ static int bsr_scan(bsr_search *s, bsr_content *c, size_t i)
         if (!p) return 1;
         bsr_units(u, p, n, t, c->is_f16);
         memset(u + n, 0, (BSR_BLOCK + 1) * sizeof *u);
-        c->credit = c->credit > BSR_SCANNED * 64 ? c->credit : c->credit + (int64_t)n;
+        c->credit = c->credit > BSR_CREDIT ? c->credit : c->credit + (int64_t)n;
         for (k = 0; k < positions && c->covered <= at; k += BSR_BLOCK) {
             int16_t numbers[BSR_BLOCK];
             if (!bsr_choose(numbers, u + k)) continue;

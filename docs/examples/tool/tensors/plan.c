@@ -95,7 +95,7 @@ static void add(maker *m, const piece *x)
     pieces[p->count++] = *x;
 }
 
-/* Adds a part of a tensor; `range`: its partner, or null. Parts that are not whole rows have no columns. */
+/* Adds a part of a tensor; `range`: its partner, or null. A part has columns only if it is whole rows. */
 static void add_part(maker *m, const piece *all, uint64_t begin, uint64_t end, const file_range *range)
 {
     const uint64_t row = all->form.columns * bitsnap_width(all->form.dtype);
