@@ -11,8 +11,8 @@ from setuptools.command.sdist import sdist
 
 here = os.path.dirname(os.path.abspath(__file__))
 root = "repository" if os.path.isdir(os.path.join(here, "repository")) else os.path.join("..", "..", "..")
-HEADERS = ("bitsnap.h", "bitsnap_simd.h", "docs/examples/file/bitsnap_file.h", "docs/examples/tool/console/fault.h",
-           *(f"docs/examples/tool/system/{name}.h" for name in ("parallel", "paths", "place", "posix")))
+HEADERS = ("bitsnap.h", "bitsnap_simd.h", "docs/examples/file/bitsnap_file.h", "docs/examples/file/bitsnap_references.h",
+           "docs/examples/tool/console/fault.h", *(f"docs/examples/tool/system/{name}.h" for name in ("parallel", "paths", "place", "posix")))
 PARALLEL = "docs/examples/tool/system/parallel.c"
 STABLE = sys.version_info >= (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 

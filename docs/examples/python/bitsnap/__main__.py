@@ -34,7 +34,8 @@ def _folder(path, options):
     """Packs a folder; returns what it says of each file."""
     if options.command == "unpack" or options.output or options.base:
         raise ValueError(f"{path} is a folder: pack alone takes folders, without -o and -b. `bitsnap decompress -r` and unpack of each file restore it")
-    found = pack_folder(path, level=options.level, threads=options.threads, remove=options.remove, progress=options.progress)
+    found = pack_folder(path, level=options.level, threads=options.threads, references=options.references, remove=options.remove,
+                        progress=options.progress)
     return [f"{os.path.join(path, name)}: " + (f"{size} bytes" if isinstance(size, int) else f"stays plain: {size}") for name, size in found.items()]
 
 
@@ -49,8 +50,8 @@ def _one(path, options):
     if is_there(output) and not options.force:
         raise ValueError(f"{output} is there already: -f replaces it, -o gives another name")
     before = os.path.getsize(path)
-    size = pack_file(path, output, base=options.base, level=options.level, threads=options.threads, remove=options.remove,
-                     progress=options.progress) if pack else _unpack(path, output, options)
+    size = pack_file(path, output, base=options.base, level=options.level, threads=options.threads, references=options.references,
+                     remove=options.remove, progress=options.progress) if pack else _unpack(path, output, options)
     return [f"{output}: {before} -> {size} bytes"]
 
 
@@ -74,6 +75,8 @@ def _options(arguments):
         command.add_argument("-T", "--threads", type=int, default=os.cpu_count() or 1, metavar="N")
         if name == "pack":
             command.add_argument("-l", "--level", choices=("fast", "default", "best"), default="default")
+            command.add_argument("--no-references", dest="references", action="store_false",
+                                 help="no tensor is coded against an earlier one of FILE")
     options = parser.parse_args(arguments)
     if options.command != "run" and options.output and len(options.files) > 1:
         parser.error("--output is for one FILE")

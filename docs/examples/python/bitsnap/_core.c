@@ -21,6 +21,8 @@
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "file/bitsnap_file.h"
+#define BITSNAP_REFERENCES_IMPLEMENTATION
+#include "file/bitsnap_references.h"
 #include "tool/system/parallel.h"
 
 #if PY_VERSION_HEX < 0x030A0000 /* what came with CPython 3.10 */
@@ -1177,6 +1179,11 @@ typedef struct writer {
     uint8_t *memory;      /* where there is no descriptor */
     size_t size, room;
     char *text;
+    size_t text_size;
+    uint64_t *ends;       /* of the tensors, in bytes of the data */
+    size_t count;
+    PyObject *part;       /* part(number of a tensor, its first byte, bytes) gives what will be written; null: no tensor refers to another */
+    bitsnap_file itself;  /* the .safetensors file that it makes */
 } writer;
 
 static int writer_memory(writer *x, const void *bytes, size_t size)
@@ -1214,17 +1221,92 @@ static int writer_write(void *context, const void *bytes, size_t size)
     return 0;
 }
 
+/* Gets bytes of one tensor. */
+static int writer_part(writer *x, size_t number, uint64_t first, uint8_t *to, size_t size)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *part = PyObject_CallFunction(x->part, "nKn", (Py_ssize_t)number, (unsigned long long)first, (Py_ssize_t)size);
+    buffer from;
+    int failed = !part || buffer_get(&from, part, "a part of a tensor", 0, 0);
+    if (!failed && from.size != size) {
+        PyErr_Format(PyExc_ValueError, "a part of a tensor has %zu bytes, not %zu", from.size, size);
+        failed = 1;
+    }
+    if (!failed) memcpy(to, from.at, size);
+    if (part) buffer_release(&from);
+    Py_XDECREF(part);
+    PyGILState_Release(state);
+    return failed;
+}
+
+/* Gets bytes of the data that will be written. */
+static int writer_data_at(void *context, uint64_t at, void *to, size_t size)
+{
+    writer *x = (writer *)context;
+    uint8_t *p = (uint8_t *)to;
+    size_t low = 0, high = x->count, n;
+    while (low < high) { /* the first tensor that ends after this byte */
+        const size_t middle = low + (high - low) / 2;
+        if (x->ends[middle] <= at) low = middle + 1;
+        else high = middle;
+    }
+    for (; size; at += n, p += n, size -= n, low++) {
+        n = x->ends[low] - at < size ? (size_t)(x->ends[low] - at) : size;
+        if (n && writer_part(x, low, low ? at - x->ends[low - 1] : at, p, n)) return -1;
+    }
+    return 0;
+}
+
+/* Gets bytes of the .safetensors file with these data. */
+static int writer_source_at(void *context, uint64_t at, void *to, size_t size)
+{
+    const writer *x = (const writer *)context;
+    uint8_t *p = (uint8_t *)to;
+    for (; size && at < 8; at++, size--) *p++ = (uint8_t)((uint64_t)x->text_size >> 8 * at);
+    if (size && at < 8 + x->text_size) {
+        const size_t left = x->text_size - (size_t)(at - 8), n = left < size ? left : size;
+        memcpy(p, x->text + (at - 8), n);
+        p += n;
+        at += n;
+        size -= n;
+    }
+    return size ? writer_data_at(context, at - 8 - x->text_size, p, size) : 0;
+}
+
+/* Finds the tensors that refer to earlier ones. *list is to be freed. */
+static int writer_refer(writer *x, bitsnap_reference **list, size_t *count)
+{
+    const uint64_t size = x->count ? x->ends[x->count - 1] : 0;
+    const bitsnap_source source = { writer_source_at, x, NULL, 8 + x->text_size + size }, data = { writer_data_at, x, NULL, size };
+    const bitsnap_safetensors *model;
+    bitsnap_status status;
+    int found;
+    Py_BEGIN_ALLOW_THREADS
+    status = bitsnap_file_open(&x->itself, &source, NULL, 0, NULL);
+    if (!status) status = bitsnap_file_tensors(&x->itself, &model);
+    found = !status;
+    if (!status) status = bitsnap_references_find(list, count, model, &data, NULL, 0);
+    Py_END_ALLOW_THREADS
+    if (status && found && !PyErr_Occurred()) PyErr_NoMemory();
+    else if (status) raise_file(&x->itself.error, failure_of(&x->s));
+    return status ? -1 : 0;
+}
+
 /* No lock is held, and no thread begins a call any more. */
 static void writer_end(writer *x)
 {
     x->s.state = CLOSED;
     bitsnap_file_write_close(&x->w);
     call_end(&x->c);
+    bitsnap_file_close(&x->itself);
     free(x->memory);
     free(x->text);
+    free(x->ends);
     x->memory = NULL;
     x->text = NULL;
+    x->ends = NULL;
     bases_end(&x->s);
+    Py_CLEAR(x->part);
 }
 
 static void writer_dealloc(writer *x)
@@ -1234,7 +1316,7 @@ static void writer_dealloc(writer *x)
 }
 
 /* The header text of [(name, dtype, shape as JSON, bytes), ...]. */
-static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *metadata)
+static int writer_text(writer *x, PyObject *tensors, const char *metadata)
 {
     const Py_ssize_t n = PyList_Check(tensors) ? PyList_Size(tensors) : -1;
     bitsnap_tensor *list;
@@ -1243,7 +1325,8 @@ static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *m
     int failed = 0;
     if (n < 0) return PyErr_SetString(PyExc_TypeError, "tensors must be a list"), -1;
     list = (bitsnap_tensor *)calloc((size_t)n + 1, sizeof *list);
-    if (!list) return PyErr_NoMemory(), -1;
+    x->ends = (uint64_t *)calloc((size_t)n + 1, sizeof *x->ends);
+    if (!list || !x->ends) return free(list), PyErr_NoMemory(), -1;
     for (i = 0; i < n && !failed; i++) {
         bitsnap_tensor *t = &list[i];
         PyObject *entry = PyList_GetItem(tensors, i);
@@ -1257,10 +1340,12 @@ static int writer_text(writer *x, size_t *size, PyObject *tensors, const char *m
         t->shape.size = (size_t)shape;
         t->end = bytes;
     }
-    if (!failed && bitsnap_safetensors_write(&x->text, size, list, (size_t)n, metadata, NULL, &e)) {
+    if (!failed && bitsnap_safetensors_write(&x->text, &x->text_size, list, (size_t)n, metadata, NULL, &e)) {
         raise_file(&e, 0);
         failed = 1;
     }
+    for (i = 0; i < n; i++) x->ends[i] = list[i].end;
+    x->count = (size_t)n;
     free(list);
     return failed ? -1 : 0;
 }
@@ -1280,11 +1365,12 @@ static int writer_overwrites(const writer *x)
 
 static int writer_init(writer *x, PyObject *args, PyObject *named)
 {
-    static char *names[] = { "fd", "tensors", "metadata", "level", "threads", "flags", "bases", "sha256", NULL };
-    PyObject *tensors, *bases = NULL;
+    static char *names[] = { "fd", "tensors", "metadata", "level", "threads", "flags", "bases", "sha256", "part", NULL };
+    PyObject *tensors, *bases = NULL, *part = NULL;
     const char *metadata = NULL;
     bitsnap_file **base = NULL;
     bitsnap_file_content content = { 0 };
+    bitsnap_reference *list = NULL;
     bitsnap_status status;
     Py_ssize_t n;
     unsigned flags = 0;
@@ -1292,8 +1378,9 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     if (x->s.state != FRESH) return refuse("a Writer is used once");
     x->s.state = OPENING;
     x->process = getpid();
-    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIOp:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases, &sha256) ||
-        writer_text(x, &content.text_size, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "iO|ziiIOpO:Writer", names, &x->fd, &tensors, &metadata, &level, &threads, &flags, &bases, &sha256,
+                                     &part) ||
+        writer_text(x, tensors, metadata) || pool_begin(&x->c.threads, &x->c.b, threads))
         return -1;
     n = bases_begin(&x->s, bases, &base);
     if (n < 0) goto failed;
@@ -1303,7 +1390,13 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     x->c.b.flags = flags;
     x->sink.write = writer_write;
     x->sink.context = x;
+    if (!failed && part && part != Py_None) {
+        x->part = Py_NewRef(part);
+        failed = writer_refer(x, &list, &content.reference_count);
+    }
     content.text = x->text;
+    content.text_size = x->text_size;
+    content.references = list;
     content.features = sha256 ? BITSNAP_FILE_SHA256 : 0;
     content.bases = base;
     content.base_count = (size_t)n;
@@ -1311,9 +1404,11 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
         Py_BEGIN_ALLOW_THREADS
         status = bitsnap_file_write_begin(&x->w, &x->c.b, &x->sink, &content, NULL);
         Py_END_ALLOW_THREADS
+        if (content.reference_count) x->w.itself = &x->itself;
         failed = status != BITSNAP_OK;
         if (failed) raise_file(&x->w.error, failure_of(&x->s));
     }
+    free(list);
     below_drop(&x->s);
     free((void *)base);
     base = NULL;
@@ -1380,8 +1475,11 @@ static PyMethodDef writer_methods[] = {
 };
 
 static PyType_Slot writer_slots[] = {
-    { Py_tp_doc, "Writer(fd, tensors, metadata=None, level=0, threads=1, flags=0, bases=())\n\nWrites a .bsnap file to a descriptor, or with fd -1 to memory.\n"
-                 "tensors: [(name, dtype, shape as JSON, bytes), ...]; their elements follow in that order. Threads take turns." },
+    { Py_tp_doc, "Writer(fd, tensors, metadata=None, level=0, threads=1, flags=0, bases=(), sha256=False, part=None)\n\n"
+                 "Writes a .bsnap file to a descriptor, or with fd -1 to memory. Threads take turns.\n"
+                 "tensors: [(name, dtype, shape as JSON, bytes), ...]; their elements follow in that order.\n"
+                 "part: part(number of a tensor, its first byte, bytes) -> those of the elements that will follow; then tensors refer to earlier ones\n"
+                 "that are equal to them, or that are what they round to, or the reverse." },
     { Py_tp_new, (void *)shared_new },
     { Py_tp_init, (void *)writer_init },
     { Py_tp_dealloc, (void *)writer_dealloc },

@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from . import _core, _level, compress, decompress_into, files, info
-from ._arrays import NAMES, dtype_name, flat
+from ._arrays import NAMES, dtype_name, flat, strided
 from .torch import _give, _take, new
 
 CHECKPOINT = "checkpoint.bsnap"
@@ -77,8 +77,16 @@ class _Chunk:
         self.nbytes = item.tensor_data.chunk.sizes.numel() * item.tensor_data.properties.dtype.itemsize
         self._item, self._planner = item, planner
 
-    def __call__(self):
-        return flat(self._planner.resolve_data(self._item).detach().to("cpu").contiguous().resolve_conj().resolve_neg())
+    def __call__(self, begin=0, end=None):
+        tensor = self._planner.resolve_data(self._item).detach()
+        if end is None:
+            end = self.nbytes
+        else:
+            strided(tensor)
+        first, last, inner = files.elements_of(begin, end, tensor.element_size())
+        if last - first < tensor.numel():  # only these leave the memory of a device
+            tensor = tensor.reshape(-1)[first:last]
+        return flat(tensor.to("cpu").contiguous().resolve_conj().resolve_neg())[inner]
 
 
 class OtherSave(ValueError):
@@ -137,13 +145,15 @@ class BitsnapWriter(_Directory, StorageWriter):
     """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
     it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
     bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
+    references: False: no chunk is coded against another of its rank that is equal, or of which it is the rounding or the master.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, base: str | os.PathLike[str] | None = None, anchor: int = 10,
-                 bounds: dict[str, float] | None = None, level: str | int = "default", threads: int = 1) -> None:
+                 bounds: dict[str, float] | None = None, level: str | int = "default", threads: int = 1, references: bool = True) -> None:
         _level(level)
         self.path = path
         self._base, self._anchor, self._bounds, self._level, self._threads = base, anchor, bounds or {}, level, threads
+        self._references = references
         self._chain: list[Any] = []
         self._left: dict[str, Any] = {}
 
@@ -211,7 +221,8 @@ class BitsnapWriter(_Directory, StorageWriter):
             results.append(WriteResult(item.index, size, stored))
         if tensors:
             base = self._open_base(file, older)
-            files.write(os.path.join(self.path, file), files.order(tensors), {_SAVE: save}, self._level, self._threads, base)
+            files.write(os.path.join(self.path, file), files.order(tensors), {_SAVE: save}, self._level, self._threads, base,
+                        references=self._references)
         return _done(results)
 
     @staticmethod

@@ -588,9 +588,10 @@ def total(tensors: Iterable[Any]) -> int:
 
 
 def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | str | None, level: str | int, threads: int, base: Any,
-          flags: int = 0, sha256: bool = False, told: Callable[[int], Any] | None = None) -> Any:
+          flags: int = 0, sha256: bool = False, told: Callable[[int], Any] | None = None, references: bool = True) -> Any:
     """Writes [(name, dtype, shape, memory), ...] to a file that appears as a whole, or not at all; with filename None to bytes; or to an
-    open file. metadata and shapes: as objects, or as the JSON text that the header gets. told: called with the bytes of each step."""
+    open file. metadata and shapes: as objects, or as the JSON text that the header gets. told: called with the bytes of each step.
+    memory: the elements, or, where it is called when they are needed, what gives all of them, or bytes from the first number to the second."""
     from . import _level
 
     text = metadata if isinstance(metadata, str) else None if metadata is None else _metadata_text(metadata)
@@ -600,7 +601,8 @@ def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | str |
             raise ValueError('no tensor can be called "__metadata__": that is where .safetensors files have their metadata; rename it')
     table = [(name, dtype, shape if isinstance(shape, str) else json.dumps(list(shape)), _bytes(memory)) for name, dtype, shape, memory in tensors]
     bases = _bases(base)
-    options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases, "sha256": sha256}
+    options = {"level": _level(level), "threads": threads, "flags": flags, "bases": bases, "sha256": sha256,
+               "part": _parts(tensors) if references else None}
     opened = filename if hasattr(filename, "fileno") else None
     if opened is not None:
         return _fill(_core.Writer(opened.fileno(), table, text, **options), tensors, told)
@@ -610,6 +612,24 @@ def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | str |
         return _fill(_core.Writer(-1, table, text, **options), tensors, told)
     with _place(filename), whole_file(filename) as f:
         return _fill(_core.Writer(f.fileno(), table, text, **options), tensors, told)
+
+
+def _parts(tensors):
+    """A function of the number of a tensor, the first byte, and how many bytes."""
+    memories = [memoryview(memory) if isinstance(memory, bytes) else memory for *_, memory in tensors]
+
+    def part(number, begin, size):
+        memory = memories[number]
+        with _tensor(tensors[number][0]):
+            return memory(begin, begin + size) if callable(memory) else memory[begin:begin + size]
+
+    return part
+
+
+def elements_of(begin: int, end: int, each: int) -> tuple[int, int, slice]:
+    """The elements, of `each` bytes, that have these bytes, from the first to the one after the last; and where the bytes are in them."""
+    first = begin // each
+    return first, -(-end // each), slice(begin - first * each, end - first * each)
 
 
 def _bases(base):
@@ -646,7 +666,7 @@ def _size(text):
 
 
 def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] | None, most: int | str, level: str | int, threads: int,
-                 base: Any, told: Callable[[int], Any] | None = None) -> int:
+                 base: Any, told: Callable[[int], Any] | None = None, references: bool = True) -> int:
     """Writes tensors to a folder as transformers shards them, packed: files of at most `most` bytes of tensors, and an index if there are
     several. All get their names at the end, the index last."""
     folder, most, held = os.fsdecode(folder), _size(most), 0
@@ -672,7 +692,7 @@ def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] |
                 text = json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
                 stack.enter_context(whole_file(os.path.join(folder, "model" + INDEX))).write(text.encode())
             return sum(write(stack.enter_context(whole_file(os.path.join(folder, name + ".bsnap"))), order(shard), metadata, level, threads, bases,
-                             told=told) for name, shard in zip(names, shards or [[]]))
+                             told=told, references=references) for name, shard in zip(names, shards or [[]]))
     except BaseException:
         if made:
             with contextlib.suppress(OSError):

@@ -56,7 +56,7 @@ def _host(array):
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
-              level: str | int = "default", threads: int = 1, sha256: bool = False, progress: Progress = None) -> int:
+              level: str | int = "default", threads: int = 1, sha256: bool = False, references: bool = True, progress: Progress = None) -> int:
     """Writes a dictionary of arrays, and returns the size of the file. The file appears as a whole or not at all.
 
     metadata: strings that the file also holds.
@@ -64,34 +64,36 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
         needs it to be read.
     level: "fast", "default" or "best".
     sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
+    references: False: none of the arrays is coded against an earlier one that is equal, or of which it is the rounding or the master.
     progress: called with (bytes done, of how many) of the arrays, from time to time; an exception ends the call. True: tqdm shows them.
     """
     table = files.order(_table(tensors))
     with files.reports(progress, files.total(table), _label(filename)) as told:
-        size: int = files.write(filename, table, metadata, level, threads, base, sha256=sha256, told=told)
+        size: int = files.write(filename, table, metadata, level, threads, base, sha256=sha256, told=told, references=references)
     return size
 
 
 def save(tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None, *, base: Any = None, level: str | int = "default",
-         threads: int = 1, sha256: bool = False) -> bytes:
+         threads: int = 1, sha256: bool = False, references: bool = True) -> bytes:
     """What save_file writes, as bytes."""
-    data: bytes = files.write(None, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256)
+    data: bytes = files.write(None, files.order(_table(tensors)), metadata, level, threads, base, sha256=sha256, references=references)
     return data
 
 
 def save_folder(tensors: Mapping[str, Any], folder: Path, metadata: Mapping[str, str] | None = None, *, max_shard_size: int | str = "5GB",
-                base: Any = None, level: str | int = "default", threads: int = 1, progress: Progress = None) -> int:
+                base: Any = None, level: str | int = "default", threads: int = 1, references: bool = True,
+                progress: Progress = None) -> int:
     """Writes a dictionary of arrays to a folder, as transformers names the shards of a model and their index, each packed; returns the size
     of the files. The folder may have other files, but no tensors. Shards get their names when all are whole, the index last.
 
     max_shard_size: bytes of tensors in a file, as a number or as "5GB".
     base: an earlier folder or file. The new folder holds the differences to it, and needs it to be read. A base folder beside the new one is
         found.
-    metadata, level, progress: as in save_file.
+    metadata, level, references, progress: as in save_file.
     """
     table = _table(tensors)
     with files.reports(progress, files.total(table), _label(folder)) as told:
-        return files.write_folder(folder, table, metadata, max_shard_size, level, threads, base, told)
+        return files.write_folder(folder, table, metadata, max_shard_size, level, threads, base, told, references)
 
 
 def load_file(filename: Path, *, base: Bases = None, step: int | str | None = None, threads: int = 1,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import pickle
 import re
@@ -96,32 +97,37 @@ def read(path: Path) -> Any:
 class _Stored:
     """The memory of a tensor of a file. It is read when it is written."""
 
-    def __init__(self, path, file, name, size):
+    def __init__(self, path, file, name, shape, size):
         self._path, self._file, self._name, self.nbytes = path, file, name, size
+        count = math.prod(shape)
+        self._each = size // count if count and size % count == 0 else size or 1  # bytes of an element, or of all, if it has no whole ones
 
-    def __call__(self):
+    def __call__(self, begin=0, end=None):
+        first, last, inner = files.elements_of(begin, self.nbytes if end is None else end, self._each)
         with files._place(self._path):
-            return self._file.read(self._name)
+            if end is None or self._each == self.nbytes:
+                return memoryview(self._file.read(self._name))[inner]
+            return memoryview(self._file.read(self._name, first, last - first))[inner]
 
 
 class _NotSmaller(Exception):
     pass
 
 
-def pack_file(path: Path, output: Path | None = None, *, base: Any = None, level: str | int = "default", threads: int = 1, remove: bool = False,
-              progress: Progress = None) -> int:
+def pack_file(path: Path, output: Path | None = None, *, base: Any = None, level: str | int = "default", threads: int = 1,
+              references: bool = True, remove: bool = False, progress: Progress = None) -> int:
     """Packs a .safetensors file, or a file of torch.save, and returns the size of the output, which appears as a whole or not at all. Elements
     are decoded and compared while they are packed.
 
     output: without it the same name and ".bsnap". An output that is there is replaced.
     remove: True: the file is removed when the output is on the disk.
-    base, level, progress: as in bitsnap.torch.save_file.
+    base, level, references, progress: as in bitsnap.torch.save_file.
     """
     path = os.fsdecode(path)
     output = path + ".bsnap" if output is None else os.fsdecode(output)
     if files.is_there(output, path):
         raise ValueError(f"{output} is the file that is read: give another name")
-    return _pack(path, output, {"base": base, "level": level, "threads": threads}, remove, progress)
+    return _pack(path, output, {"base": base, "level": level, "threads": threads, "references": references}, remove, progress)
 
 
 def _pack(path, output, options, remove, progress, most=None):
@@ -131,7 +137,7 @@ def _pack(path, output, options, remove, progress, most=None):
         if path.endswith(SAFETENSORS):
             file = stack.enter_context(files.File(path))._part(path)
             metadata = file.metadata()
-            table = [(name, dtype, json.dumps(shape, separators=(",", ":")), _Stored(path, file, name, end - begin))
+            table = [(name, dtype, json.dumps(shape, separators=(",", ":")), _Stored(path, file, name, shape, end - begin))
                      for name, dtype, shape, begin, end in file.tensors()]
         else:
             from . import torch
@@ -151,7 +157,7 @@ def _pack(path, output, options, remove, progress, most=None):
     return size
 
 
-def pack_folder(folder: Path, *, level: str | int = "default", threads: int = 1, remove: bool = False,
+def pack_folder(folder: Path, *, level: str | int = "default", threads: int = 1, references: bool = True, remove: bool = False,
                 progress: Progress = None) -> dict[str, int | str]:
     """Packs each .safetensors file and each file of torch.save (.pt, .pth, .bin, .ckpt) in a folder and those below it to FILE.bsnap, as
     pack_file does. Returns, for each by its name in the folder, how many bytes its packed file has, or why it stays as it is: it is a link, has
@@ -172,7 +178,8 @@ def pack_folder(folder: Path, *, level: str | int = "default", threads: int = 1,
             try:
                 if os.path.islink(path):
                     raise ValueError("it is a link")
-                found[name] = _pack(path, path + ".bsnap", {"base": None, "level": level, "threads": threads}, remove, None, size - 1)
+                options = {"base": None, "level": level, "threads": threads, "references": references}
+                found[name] = _pack(path, path + ".bsnap", options, remove, None, size - 1)
             except _NotSmaller:
                 found[name] = "it would not become smaller"
             except (ValueError, TypeError) as error:

@@ -80,36 +80,38 @@ def _host(tensor):
 
 
 def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str, str] | None = None, *, base: Any = None,
-              level: str | int = "default", threads: int = 1, sha256: bool = False, progress: Progress = None) -> int:
+              level: str | int = "default", threads: int = 1, sha256: bool = False, references: bool = True, progress: Progress = None) -> int:
     """Writes a dictionary of tensors, as safetensors.torch.save_file does, and returns the size of the file. The file appears as a whole or
-    not at all. Tensors that share memory are written twice; save() keeps that.
+    not at all. Tensors that share memory are two tensors when they are read; save() keeps that.
 
     metadata: strings that the file also holds.
     base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
         needs it to be read.
     level: "fast", "default" or "best".
     sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
+    references: False: none of the tensors is coded against an earlier one that is equal, or of which it is the rounding or the master.
     progress: called with (bytes done, of how many) of the tensors, from time to time; an exception ends the call. True: tqdm shows them.
     """
     table = files.order(_table(tensors))
     with files.reports(progress, files.total(table), _label(filename)) as told:
-        size: int = files.write(filename, table, metadata, level, threads, base, sha256=sha256, told=told)
+        size: int = files.write(filename, table, metadata, level, threads, base, sha256=sha256, told=told, references=references)
     return size
 
 
 def save_folder(tensors: Mapping[str, Any], folder: Path, metadata: Mapping[str, str] | None = None, *, max_shard_size: int | str = "5GB",
-                base: Any = None, level: str | int = "default", threads: int = 1, progress: Progress = None) -> int:
+                base: Any = None, level: str | int = "default", threads: int = 1, references: bool = True,
+                progress: Progress = None) -> int:
     """Writes a dictionary of tensors to a folder, as transformers names the shards of a model and their index, each packed; returns the size
     of the files. The folder may have other files, but no tensors. Shards get their names when all are whole, the index last.
 
     max_shard_size: bytes of tensors in a file, as a number or as "5GB".
     base: an earlier folder or file. The new folder holds the differences to it, and needs it to be read. A base folder beside the new one is
         found.
-    metadata, level, progress: as in save_file.
+    metadata, level, references, progress: as in save_file.
     """
     table = _table(tensors)
     with files.reports(progress, files.total(table), _label(folder)) as told:
-        return files.write_folder(folder, table, metadata, max_shard_size, level, threads, base, told)
+        return files.write_folder(folder, table, metadata, max_shard_size, level, threads, base, told, references)
 
 
 def load_file(filename: Path, device: Any = "cpu", *, base: Bases = None, step: int | str | None = None, threads: int = 1,
@@ -213,12 +215,12 @@ def _give(value, read):
 
 
 def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "default", threads: int = 1, sha256: bool = False,
-         progress: Progress = None) -> int:
+         references: bool = True, progress: Progress = None) -> int:
     """Writes a state, as model.state_dict() or optimizer.state_dict() are, whatever they are nested in. Returns how many bytes that takes.
 
     filename: a path, where the file appears as a whole or not at all, or an open binary file.
     base: the path of an earlier state, or a chain of paths; the file then is a delta against it, which needs it to be read.
-    sha256, progress: as in save_file.
+    sha256, references, progress: as in save_file.
 
     Kept: tensors with their dtype, whether they are Parameters, need gradients, or are tied; dictionaries, OrderedDicts with their _metadata,
     lists, tuples, torch.Size, dtypes, devices, strings, numbers, None. Not kept: strides, devices of tensors, the memory that different parts
@@ -227,7 +229,7 @@ def save(state: Any, filename: Any, *, base: Any = None, level: str | int = "def
     table, metadata = table_of(state)
     with files.reports(progress, files.total(table), _label(filename)) as told:
         to = None if hasattr(filename, "write") else filename
-        made = files.write(to, table, metadata, level, threads, base, sha256=sha256, told=told)
+        made = files.write(to, table, metadata, level, threads, base, sha256=sha256, told=told, references=references)
     if to is not None:
         size: int = made
         return size

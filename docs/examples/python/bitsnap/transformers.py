@@ -27,12 +27,12 @@ class PackCheckpoints(TrainerCallback):
     Training waits for the thread before the next checkpoint is written, and at its end. If packing fails, the rest stays plain, with a warning.
     In a distributed training, the first process packs. A program that loads a checkpoint imports bitsnap.auto.
 
-    level, threads: as in bitsnap.pack.pack_folder.
+    level, threads, references: as in bitsnap.pack.pack_folder.
     """
 
-    def __init__(self, *, level: str | int = "default", threads: int = 1) -> None:
+    def __init__(self, *, level: str | int = "default", threads: int = 1, references: bool = True) -> None:
         auto.enable()  # resuming needs it
-        self._options: dict[str, Any] = {"level": level, "threads": threads}
+        self._options: dict[str, Any] = {"level": level, "threads": threads, "references": references}
         self._thread: threading.Thread | None = None
         self._failure: str | None = None
 
