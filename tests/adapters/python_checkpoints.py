@@ -258,6 +258,113 @@ class Own:
         return open, ("executed", "w")
 
 
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), *[os.pardir] * 3, "shared", "data")
+
+
+def trained():
+    """BF16 weights, and F32 masters that round to them: those of a training, where there are any, else of numbers like them."""
+    if os.path.isdir(DATA):
+        return [safetensors.torch.load_file(os.path.join(DATA, name)) for name in ("bf16-1000.safetensors", "master-1000.safetensors")]
+    masters = {f"h.{i}.weight": torch.randn(300, 256) * 0.02 for i in range(8)}
+    return [{name: t.bfloat16() for name, t in masters.items()}, masters]
+
+
+def read_calls(function):
+    """How often a function calls the system to read, and the bytes of that."""
+    def counts():
+        with open("/proc/self/io") as f:
+            return [int(line.split()[1]) for line in f if line.startswith(("rchar", "syscr"))]
+
+    before, again = counts(), counts()
+    function()
+    after = counts()
+    return [c - b - (b - a) for a, b, c in zip(before, again, after)]  # without those of counts()
+
+
+def references():
+    """What is equal to an earlier tensor, or rounds to it, or is its rounding, takes next to nothing; every way to read gives it back."""
+    weights, masters = trained()
+    pair = {**{"model." + name: t for name, t in weights.items()}, **{"optim.master." + name: t for name, t in masters.items()}}
+    alone = bitsnap.torch.save_file(masters, "masters.bsnap")
+    sizes = {references: bitsnap.torch.save_file(pair, f"pair-{references}.bsnap", references=references) for references in (True, False)}
+    assert sizes[True] < 1.005 * alone + 1000 and sizes[False] > 1.3 * alone, (sizes, alone)
+    safetensors.torch.save_file(weights, "weights.safetensors")
+    role_3 = bitsnap.torch.save_file(masters, "delta.bsnap", base="weights.safetensors") + bitsnap.torch.save_file(weights, "weights.bsnap")
+    assert sizes[True] < 1.002 * role_3 + 1000, (sizes, role_3)
+    with open("pair-True.bsnap", "rb") as f:
+        data = f.read()
+    assert same(bitsnap.torch.load_file("pair-True.bsnap", threads=2), pair) and same(bitsnap.torch.load(io.BytesIO(data)), pair)
+    assert same(bitsnap.torch.load("pair-True.bsnap", mmap=True), pair) and same(bitsnap.torch.load("pair-True.bsnap", {"cpu": "cpu"}), pair)
+    bitsnap.test("pair-True.bsnap")
+    use("test", "-q", "pair-True.bsnap")
+    use("decompress", "-q", "-o", "pair.safetensors", "pair-True.bsnap")
+    assert same(safetensors.torch.load_file("pair.safetensors"), pair)
+    frames = _core.File(data).frames()
+    assert any("base_id" in frame for frame in frames) and not any("base_id" in frame for frame in _core.File(open("pair-False.bsnap", "rb").read()).frames())
+    for name in sorted(pair, key=lambda name: pair[name].numel())[-6:]:  # one tensor, and one row of it: twice the reads and bytes at most
+        for whole in (True, False):
+            def read(references):
+                with bitsnap.safe_open(f"pair-{references}.bsnap", "pt") as f:
+                    found.append(f.get_tensor(name) if whole else f.get_slice(name)[:1])
+
+            found = []
+            some, others = read_calls(lambda: read(True)), read_calls(lambda: read(False))
+            assert torch.equal(found[0], found[1]) and torch.equal(found[0], pair[name] if whole else pair[name][:1]), name
+            assert all(a <= 2 * b for a, b in zip(some, others)), (name, some, others)
+    # tied heads that are no longer the same memory, in states, in other packages and in packed files
+    head = max(weights, key=lambda name: weights[name].numel())
+    tied = {**weights, "lm_head.weight": weights[head].clone()}
+    once = bitsnap.torch.save_file(weights, "once.bsnap")
+    for save, load in ((bitsnap.torch.save_file, bitsnap.torch.load_file), (bitsnap.torch.save, bitsnap.torch.load),
+                       (bitsnap.torch.save_folder, bitsnap.torch.load_file)):
+        path = f"tied.{save.__name__}"
+        size = save(tied, path)
+        assert size < 1.01 * once + 3000 and same(load(path), tied), (save, size, once)
+        assert save(tied, path + ".not", references=False) > 1.05 * once and same(load(path + ".not"), tied)
+    torch.save({"model": tied, "step": 3}, "tied.pt")
+    safetensors.torch.save_file(tied, "tied.safetensors")
+    for path in ("tied.pt", "tied.safetensors"):
+        assert bitsnap.pack.pack_file(path) < 1.01 * once + 3000 and bitsnap.pack.pack_file(path, "not", references=False) > 1.05 * once
+        assert same(bitsnap.torch.load(path + ".bsnap")["model"] if path == "tied.pt" else bitsnap.torch.load_file(path + ".bsnap"), tied)
+    assert main(["pack", "-q", "-f", "--no-references", "tied.pt"]) == 0 and os.path.getsize("tied.pt.bsnap") > 1.05 * once
+    arrays = {name: t.numpy() for name, t in masters.items()}
+    arrays["again"] = arrays[head].copy()
+    assert bitsnap.numpy.save_file(arrays, "arrays.bsnap") < 1.01 * alone + 1000 < len(bitsnap.numpy.save(arrays, references=False))
+    assert all((a == arrays[name]).all() for name, a in bitsnap.numpy.load_file("arrays.bsnap").items())
+    # in a delta what is equal refers, and masters that have not changed do not
+    assert bitsnap.torch.save_file(pair, "later.bsnap", base="pair-True.bsnap") < 5000 and same(bitsnap.torch.load_file("later.bsnap"), pair)
+    later = {**pair, "model.xlm_head": pair["model." + head].clone()}
+    assert bitsnap.torch.save_file(later, "later.bsnap", base="pair-True.bsnap") < 5000 and same(bitsnap.torch.load_file("later.bsnap"), later)
+    assert bitsnap.torch.save_file(later, "later.not", base="pair-True.bsnap", references=False) > 10000
+    # damage names what is asked for and what is damaged
+    at = next(frame["at"] for frame in frames if frame["begin"] == 0) + 1000
+    with open("damaged.bsnap", "wb") as f:
+        f.write(data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+    first = min(pair, key=lambda name: (name.startswith("optim"), name))
+    name = "optim.master." + first.removeprefix("model.")
+    with bitsnap.safe_open("damaged.bsnap", "pt") as f:
+        refused(bitsnap.Error, f"tensor '{first}': damaged", f.get_tensor, first)
+        refused(bitsnap.Error, f"tensor '{name}', which refers to '{first}': damaged", f.get_tensor, name)
+    # memory that is asked for its parts: what fails there is raised, and leaves no file
+    broken = [("a.x", "F32", "[5000]", 20000), ("b.x", "F32", "[5000]", 20000)]
+    refused(ZeroDivisionError, "", _core.Writer, -1, broken, part=lambda number, begin, size: 1 // 0)
+    refused(ValueError, "a part of a tensor has 3 bytes, not", _core.Writer, -1, broken, part=lambda number, begin, size: b"abc")
+    refused(TypeError, "not None", _core.Writer, -1, broken, part=lambda number, begin, size: None)
+    calls = []
+
+    def part(number, begin, size):
+        calls.append(size)
+        if len(calls) > limit:
+            raise KeyboardInterrupt
+        return bytes((begin + i) % 251 for i in range(size))
+
+    limit = 10**9
+    writer = _core.Writer(-1, broken, part=part)
+    writer.write(part(0, 0, 20000))
+    limit = len(calls)
+    refused(KeyboardInterrupt, "", writer.write, bytes(i % 251 for i in range(20000)))
+
+
 def command(*arguments, text=None):
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
@@ -567,6 +674,6 @@ def data_loaders():
     assert said == 2 * (state["w1"].numpy().tobytes().hex() + "\n")
 
 
-every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, files_of_torch_save, packed_checkpoints,
+every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, references, files_of_torch_save, packed_checkpoints,
          transparent_loading, progress, data_loaders]
 sys.exit(run("checkpoints", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

@@ -46,6 +46,7 @@ typedef struct bitsnap_file_error {
     uint64_t offset;       /* byte of the file; of header texts 8 more than that of the text; of coded texts that of these */
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
+    bitsnap_slice base_tensor; /* that of the earlier tensor of the file in which the damage is, where it refers to that; until the file is closed */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
                                bitsnap_file_read_start needs; found: the unknown incompatible features, as bits (S28) */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
@@ -2145,6 +2146,7 @@ typedef struct bsf_window {
 } bsf_window;
 
 static int bsf_is_inner(const bitsnap_file *f);
+static bitsnap_slice bsf_damaged(bitsnap_file *f, uint64_t begin, uint64_t end);
 
 /* What the last call on a base has found. */
 static bitsnap_status bsf_window_failed(const bsf_window *w, bitsnap_file_error *error)
@@ -2180,7 +2182,11 @@ static bitsnap_status bsf_window_load(bsf_window *w, uint64_t first, uint64_t co
     if (w->kept) {
         const bitsnap_status status = bsf_kept_read(w->kept, w->begin + first * width, w->elements, size, error);
         if (status) return status;
-    } else if (bitsnap_file_read_data(w->file, w->begin + first * width, w->elements, size)) return bsf_window_failed(w, error);
+    } else if (bitsnap_file_read_data(w->file, w->begin + first * width, w->elements, size)) {
+        (void)bsf_window_failed(w, error);
+        if (bsf_is_inner(w->file)) error->base_tensor = bsf_damaged(w->file, w->begin + first * width, w->begin + first * width + size);
+        return error->status;
+    }
     bsf_swap_elements(w->elements, size, width);
     w->base.data = w->elements;
     w->base.first = first;
@@ -3189,6 +3195,19 @@ BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tens
     if (!status) bsf_swap_elements(to, (size_t)count, bitsnap_width(bitsnap_tensor_codec(t)));
     else f->error.tensor = t->name;
     return status;
+}
+
+/* The tensor in which damage was found while these bytes of the data were read; no characters if it is not known. */
+static bitsnap_slice bsf_damaged(bitsnap_file *f, uint64_t begin, uint64_t end)
+{
+    const bitsnap_slice none = { NULL, 0 };
+    const bitsnap_status status = f->error.status;
+    const uint64_t byte = f->reader->open.begin + f->b.error.element * f->reader->open.info.width; /* of a block, which may begin before */
+    const bitsnap_safetensors *model;
+    size_t i;
+    if ((status != BITSNAP_E_CHECK && status != BITSNAP_E_CORRUPT) || bitsnap_file_tensors(f, &model)) return none;
+    for (i = 0; i < model->count && model->tensors[i].end <= (byte > begin && byte < end ? byte : begin); i++) continue;
+    return i < model->count ? model->tensors[i].name : none;
 }
 
 /* The number of the record of the first frame. */

@@ -165,17 +165,20 @@ static int set_attribute(PyObject *o, const char *name, PyObject *value)
     return failed;
 }
 
-/* `letter` and `rule`: the condition in FORMAT.md; `tensor`: no characters if it is of none */
+/* `letter` and `rule`: the condition in FORMAT.md; `tensor`: no characters if it is of none; nor `base` if that refers to no damaged one */
 static void raise_error(bitsnap_status status, const char *message, const char *letter, unsigned rule, uint64_t offset, uint64_t needed,
-                        bitsnap_slice tensor)
+                        bitsnap_slice tensor, bitsnap_slice base)
 {
     PyObject *name = PyUnicode_DecodeUTF8(tensor.size ? tensor.at : "", (Py_ssize_t)tensor.size, "replace"), *error, *text = NULL;
-    PyObject *prefix = name ? PyUnicode_FromFormat(tensor.size ? "tensor %R: " : "%U", name) : NULL;
+    PyObject *other = PyUnicode_DecodeUTF8(base.size ? base.at : "", (Py_ssize_t)base.size, "replace");
+    PyObject *prefix = !name || !other ? NULL : base.size ? PyUnicode_FromFormat("tensor %R, which refers to %R: ", name, other)
+                                                          : PyUnicode_FromFormat(tensor.size ? "tensor %R: " : "%U", name);
     if (prefix && rule && rule < 100)
         text = PyUnicode_FromFormat("%U%s (%s%u, byte %llu)", prefix, message, letter, rule, (unsigned long long)offset);
     else if (prefix) text = PyUnicode_FromFormat("%U%s", prefix, message);
     error = text ? PyObject_CallFunctionObjArgs(error_type, text, NULL) : NULL;
     Py_XDECREF(name);
+    Py_XDECREF(other);
     Py_XDECREF(prefix);
     Py_XDECREF(text);
     if (!error) return;
@@ -192,7 +195,7 @@ static void raise_codec(const bitsnap *b)
     const bitsnap_error *e = &b->error;
     if (PyErr_Occurred()) return; /* a callback has */
     if (e->status == BITSNAP_E_ARGUMENT && e->argument) PyErr_Format(PyExc_ValueError, "%s: %s", e->argument, bitsnap_message(b));
-    else raise_error(e->status, bitsnap_message(b), "R", e->rule, e->offset, e->needed, none);
+    else raise_error(e->status, bitsnap_message(b), "R", e->rule, e->offset, e->needed, none, none);
 }
 
 /* `number`: that of the system, where a callback has failed */
@@ -208,9 +211,9 @@ static void raise_file(const bitsnap_file_error *e, int number)
         char text[200];
         if (e->found) (void)PyOS_snprintf(text, sizeof text, "%s: bits %08lX", e->message, (unsigned long)e->found);
         else (void)PyOS_snprintf(text, sizeof text, "%s: made by a newer bitsnap", e->message);
-        raise_error(e->status, text, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
+        raise_error(e->status, text, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor, e->base_tensor);
     } else {
-        raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor);
+        raise_error(e->status, e->message, e->frame_rule ? "R" : "S", e->frame_rule ? e->frame_rule : e->rule, e->offset, 0, e->tensor, e->base_tensor);
     }
 }
 
@@ -1273,19 +1276,24 @@ static int writer_source_at(void *context, uint64_t at, void *to, size_t size)
     return size ? writer_data_at(context, at - 8 - x->text_size, p, size) : 0;
 }
 
-/* Finds the tensors that refer to earlier ones. *list is to be freed. */
+/* Finds the tensors that refer to earlier ones. *list is to be freed. In a delta only equal ones do: a master that has not changed takes nothing
+ * there, but not if it refers to its weight. */
 static int writer_refer(writer *x, bitsnap_reference **list, size_t *count)
 {
     const uint64_t size = x->count ? x->ends[x->count - 1] : 0;
     const bitsnap_source source = { writer_source_at, x, NULL, 8 + x->text_size + size }, data = { writer_data_at, x, NULL, size };
     const bitsnap_safetensors *model;
     bitsnap_status status;
+    size_t i, n = 0;
     int found;
     Py_BEGIN_ALLOW_THREADS
     status = bitsnap_file_open(&x->itself, &source, NULL, 0, NULL);
     if (!status) status = bitsnap_file_tensors(&x->itself, &model);
     found = !status;
     if (!status) status = bitsnap_references_find(list, count, model, &data, NULL, 0);
+    for (i = 0; !status && i < *count; i++)
+        if (!x->s.below_count || (int)bitsnap_tensor_codec(&model->tensors[(*list)[i].tensor]) == (*list)[i].base_dtype) (*list)[n++] = (*list)[i];
+    *count = n;
     Py_END_ALLOW_THREADS
     if (status && found && !PyErr_Occurred()) PyErr_NoMemory();
     else if (status) raise_file(&x->itself.error, failure_of(&x->s));

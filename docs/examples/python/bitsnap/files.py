@@ -771,8 +771,11 @@ def entry(name: str, host: Callable[[Any], tuple[Any, ...]], array: Any) -> tupl
 
 
 def order(tensors: list[Any]) -> list[Any]:
-    """As other writers of .safetensors files do: wide elements first, then by name, so that all are aligned."""
-    return sorted(tensors, key=lambda t: (-_width(t[1]), t[0]))
+    """As other writers of .safetensors files do: wide elements first, then by name, so that all are aligned. But F16 and BF16 come before F32 if
+    that aligns the others, too: then masters refer to weights, and these can be read without the masters."""
+    halves = "F16", "BF16"
+    first = any(t[1] == "F32" for t in tensors) and total(t for t in tensors if t[1] in halves) % 8 == 0
+    return sorted(tensors, key=lambda t: (not (first and t[1] in halves), -_width(t[1]), t[0]))
 
 
 def _size_of(dtype, shape):
