@@ -192,6 +192,58 @@ def parts():
     refused(ValueError, "is no name of a file", read, (0, 0), (2, 2), torch.zeros(2, 2))
 
 
+def mixed(rank, ranks, o, result):
+    """BF16 weights and their masters, of which each rank has rows; saved by `write` ranks, loaded by others."""
+    from torch.distributed.tensor import DTensor, Shard, init_device_mesh
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(o.store, ranks), rank=rank, world_size=ranks)
+    mesh = init_device_mesh("cpu", (ranks,))
+
+    def of(change):
+        torch.manual_seed(3)
+        masters = {f"w{i}": torch.randn(200, 128) * 0.02 + change for i in range(3)}
+        whole = {"model": {name: t.bfloat16() for name, t in masters.items()}, "optim": {"master": masters}}
+        whole["model"]["head"] = whole["model"]["w0"].clone()
+        return whole
+
+    def shared_out(x):
+        return {k: shared_out(v) for k, v in x.items()} if isinstance(x, dict) else DTensor.from_local(x.chunk(ranks)[rank], mesh, [Shard(0)])
+
+    def equal(a, b):
+        return all(equal(a[k], b[k]) for k in a) if isinstance(a, dict) else torch.equal(a.full_tensor(), b)
+
+    if o.write:
+        for references in (True, False):
+            dcp.save(shared_out(of(0)), storage_writer=BitsnapWriter(f"mixed-{references}", references=references))
+        dcp.save(shared_out(of(0.001)), storage_writer=BitsnapWriter("mixed-2", base="mixed-True"))
+    for path, change in (("mixed-True", 0), ("mixed-False", 0), ("mixed-2", 0.001)):
+        into = shared_out(of(5))
+        dcp.load(into, storage_reader=BitsnapReader(path))
+        assert equal(into, of(change)), path
+    dist.barrier()
+    if rank == 0:
+        result.put([[os.path.getsize(f"mixed-{x}/rank-{i}.bsnap") for i in range(2)] for x in (True, False)])
+
+
+def references():
+    """A rank's weights take next to nothing beside its masters; other numbers of ranks read them, and deltas against them. A part of a tensor
+    that is looked at is that part, however the tensor lies in memory."""
+    o = train.options(["."])
+    for o.ranks, o.write in ((2, True), (1, False), (4, False)):
+        for some, all_ in zip(*train.run(o, mixed)):
+            assert some < 0.75 * all_, (some, all_)
+    w, c = torch.randn(300, 200) * 0.02, torch.randn(5000, dtype=torch.cfloat)
+    odd = {"a": {"w": w.T.bfloat16().T, "c": c.conj(), "n": torch._neg_view(w), "s": torch.ones(())}, "b": {"w": w.T, "c": c.conj().clone(), "n": -w, "t": w.T.contiguous()}}
+    dcp.save(odd, storage_writer=BitsnapWriter("odd-views"))
+    dcp.save(odd, storage_writer=BitsnapWriter("odd-views-not", references=False))
+    into = {k: {name: torch.zeros(t.shape, dtype=t.dtype) for name, t in x.items()} for k, x in odd.items()}
+    dcp.load(into, storage_reader=BitsnapReader("odd-views"))
+    assert all(torch.equal(t, odd[k][name].resolve_conj().resolve_neg()) for k, x in into.items() for name, t in x.items())
+    frames = [bitsnap._core.File(open(f"odd-views{x}/rank-0.bsnap", "rb").read()).frames() for x in ("", "-not")]
+    assert sum("base_id" in frame for frame in frames[0]) == 3 and not any("base_id" in frame for frame in frames[1]), frames
+    assert os.path.getsize("odd-views/rank-0.bsnap") < 0.6 * os.path.getsize("odd-views-not/rank-0.bsnap")
+
+
 def damage():
     dcp.save(state(), storage_writer=BitsnapWriter("bad", level="fast"))
     for name in (CHECKPOINT, "rank-0.bsnap"):
@@ -568,6 +620,6 @@ if __name__ == "__main__":  # processes are spawned
     sys.modules["fsdp"] = train
     spec.loader.exec_module(train)
     elsewhere()
-    every = [training, in_another_process, states, lazy_tensors, objects, deltas, lossy, parts, damage, conversions, saves_that_mix, killed_at_each_rename, what_is_not_removed,
+    every = [training, in_another_process, states, lazy_tensors, objects, deltas, lossy, parts, references, damage, conversions, saves_that_mix, killed_at_each_rename, what_is_not_removed,
              ranks_of_two_saves, stock_files, megatron, the_readme]
     sys.exit(run("dcp", [test for test in every if not sys.argv[3:] or test.__name__ in sys.argv[3:]]))

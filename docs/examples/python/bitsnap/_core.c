@@ -1278,7 +1278,7 @@ static int writer_source_at(void *context, uint64_t at, void *to, size_t size)
 
 /* Finds the tensors that refer to earlier ones. *list is to be freed. In a delta only equal ones do: a master that has not changed takes nothing
  * there, but not if it refers to its weight. */
-static int writer_refer(writer *x, bitsnap_reference **list, size_t *count)
+static int writer_refer(writer *x, int level, bitsnap_reference **list, size_t *count)
 {
     const uint64_t size = x->count ? x->ends[x->count - 1] : 0;
     const bitsnap_source source = { writer_source_at, x, NULL, 8 + x->text_size + size }, data = { writer_data_at, x, NULL, size };
@@ -1290,7 +1290,7 @@ static int writer_refer(writer *x, bitsnap_reference **list, size_t *count)
     status = bitsnap_file_open(&x->itself, &source, NULL, 0, NULL);
     if (!status) status = bitsnap_file_tensors(&x->itself, &model);
     found = !status;
-    if (!status) status = bitsnap_references_find(list, count, model, &data, NULL, 0);
+    if (!status) status = bitsnap_references_find(list, count, model, &data, NULL, level == BITSNAP_BEST);
     for (i = 0; !status && i < *count; i++)
         if (!x->s.below_count || (int)bitsnap_tensor_codec(&model->tensors[(*list)[i].tensor]) == (*list)[i].base_dtype) (*list)[n++] = (*list)[i];
     *count = n;
@@ -1400,7 +1400,7 @@ static int writer_init(writer *x, PyObject *args, PyObject *named)
     x->sink.context = x;
     if (!failed && part && part != Py_None) {
         x->part = Py_NewRef(part);
-        failed = writer_refer(x, &list, &content.reference_count);
+        failed = writer_refer(x, level, &list, &content.reference_count);
     }
     content.text = x->text;
     content.text_size = x->text_size;
@@ -1487,7 +1487,7 @@ static PyType_Slot writer_slots[] = {
                  "Writes a .bsnap file to a descriptor, or with fd -1 to memory. Threads take turns.\n"
                  "tensors: [(name, dtype, shape as JSON, bytes), ...]; their elements follow in that order.\n"
                  "part: part(number of a tensor, its first byte, bytes) -> those of the elements that will follow; then tensors refer to earlier ones\n"
-                 "that are equal to them, or that are what they round to, or the reverse." },
+                 "that are equal to them, or that are what they round to, or the reverse; at level 3 whatever they are called." },
     { Py_tp_new, (void *)shared_new },
     { Py_tp_init, (void *)writer_init },
     { Py_tp_dealloc, (void *)writer_dealloc },
