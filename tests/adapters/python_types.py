@@ -70,12 +70,13 @@ def numpy_files() -> int:
     data: bytes = bitsnap.numpy.save(arrays, {"a": "b"}, base="c", level=1)
     size: int = bitsnap.numpy.save_folder(arrays, "d", max_shard_size="1GB", base="c")
     size += len(bitsnap.numpy.load_file("a", progress=progress)) + bitsnap.numpy.save_file(arrays, "d", progress=True)
-    return size + len(data) + bitsnap.numpy.save_file(arrays, "d", {"a": "b"}, base=["b", "c"], level="best", threads=2, sha256=True)
+    return size + len(data) + bitsnap.numpy.save_file(arrays, "d", {"a": "b"}, base=["b", "c"], level="best", threads=2, sha256=True,
+                                                             references=False)
 
 
 def torch_files() -> int:
     tensors = bitsnap.torch.load_file("a", "cuda", base="b", step=1, threads=2)
-    size: int = bitsnap.torch.save_folder(tensors, "d", max_shard_size=1 << 30, base="c") + bitsnap.torch.save_file(tensors, "d")
+    size: int = bitsnap.torch.save_folder(tensors, "d", max_shard_size=1 << 30, base="c", references=False) + bitsnap.torch.save_file(tensors, "d")
     size += len(bitsnap.torch.load_file("a", progress=progress)) + bitsnap.torch.save_folder(tensors, "d", progress=progress)
     state = bitsnap.torch.load(io.BytesIO(), map_location=torch.device("cpu"), mmap=True, progress=True)
     return size + bitsnap.torch.save(state, "a", base="b") + bitsnap.torch.save(state, io.BytesIO())
@@ -87,11 +88,11 @@ def packs() -> int:
     found: dict[str, int | str] = bitsnap.pack.pack_folder("a", level="fast", threads=2, remove=True, progress=progress)
     bitsnap.transformers.PackCheckpoints(level="fast", threads=2).wait()
     print(found, bitsnap.pack.read("a.pt"))
-    return bitsnap.pack.pack_file("a.pt", "b", base="c", level=1, remove=True, progress=True)
+    return bitsnap.pack.pack_file("a.pt", "b", base="c", level=1, references=False, remove=True, progress=True)
 
 
 def adapters() -> None:
-    dcp.save({}, storage_writer=bitsnap.dcp.BitsnapWriter("a", base="b", anchor=3, bounds={"*": 0.1}, level="fast", threads=2))
+    dcp.save({}, storage_writer=bitsnap.dcp.BitsnapWriter("a", base="b", anchor=3, bounds={"*": 0.1}, level="fast", threads=2, references=False))
     dcp.load({}, storage_reader=bitsnap.dcp.BitsnapReader("a", threads=2))
     print(bitsnap.dcp.certificates("a")["a"][0]["bound"])
     codec = bitsnap.numcodecs.Bitsnap(level="fast", dtype="BF16")
