@@ -15,7 +15,7 @@ shortened() { # a line "=LETTER COMMAND" for each command that has a letter
     done
 }
 
-# An option, or another word that is explained, stands before column 24 of the help texts, and what it means from there on.
+# In the help texts an option, or another word that is explained, is before column 24, its meaning from there on.
 columns='
 function is_entry(line)
 {
@@ -85,15 +85,15 @@ END {
         }
     print ".SH EXIT STATUS"
     print ".TP\n.B 0\nDone.\n.B compare\nreturns it if the files are equal, or quantized elements lie within their bounds."
-    print ".TP\n.B 1\nOf at least one file something failed; one line on standard error says what. The others were still tried."
+    print ".TP\n.B 1\nAt least one file failed; one line on standard error says why. The others were still processed."
     print ".B compare\nreturns it if the files differ."
     print ".TP\n.B 2\nThe command line was wrong, and nothing was done.\n.B compare\nreturns it after an error, too."
     print ".SH ENVIRONMENT\n.TP\n.B TMPDIR\nThe directory of temporary files, unless\n.B \\-\\-temp\nnames one. Without both it is\n.IR /tmp ."
-    print ".SH SEE ALSO\n.BR zstd (1),\n.BR sha256sum (1)\n.PP\nIn the repository: TOOL.md (recipes, JSON), FORMAT.md (the files), TRUST.md (what is promised, and tested)."
+    print ".SH SEE ALSO\n.BR zstd (1),\n.BR sha256sum (1)\n.PP\nIn the repository: TOOL.md (recipes, JSON), FORMAT.md (the files), TRUST.md (promises and their tests)."
 }'
 
-# An option has values to choose from if its text is "a, b or c", ends with words as in ": bf16 f16 bool", or its argument is in small letters,
-# or if a sentence of the help that ends with the name of its argument and "is" explains them.
+# The values of an option are its text if that is "a, b or c"; the words at its end as in ": bf16 f16 bool"; its argument if that is in small
+# letters; or the words after a sentence of the help that ends with the name of its argument and "is".
 options='
 function finish(    list)
 {
