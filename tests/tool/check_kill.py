@@ -7,6 +7,7 @@ run removes what was left.
 import errno
 import os
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -253,5 +254,41 @@ if p.has_shim and not ONLY:
             runs += 1
             bad += [f"{action} at {k} ({call} {p.paths[k - 1]}, {status}): {w}" for w in wrong]
     report(GROUP, not bad, f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): old or new, and the same command makes it", f"{len(bad)} bad: " + "; ".join(bad[:5]))
+
+
+def step_folder(name, step):
+    """Two files and a configuration."""
+    os.makedirs(f"{name}/optimizer")
+    write(f"{name}/a.safetensors", p.content[f"s{step}"])
+    write(f"{name}/optimizer/b.safetensors", p.content[f"s{step + 1}"])
+    write(f"{name}/config.json", b"%d" % step)
+
+
+if p.has_shim and not ONLY:
+    bad, runs, line = [], 0, "apply deltas out"
+    p.begin("")
+    step_folder("out", 0)
+    step_folder("new", 1)
+    code = p.run("c -q -r -b out -o deltas new").returncode
+    before, after, deltas = below(p.state(), "out"), below(p.state(), "new"), os.path.join(p.top, "deltas")
+    shutil.rmtree("new")
+    shutil.copytree("deltas", deltas)
+    calls = p.calls(line)
+    if code or below(p.state(), "out") != after or "exchange" not in calls:
+        bad.append("it does not make the next step")
+    for k, call in enumerate(calls, 1):
+        for action in ("kill", "killafter", f"fail {errno.EIO}") if call in ("exchange", "rename", "unlink") else ("kill",):
+            p.begin("")
+            step_folder("out", 0)
+            shutil.copytree(deltas, "deltas")
+            status = p.run(line, shim=f"*:{k} {action}").returncode
+            cell, runs = f"{action} at {k} ({call} {p.paths[k - 1]}, {status})", runs + 1
+            if below(p.state(), "out") not in (before, after):
+                bad.append(f"{cell}: half")
+            got = p.run(line)
+            if got.returncode or below(p.state(), "out") != after or [n for n in os.listdir(".") if n.startswith(".bitsnap-")] + p.leftovers():
+                bad.append(f"{cell}: then {got.returncode}, {os.listdir('.')} {got.stderr}")
+    report(GROUP, not bad, f"{line}: {len(calls)} calls, each the last or failing ({runs} runs): the step before or this one, and the same command makes it",
+           f"{len(bad)} bad: " + "; ".join(bad[:5]))
 p.end()
 sys.exit(safety.failed)

@@ -46,7 +46,12 @@ int refuse_terminal(const options *o, const char *target, const char *what, faul
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 
-/* -r with -o: all of a folder, as one that has its name when all of it is whole. */
+/* apply with folders, before anything is written: whether a file of tensors is what this delta, or whole .bsnap file, makes; and whether
+ * a delta was made against what its bases hold (null: it has none). */
+int apply_is_result(codec *c, const char *delta, const char *path, fault *f);
+int apply_check_fit(codec *c, input *in, base *b, fault *f);
+
+/* -r with -o: all of a folder, as one that has its name when all of it is whole. apply: a folder of deltas, and its base as the output. */
 int command_folder(const options *o, codec *c, const char *path, fault *f);
 
 /* Whether -b names folders, a chain, in the last of which files find their bases; these; and a command on a file with them. */

@@ -1,4 +1,4 @@
-/* folder.c - compress and decompress with -r and -o: a whole folder.
+/* folder.c - compress and decompress with -r and -o, and apply of folders: a whole folder.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
  * Every tensor file of it becomes one in the other form, and everything else is there as it was, so that a folder that is compressed
@@ -35,6 +35,7 @@ typedef struct job {
     base_folders bases;
     directory out;
     item *items;
+    const item **sorted; /* all, by the name in the output */
     size_t count, files; /* how many of them are files */
     fault *f;
 } job;
@@ -96,7 +97,7 @@ static int by_target(const void *a, const void *b) { return strcmp((*(const item
 /* No two of them get the same name. */
 static int check_names(job *j)
 {
-    const item **all = (const item **)malloc(j->count * sizeof *all);
+    const item **all = j->sorted = (const item **)malloc(j->count * sizeof *all);
     size_t i;
     int failed = 0;
     if (!all) return fault_memory(j->f);
@@ -105,7 +106,6 @@ static int check_names(job *j)
     for (i = 1; i < j->count && !failed; i++)
         if (!strcmp(all[i - 1]->to, all[i]->to))
             failed = fault_set(j->f, "would be called %s, as would be %s; leave one out with --exclude", all[i]->to, all[i - 1]->from->name) && fail(j, all[i]->from->path);
-    free((void *)all);
     return failed;
 }
 
@@ -436,27 +436,107 @@ static int make_all(job *j)
     return directory_commit(&j->out, j->f);
 }
 
+/* ================================================================================= APPLY */
+
+/* Whether each delta was made against what its bases hold. Those are read for that: nothing is written before all are known to fit. */
+static int check_fit(const job *j)
+{
+    size_t i;
+    int failed = 0;
+    for (i = 0; i < j->count && !failed; i++) {
+        const item *x = &j->items[i];
+        options one = { .bases = NULL };
+        input in;
+        base b;
+        if (!x->tensors || x->from->kind != FOUND_FILE) continue;
+        base_clear(&b);
+        failed = open_found(j, x->from, &in) || open_bases(j->o, j->codec, &j->bases, &in, x->to, &one, &b, j->f) ||
+                 apply_check_fit(j->codec, &in, one.base_count ? &b : NULL, j->f);
+        base_close(&b);
+        free((void *)one.bases);
+        input_close(&in);
+        if (failed) (void)fail(j, x->from->path);
+    }
+    return failed;
+}
+
+/* Whether every file of tensors is the result already, as when the command is repeated. */
+static int is_result(const job *j)
+{
+    size_t i;
+    int is = 1;
+    for (i = 0; i < j->count && is; i++) {
+        fault ignored = { .text = "" };
+        char *path;
+        if (!j->items[i].tensors || j->items[i].from->kind != FOUND_FILE) continue;
+        path = path_in(j->o->output, j->items[i].to, &ignored);
+        is = path && apply_is_result(j->codec, j->items[i].from->path, path, &ignored);
+        free(path);
+    }
+    return is;
+}
+
+static int is_named(const void *name, const void *x) { return strcmp((const char *)name, (*(const item *const *)x)->to); }
+
+/* What -f would be needed for: files that the deltas know nothing of, and those that others may share. */
+static int check_replaced(const job *j)
+{
+    size_t i;
+    for (i = 0; i < j->out.before.count && !j->o->force; i++) {
+        const walk_entry *x = &j->out.before.at[i];
+        if (x->kind == FOUND_DIRECTORY) continue;
+        if (!bsearch(x->name, (const void *)j->sorted, j->count, sizeof(const item *), is_named))
+            return fault_set(j->f, "is not in %s, so it would be gone; move it elsewhere, or remove it with -f", j->in.at[0].path) && fail(j, x->path);
+        if (x->kind == FOUND_FILE && !(x->mode & 0200))
+            return fault_set(j->f, "is read-only, as files are that others share; -f replaces it all the same") && fail(j, x->path);
+    }
+    return 0;
+}
+
+static void report_result(const options *o)
+{
+    if (o->json) {
+        json out = json_report(command_name(o->command), o->files[0]);
+        json_member_string(&out, "output", o->output);
+        json_member_truth(&out, "changed", 0);
+        json_report_end(&out);
+    } else if (!o->quiet) {
+        print_file(stdout, o->output, ": its tensors are the result already, nothing changed\n");
+    }
+}
+
 int command_folder(const options *o, codec *c, const char *path, fault *f)
 {
+    static const used_files none = { .files = NULL };
     char text[1024], rest[600] = "";
     job j = { .o = o, .codec = c, .f = f };
-    int failed;
+    const int applies = o->command == APPLY;
+    int failed, done = 0;
     if (skips(o, path, o->output)) return 0;
-    failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f);
-    if (!failed) {
-        failed = directory_open(&j.out, o->output, o->force, path, text, &c->used, f) || make_all(&j);
+    failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f) ||
+             (applies && check_fit(&j));
+    if (failed && applies && j.sorted && is_result(&j)) {
+        memset(f, 0, sizeof *f);
+        done = 1;
+    }
+    if (!failed || done) {
+        failed = directory_open(&j.out, o->output, applies || o->force, path, text, applies ? &none : &c->used, f);
+        /* if all is done, a run that was killed after it had exchanged the folders has perhaps left the old one, which this removes */
+        if (!failed) failed = done ? directory_begin(&j.out, f) : (applies && check_replaced(&j)) || make_all(&j);
         if (failed && j.out.part && j.out.list)
             (void)snprintf(rest, sizeof rest, "; what is done is kept in %.240s: the same command goes on from there; to have nothing left, remove that and %.220s",
                            j.out.part, j.out.list);
         if (directory_close(&j.out)) (void)fault_add(f, rest);
     }
     if (failed) (void)fail(&j, path);
-    print_sum(o, j.files);
+    if (!failed && done) report_result(o);
+    else print_sum(o, j.files);
     while (j.items && j.count) {
         free(j.items[--j.count].to);
         free(j.items[j.count].text);
     }
     free(j.items);
+    free((void *)j.sorted);
     walk_free(&j.in);
     bases_close(&j.bases);
     return failed;

@@ -88,7 +88,7 @@ void print_failure(const options *o, const used_files *u, const char *path, cons
 void print_sum(const options *o, size_t files)
 {
     if (o->json && o->recursive && !o->dry_run && o->command != BENCHMARK) json_sum(o, files);
-    if (!speaks(o) || files < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO))) return;
+    if (!speaks(o) || files < 2 || !(o->command & (COMPRESS | DECOMPRESS | TEST | INFO) || options_whole_folder(o))) return;
     (void)fflush(stdout);
     (void)fprintf(stderr, "%zu of %zu files", counted, files);
     if (counted) print_sizes(o, &all);

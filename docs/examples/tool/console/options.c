@@ -131,7 +131,7 @@ static int parse_size(const char *text, uint64_t *size)
 
 int options_whole_folder(const options *o)
 {
-    return o->recursive && o->output && !o->dry_run && (o->command & (COMPRESS | DECOMPRESS));
+    return o->recursive && o->output && !o->dry_run && (o->command & (COMPRESS | DECOMPRESS | APPLY));
 }
 
 /* A number of steps, or of one. */
@@ -350,6 +350,8 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command == EXTRACT) return check_extract(o, f);
     if (o->command == APPLY && o->file_count != 2)
         return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
+    if (o->command == APPLY && is_folder(o->files[0]) != is_folder(o->files[1]))
+        return fault_set(f, "apply wants two files, or a folder of deltas and the folder that they are to be applied to");
     if (o->file_count == 0 && !o->files_from)
         return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
     if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
@@ -419,14 +421,6 @@ static int add_names(options *o, fault *f)
     return 0;
 }
 
-/* As cp has it; but of one file a slash has to say so. */
-static int is_into(const options *o)
-{
-    const size_t size = o->output ? strlen(o->output) : 0;
-    if (!size || !(o->command & WRITE) || options_whole_folder(o)) return 0;
-    return o->output[size - 1] == '/' || (o->file_count > 1 && is_folder(o->output));
-}
-
 int options_add_base(options *o, const char *path, size_t *capacity, fault *f)
 {
     const char **more = (const char **)grown((void *)o->bases, o->base_count, capacity, sizeof *o->bases, f);
@@ -434,6 +428,24 @@ int options_add_base(options *o, const char *path, size_t *capacity, fault *f)
     o->bases = more;
     o->bases[o->base_count++] = path;
     return 0;
+}
+
+/* A folder of deltas is applied as decompress -r with -o and -b would be, all three of which it gives. */
+static int apply_to_folder(options *o, fault *f)
+{
+    if (!is_folder(o->files[1])) return 0;
+    o->recursive = 1;
+    o->output = o->files[1];
+    o->file_count = 1;
+    return options_add_base(o, o->output, &o->base_capacity, f);
+}
+
+/* As cp has it; but of one file a slash has to say so. */
+static int is_into(const options *o)
+{
+    const size_t size = o->output ? strlen(o->output) : 0;
+    if (!size || !(o->command & WRITE) || options_whole_folder(o)) return 0;
+    return o->output[size - 1] == '/' || (o->file_count > 1 && is_folder(o->output));
 }
 
 void options_free(options *o)
@@ -506,5 +518,5 @@ int options_parse(options *o, int argc, char **argv, fault *f)
     if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
     if (o->files_from && (o->command & FOLDERS) && add_names(o, f)) return 1;
     o->into = is_into(o);
-    return check(o, used, f);
+    return check(o, used, f) || (o->command == APPLY && apply_to_folder(o, f));
 }
