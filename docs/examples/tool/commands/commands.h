@@ -72,8 +72,11 @@ int folders_open(options *o, const used_files *u, fault *f);
 /* Where it goes by all that is said: the same, or in the folder that -o names. */
 char *target_of(const options *o, const char *path);
 
-/* --skip-existing: whether there is an output at this path already, so that nothing is done; then that has been said. */
-int skips(const options *o, const char *path, const char *target);
+/* --skip-existing: whether there is an output at this path already, so that nothing is made; and the report of that. With --rm the input is
+ * removed if the packed one of both files decodes to the other. */
+int skips(const options *o, const char *target);
+void report_skipped(const options *o, const char *path, const char *target);
+int remove_proven(const options *o, codec *c, const base *b, const char *path, const char *target, fault *f);
 
 /* What compress and decompress say when they are done: on standard error, if it is a terminal or -v was given. */
 typedef struct summary {

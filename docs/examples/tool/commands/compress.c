@@ -787,8 +787,12 @@ int command_convert(const options *o, codec *c, const base *b, const char *path,
         target = named = target_of(o, path);
         if (!named) return o->command == COMPRESS ? fault_memory(f) : refuse_name(path, f);
     }
-    failed = !skips(o, path, target) && (input_open(&in, path, f) ||
-             (o->command == COMPRESS ? compress_to : decompress_to)(o, c, b, &in, path, target, f));
+    if (skips(o, target)) {
+        failed = o->remove_input && remove_proven(o, c, b, path, target, f);
+        if (!failed) report_skipped(o, path, target);
+    } else {
+        failed = input_open(&in, path, f) || (o->command == COMPRESS ? compress_to : decompress_to)(o, c, b, &in, path, target, f);
+    }
     free(named);
     return failed;
 }

@@ -5,6 +5,7 @@
 #include "commands.h"
 #include "../files/file.h"
 #include "../files/base.h"
+#include "../files/bytes.h"
 #include "../files/foreign.h"
 #include "../tensors/lossy.h"
 #include "../console/progress.h"
@@ -137,6 +138,68 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     } else {
         output_discard(&j.out);
     }
+    end(&j);
+    return failed;
+}
+
+/* Reads n bytes of a file and compares them. */
+static int compare_bytes(input *in, const uint8_t *bytes, size_t n, int *same, fault *f)
+{
+    while (n && *same) {
+        size_t some = n < 65536 ? n : 65536;
+        if (input_fill(in, some, f)) return fault_in(f, in->name);
+        if (some > input_available(in)) some = input_available(in);
+        *same = some && !memcmp(input_bytes(in), bytes, some);
+        input_consume(in, some);
+        bytes += some;
+        n -= some;
+    }
+    return 0;
+}
+
+/* Whether the .bsnap file of the job decodes to this file. */
+static int compare_source(job *j, input *plain, int *same)
+{
+    file_reader *r = &j->reader;
+    const uint8_t *bytes;
+    uint8_t head[8];
+    size_t size;
+    *same = 1;
+    store64(head, r->text_size);
+    do {
+        if (file_read(r, &bytes, &size, j->f)) return 1;
+        if (r->s.start.kind != BITSNAP_SOURCE_RAW && !plain->offset &&
+            (compare_bytes(plain, head, sizeof head, same, j->f) || compare_bytes(plain, (const uint8_t *)r->text, r->text_size, same, j->f)))
+            return 1;
+        if (compare_bytes(plain, bytes, size, same, j->f)) return 1;
+        progress_show(&j->progress, r->s.source_size);
+    } while (size && *same);
+    *same = *same && plain->offset == plain->size;
+    return 0;
+}
+
+int remove_proven(const options *o, codec *c, const base *b, const char *path, const char *target, fault *f)
+{
+    const int packs = o->command == COMPRESS;
+    const char *packed = packs ? target : path, *plain_path = packs ? path : target;
+    job j = { .o = o, .f = f, .in.fd = -1, .beside.in.fd = -1 };
+    input plain = { .fd = -1 };
+    input *gone = packs ? &plain : &j.in;
+    const input *kept = packs ? &j.in : &plain;
+    output out = { .name = target };
+    int same = 0, failed;
+    failed = (input_open(&plain, plain_path, f) && fault_in(f, plain_path)) ||
+             ((input_open(&j.in, packed, f) || begin(&j, c, b, packed) || compare_source(&j, &plain, &same)) && fault_about(f, packed));
+    progress_end(&j.progress);
+    out.own = kept->stamp;
+    if (!failed && !(same && kept->regular && gone->regular))
+        failed = fault_set(f, "is not removed, as %s does not hold the same; look at both, or make it anew with -f instead of --skip-existing", target);
+    else if (!failed && used_is_base(&c->used, &gone->stamp))
+        failed = fault_set(f, "is not removed, as %s is a delta that needs it", target);
+    else if (!failed) /* nobody knows whether who made the other has waited for the disk */
+        failed = ((fsync(kept->fd) && fault_errno(f, "cannot be written to the disk")) || place_sync(target, f)) && fault_in(f, target);
+    failed = failed || output_remove_source(&out, gone, path, f);
+    input_close(&plain);
     end(&j);
     return failed;
 }

@@ -512,7 +512,10 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     job j = { .o = o, .codec = c, .f = f };
     const int applies = o->command == APPLY;
     int failed, done = 0;
-    if (skips(o, path, o->output)) return 0;
+    if (skips(o, o->output)) {
+        report_skipped(o, path, o->output);
+        return 0;
+    }
     failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f) ||
              (applies && check_fit(&j));
     if (failed && applies && j.sorted && is_result(&j)) {

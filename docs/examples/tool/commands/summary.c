@@ -109,10 +109,11 @@ int refuse_terminal(const options *o, const char *target, const char *what, faul
     return fault_set(f, "%s are not for a terminal, which standard output is; give -o FILE, or -f if you mean it", what);
 }
 
-int skips(const options *o, const char *path, const char *target)
+int skips(const options *o, const char *target) { return o->skip_existing && strcmp(target, "-") && output_exists(target); }
+
+void report_skipped(const options *o, const char *path, const char *target)
 {
     const summary none = { path, target, 0, 0, 0 };
-    if (!o->skip_existing || !strcmp(target, "-") || !output_exists(target)) return 0;
     summary_add(&none);
     if (o->json) {
         json j = json_report(command_name(o->command), path);
@@ -121,10 +122,9 @@ int skips(const options *o, const char *path, const char *target)
         json_report_end(&j);
     } else if (speaks(o)) {
         line_wipe();
-        print_file(stderr, path, ": skipped, as ");
-        print_file(stderr, target, " is there\n");
+        print_file(stderr, path, o->remove_input ? ": removed, as " : ": skipped, as ");
+        print_file(stderr, target, o->remove_input ? " is there and holds the same\n" : " is there\n");
     }
-    return 1;
 }
 
 void json_bases(json *j, const options *o)

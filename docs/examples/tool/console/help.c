@@ -103,7 +103,8 @@ static const char whole_folder_text[] =
 
 static const char outputs_text[] =
     "  -o FOLDER/           puts the outputs of one or several FILEs into that folder\n"
-    "      --skip-existing  leaves out each FILE whose output exists\n";
+    "      --skip-existing  leaves out each FILE whose output exists; with --rm, removes it\n"
+    "                       if one decodes to the other, else that is an error\n";
 
 static const char temp_text[] =
     "      --temp DIR       the folder for temporary files: what comes from a pipe and is\n"
