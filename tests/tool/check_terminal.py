@@ -5,6 +5,7 @@ import fcntl
 import json
 import math
 import os
+import re
 import pty
 import select
 import struct
@@ -152,8 +153,10 @@ with tempfile.TemporaryDirectory() as t:
         bad = [f"{c} columns: {l!r}" for l, c in lines if width_of(l) >= c]
         if len({c for _, c in lines}) < 3 or len(lines) < 6:
             bad.append(f"only {len(lines)} lines")
-        if not any(l.endswith(" left") for l, _ in lines):
+        if not any(" left" in l for l, _ in lines):
             bad.append("no time that is left")
+        if not any(re.search(r"  I/O ([6-9]\d|100) %$", l) for l, _ in lines):
+            bad.append("not said that it waits for a pipe")
         report(not bad, f"the progress line follows the window ({len(lines)} lines)", "; ".join(bad[:4]))
         wanted = [verdict] if verdict == "equal" else ["w: 6291456 of 6291456 elements differ", verdict]
         whole = unwrapped(s.lines)

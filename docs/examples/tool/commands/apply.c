@@ -72,9 +72,9 @@ static int replace(job *j, const char *path)
            input_check_unchanged(&j->in, j->f) || base_check_unchanged(&j->base, j->f) || output_commit(&j->out, j->f);
 }
 
-static void report(const job *j, const char *delta, const char *path, double begun)
+static void report(const job *j, const char *delta, const char *path, elapsed begun)
 {
-    const summary s = { delta, path, j->in.offset, j->is_result ? j->base.in.size : j->out.size, seconds_now() - begun };
+    const summary s = { delta, path, j->in.offset, j->is_result ? j->base.in.size : j->out.size, elapsed_since(begun) };
     if (j->o->json) {
         json out = json_summary(j->o, &s);
         json_member_truth(&out, "changed", !j->is_result);
@@ -88,7 +88,7 @@ static void report(const job *j, const char *delta, const char *path, double beg
 
 int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j = { .o = o, .codec = c, .f = f, .in.fd = -1, .out.fd = -1 };
     int failed;
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));

@@ -82,7 +82,7 @@ int remove_proven(const options *o, codec *c, const base *b, const char *path, c
 typedef struct summary {
     const char *input, *output;
     uint64_t bytes_in, bytes_out;
-    double seconds;
+    elapsed time;
 } summary;
 
 void print_summary(const options *o, const summary *s);

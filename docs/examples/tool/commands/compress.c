@@ -689,11 +689,11 @@ static void report_exact(const job *j, const char *path)
     }
 }
 
-static int report(const job *j, const char *path, const char *target, double begun)
+static int report(const job *j, const char *path, const char *target, elapsed begun)
 {
-    const summary s = { path, j->o->shown ? j->o->shown : target, j->writer.to.source_size, j->out.size, seconds_now() - begun };
+    const summary s = { path, j->o->shown ? j->o->shown : target, j->writer.to.source_size, j->out.size, elapsed_since(begun) };
     if (j->o->dry_run) {
-        const summary read = { path, NULL, s.bytes_out, s.bytes_in, s.seconds }; /* as info counts: from packed to whole */
+        const summary read = { path, NULL, s.bytes_out, s.bytes_in, s.time }; /* as info counts: from packed to whole */
         summary_add(j->o->command == INFO ? &read : &s);
         if (j->o->json) report_plan_json(j, path);
         else if (report_plan(j, path)) return 1;
@@ -732,7 +732,7 @@ static int report(const job *j, const char *path, const char *target, double beg
 
 int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j = { .o = o, .codec = c, .given = b, .base = b, .f = f, .in = *in, .out.fd = -1, .itself.in.fd = -1 };
     int failed;
     memset(in, 0, sizeof *in);

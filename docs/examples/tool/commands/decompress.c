@@ -111,7 +111,7 @@ static int restore(job *j, codec *c, const base *b, const char *path, const char
 
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j = { .o = o, .f = f, .in = *in, .out.fd = -1, .beside.in.fd = -1 };
     int failed;
     memset(in, 0, sizeof *in);
@@ -120,7 +120,7 @@ int decompress_to(const options *o, codec *c, const base *b, input *in, const ch
     progress_end(&j.progress);
     if (!failed && o->remove_input) failed = output_remove_source(&j.out, &j.in, path, f);
     if (!failed) {
-        const summary s = { path, o->shown ? o->shown : target, j.in.offset, j.out.size, seconds_now() - begun };
+        const summary s = { path, o->shown ? o->shown : target, j.in.offset, j.out.size, elapsed_since(begun) };
         print_summary(o, &s);
         if (o->json) {
             json out = json_summary(o, &s);
@@ -285,7 +285,7 @@ static void report_test(const job *j, const summary *s)
         (void)print_text(stdout, s->input, strlen(s->input));
         if (j->o->verbose)
             (void)printf(": ok, %llu bytes for %llu, frames: %zu, %.3f s", (unsigned long long)j->in.offset,
-                         (unsigned long long)j->reader.s.source_size, j->reader.s.frames, s->seconds);
+                         (unsigned long long)j->reader.s.source_size, j->reader.s.frames, s->time.seconds);
         else (void)printf(": ok");
         if (j->reader.s.start.quantized) {
             (void)printf("; not exact: ");
@@ -297,7 +297,7 @@ static void report_test(const job *j, const summary *s)
 
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j = { .o = o, .f = f, .in.fd = -1, .beside.in.fd = -1 };
     int failed;
     failed = input_open(&j.in, path, f) || begin(&j, c, b, path);
@@ -309,7 +309,7 @@ int command_test(const options *o, codec *c, const base *b, const char *path, fa
     }
     progress_end(&j.progress);
     if (!failed) {
-        const summary s = { path, NULL, j.in.offset, j.reader.s.source_size, seconds_now() - begun };
+        const summary s = { path, NULL, j.in.offset, j.reader.s.source_size, elapsed_since(begun) };
         summary_add(&s);
         report_test(&j, &s);
     }

@@ -720,7 +720,7 @@ static void say(const job *j, const summary *s)
 
 int command_extract(const options *o, codec *c, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     summary s;
     job j = { .o = o, .codec = c, .f = f, .out.fd = -1, .found = (char *)calloc(o->file_count, 1) };
     size_t i;
@@ -732,7 +732,7 @@ int command_extract(const options *o, codec *c, fault *f)
     s.input = o->files[0];
     s.output = o->output;
     s.bytes_out = j.out.size;
-    s.seconds = seconds_now() - begun;
+    s.time = elapsed_since(begun);
     for (i = 0; i < j.source_count; i++) s.bytes_in += j.sources[i].read;
     if (failed) output_discard(&j.out);
     else say(&j, &s);

@@ -166,14 +166,14 @@ static int how(const options *o, char *text, size_t size, fault *f)
 
 static int copy(const job *j, const item *i, input *in, const char *target, const char *shown)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     output out;
     int failed = output_open(&out, target, 0, in, &j->codec->used, j->f);
     output_keep_time(&out);
     failed = failed || spool_copy(&out, in, j->f) || input_check_unchanged(in, j->f) || output_commit(&out, j->f);
     if (failed) output_discard(&out);
     if (!failed) {
-        const summary s = { i->from->path, shown, out.size, out.size, seconds_now() - begun };
+        const summary s = { i->from->path, shown, out.size, out.size, elapsed_since(begun) };
         print_summary(j->o, &s);
         if (j->o->json) {
             json to = json_summary(j->o, &s);
@@ -365,7 +365,7 @@ static void take_over(const job *j, const item *i)
 {
     char *path = directory_path(&j->out, i->to, j->f);
     struct stat st;
-    const summary s = { NULL, NULL, (uint64_t)i->from->stamp.size, path && !lstat(path, &st) ? (uint64_t)st.st_size : 0, 0 };
+    const summary s = { NULL, NULL, (uint64_t)i->from->stamp.size, path && !lstat(path, &st) ? (uint64_t)st.st_size : 0, { 0, 0 } };
     free(path);
     summary_add(&s);
     if (j->o->verbose && !j->o->quiet) {

@@ -729,7 +729,7 @@ void info_sum(const options *o)
 
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j = { .o = o, .codec = c, .path = path, .f = f, .in.fd = -1, .with_bound = !o->no_bound, .base = b, .follows = -1 };
     int failed;
     failed = input_open(&j.in, path, f) || input_fill(&j.in, 32, f);
@@ -748,7 +748,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
         memset(&whole, 0, sizeof whole);
         whole.bytes_in = s.bytes_out; /* those of the file that was read */
         whole.bytes_out = s.bytes_in;
-        whole.seconds = seconds_now() - begun;
+        whole.time = elapsed_since(begun);
         summary_add(&whole);
         if (o->json) {
             print_json(&j, &s, path);

@@ -41,9 +41,9 @@ static int compress_base(const options *o, codec *c, const base *from, const bas
 
 /* ================================================================================= WITHOUT IT */
 
-static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t bytes_out, double begun)
+static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t bytes_out, elapsed begun)
 {
-    const summary s = { o->files[0], o->output, bytes_in, bytes_out, seconds_now() - begun };
+    const summary s = { o->files[0], o->output, bytes_in, bytes_out, elapsed_since(begun) };
     print_summary(o, &s);
     if (o->json) {
         json out = json_summary(o, &s);
@@ -52,7 +52,7 @@ static void report(const options *o, const delta *d, uint64_t bytes_in, uint64_t
     }
 }
 
-static int write_delta(const options *o, codec *c, const delta *d, const input *like, uint64_t bytes_in, double begun, fault *f)
+static int write_delta(const options *o, codec *c, const delta *d, const input *like, uint64_t bytes_in, elapsed begun, fault *f)
 {
     output out = { .fd = -1 };
     const int failed = refuse_terminal(o, o->output, "compressed bytes", f) ||
@@ -64,7 +64,7 @@ static int write_delta(const options *o, codec *c, const delta *d, const input *
 
 int command_merge(const options *o, codec *c, const base *b, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     delta all, next, joined;
     uint64_t bytes_in;
     size_t i;
@@ -96,7 +96,7 @@ int command_merge(const options *o, codec *c, const base *b, fault *f)
 
 int command_invert(const options *o, codec *c, const base *b, const char *path, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     delta d, turned;
     int failed;
     if (b) {

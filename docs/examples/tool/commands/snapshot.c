@@ -410,10 +410,10 @@ static int put_folder(job *j, const char *path)
     return failed && fail(j, path);
 }
 
-static void report(const job *j, const char *folder, double begun)
+static void report(const job *j, const char *folder, elapsed begun)
 {
     char name[1100];
-    summary s = { folder, name, j->bytes_in, j->bytes_out, seconds_now() - begun };
+    summary s = { folder, name, j->bytes_in, j->bytes_out, elapsed_since(begun) };
     (void)snprintf(name, sizeof name, "%.1000s: step %" PRIu64, j->store.path, j->number);
     print_summary(j->o, &s);
     if (j->o->json) {
@@ -429,7 +429,7 @@ static void report(const job *j, const char *folder, double begun)
 
 int command_snapshot(const options *o, codec *c, const char *path, const char *folder, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     job j;
     int failed;
     if (check_apart(path, folder, f)) return 1;

@@ -213,7 +213,7 @@ static int restore_step(const options *o, const store *s, codec *c, const store_
 
 int command_restore(const options *o, codec *c, const char *path, const char *number, fault *f)
 {
-    const double begun = seconds_now();
+    const elapsed begun = elapsed_now();
     const store_step *step = NULL;
     summary sum;
     store s;
@@ -227,7 +227,7 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
     if (!failed) {
         sum.input = path;
         sum.output = o->output;
-        sum.seconds = seconds_now() - begun;
+        sum.time = elapsed_since(begun);
         print_summary(o, &sum);
         if (o->json) {
             json out = json_summary(o, &sum);

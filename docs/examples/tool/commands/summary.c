@@ -27,8 +27,9 @@ static void print_sizes(const options *o, const summary *s)
     const uint64_t packed = packs(o) ? s->bytes_out : s->bytes_in;
     char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
     (void)fprintf(stderr, ": %s -> %s, ratio %.4f, %.2f s", amount(o, in, s->bytes_in), amount(o, out, s->bytes_out),
-                  packed ? (double)source / (double)packed : 0, s->seconds);
-    if (s->seconds > 0) (void)fprintf(stderr, ", %.0f MB/s", (double)source / s->seconds / 1e6);
+                  packed ? (double)source / (double)packed : 0, s->time.seconds);
+    if (s->time.io >= 0.005) (void)fprintf(stderr, " (%.2f s reading and writing)", s->time.io);
+    if (s->time.seconds > 0) (void)fprintf(stderr, ", %.0f MB/s", (double)source / s->time.seconds / 1e6);
     (void)putc('\n', stderr);
 }
 
@@ -40,7 +41,8 @@ void summary_add(const summary *s)
     counted++;
     all.bytes_in += s->bytes_in;
     all.bytes_out += s->bytes_out;
-    all.seconds += s->seconds;
+    all.time.seconds += s->time.seconds;
+    all.time.io += s->time.io;
 }
 
 void print_summary(const options *o, const summary *s)
@@ -59,7 +61,8 @@ static void json_sizes(json *j, const options *o, const summary *s)
     json_member_whole(j, "bytes_in", s->bytes_in);
     json_member_whole(j, "bytes_out", s->bytes_out);
     json_member_real(j, "ratio", packed ? (double)source / (double)packed : 0);
-    json_member_real(j, "seconds", s->seconds);
+    json_member_real(j, "seconds", s->time.seconds);
+    json_member_real(j, "io_seconds", s->time.io);
 }
 
 /* With -r a last object, of all files. */
@@ -113,7 +116,7 @@ int skips(const options *o, const char *target) { return o->skip_existing && str
 
 void report_skipped(const options *o, const char *path, const char *target)
 {
-    const summary none = { path, target, 0, 0, 0 };
+    const summary none = { path, target, 0, 0, { 0, 0 } };
     summary_add(&none);
     if (o->json) {
         json j = json_report(command_name(o->command), path);

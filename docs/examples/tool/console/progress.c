@@ -20,20 +20,13 @@ void progress_files(size_t number, size_t count)
     file_count = count;
 }
 
-double seconds_now(void)
-{
-    struct timespec t;
-    if (clock_gettime(CLOCK_MONOTONIC, &t)) return 0;
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void progress_begin(progress *p, int wanted, const char *name)
 {
     memset(p, 0, sizeof *p);
     p->on = wanted && isatty(STDERR_FILENO);
     p->name = name;
     p->total = SIZE_UNKNOWN;
-    p->begun = seconds_now();
+    p->begun = elapsed_now();
 }
 
 void progress_set_total(progress *p, uint64_t total) { p->total = total; }
@@ -87,10 +80,11 @@ static void add_part(char *text, const char *part, size_t columns, size_t name)
 
 void progress_show(progress *p, uint64_t done)
 {
-    const double now = p->on ? seconds_now() : 0, passed = now - p->begun;
+    const elapsed since = elapsed_since(p->begun);
+    const double passed = since.seconds, now = p->begun.seconds + passed;
     const double speed = passed > 0 ? (double)done / passed : 0;
     size_t columns, name;
-    char text[256] = "", part[64]; /* four parts */
+    char text[320] = "", part[64]; /* five parts */
     if (!p->on || now - p->shown < 0.1) return;
     p->shown = now;
     columns = terminal_columns(STDERR_FILENO);
@@ -109,6 +103,10 @@ void progress_show(progress *p, uint64_t done)
             (void)snprintf(part, sizeof part, "  %lu:%02lu left", (unsigned long)left / 60, (unsigned long)left % 60);
             add_part(text, part, columns, name);
         }
+    }
+    if (passed > 0.5) {
+        (void)snprintf(part, sizeof part, "  I/O %.0f %%", 100 * since.io / passed);
+        add_part(text, part, columns, name);
     }
     (void)fputs("\r\033[K", stderr);
     (void)print_end(stderr, p->name, strlen(p->name), columns - strlen(text));

@@ -7,14 +7,15 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "../system/io.h"
+
 typedef struct progress {
     int on;
     const char *name;
     uint64_t total;     /* bytes; SIZE_UNKNOWN where nobody knows */
-    double begun, shown; /* seconds */
+    elapsed begun;
+    double shown;       /* seconds */
 } progress;
-
-double seconds_now(void);
 
 /* The total is unknown until it is set. Shows nothing where `wanted` is 0 or standard error is no terminal. The line is as wide as the terminal at most. */
 void progress_begin(progress *p, int wanted, const char *name);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -28,6 +29,45 @@ static int is_to_retry(int fd, short events)
     p.fd = fd;
     p.events = events;
     return poll(&p, 1, -1) >= 0 || errno == EINTR;
+}
+
+/* ================================================================================= TIME */
+
+static double io_seconds;    /* of the main thread */
+static pthread_t main_thread;
+static int main_is_known;
+
+double seconds_now(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_MONOTONIC, &t)) return 0;
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+elapsed elapsed_now(void)
+{
+    elapsed e;
+    if (!main_is_known) main_thread = pthread_self();
+    main_is_known = 1;
+    e.seconds = seconds_now();
+    e.io = io_seconds;
+    return e;
+}
+
+elapsed elapsed_since(elapsed begun)
+{
+    elapsed e = elapsed_now();
+    e.seconds -= begun.seconds;
+    e.io -= begun.io;
+    return e;
+}
+
+/* A call that began then has returned. */
+static void count_io(double begun)
+{
+    const int saved = errno;
+    if (main_is_known && pthread_equal(pthread_self(), main_thread)) io_seconds += seconds_now() - begun;
+    errno = saved;
 }
 
 /* ================================================================================= INPUT */
@@ -120,11 +160,13 @@ int input_again(const input *in, input *other, fault *f)
  * with, for the message. */
 static int read_some(input *in, uint8_t *to, size_t n, size_t *got, size_t ahead, fault *f)
 {
+    const double begun = seconds_now();
     ssize_t some;
     *got = 0;
     if (in->ended) return 0;
     do some = read(in->fd, to, n < REQUEST_MAX ? n : REQUEST_MAX);
     while (some < 0 && is_to_retry(in->fd, POLLIN));
+    count_io(begun);
     if (some < 0) return fault_errno(f, "cannot be read at byte %llu", (unsigned long long)(in->offset + ahead));
     in->ended = some == 0;
     *got = (size_t)some;
@@ -198,12 +240,14 @@ int input_seek(input *in, uint64_t offset, fault *f)
 /* Reads `size` bytes from byte `offset` on. Returns 1 if they are not all there; errno is 0 if the file ends before them. */
 static int read_at(int fd, uint64_t offset, void *to, size_t size)
 {
+    const double begun = seconds_now();
     size_t done = 0;
     ssize_t some = 1;
     while (done < size && (some > 0 || (some < 0 && errno == EINTR))) {
         some = pread(fd, (uint8_t *)to + done, size - done, (off_t)(offset + done));
         if (some > 0) done += (size_t)some;
     }
+    count_io(begun);
     if (!some) errno = 0;
     return done < size;
 }
@@ -327,6 +371,7 @@ static int write_failed(const output *out, uint64_t at, fault *f)
 int output_write(output *out, const void *bytes, size_t n, fault *f)
 {
     const uint8_t *p = (const uint8_t *)bytes;
+    const double begun = seconds_now();
     while (n) {
         const ssize_t some = write(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX);
         if (some > 0) {
@@ -337,12 +382,14 @@ int output_write(output *out, const void *bytes, size_t n, fault *f)
             return write_failed(out, out->size, f);
         }
     }
+    count_io(begun);
     return 0;
 }
 
 int output_write_at(const output *out, uint64_t offset, const void *bytes, size_t n, fault *f)
 {
     const uint8_t *p = (const uint8_t *)bytes;
+    const double begun = seconds_now();
     while (n) {
         const ssize_t some = pwrite(out->fd, p, n < REQUEST_MAX ? n : REQUEST_MAX, (off_t)offset);
         if (some < 0 && errno != EINTR) return write_failed(out, offset, f);
@@ -351,6 +398,7 @@ int output_write_at(const output *out, uint64_t offset, const void *bytes, size_
         offset += (uint64_t)some;
         n -= (size_t)some;
     }
+    count_io(begun);
     return 0;
 }
 
@@ -438,7 +486,9 @@ static int commit_file(output *out, fault *f)
 
 int output_commit(output *out, fault *f)
 {
+    const double begun = seconds_now();
     int failed = out->target && commit_file(out, f);
+    count_io(begun);
     if (out->fd != STDOUT_FILENO && close(out->fd) && !failed) failed = fault_errno(f, "cannot be written");
     out->fd = -1;
     if (out->target) temporary_remove();

@@ -14,6 +14,18 @@
 
 #define SIZE_UNKNOWN UINT64_MAX
 
+/* ================================================================================= TIME */
+
+/* Seconds, and how many of them the main thread has spent in calls that read, write, or wait for the disk: what coding does not take. Reads
+ * through a mapping, and of other threads while the main thread codes, are not in it. */
+typedef struct elapsed {
+    double seconds, io;
+} elapsed;
+
+double seconds_now(void);
+elapsed elapsed_now(void); /* the first call says which thread is the main one */
+elapsed elapsed_since(elapsed begun);
+
 /* ================================================================================= INPUT */
 
 typedef struct input {
