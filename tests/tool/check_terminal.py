@@ -189,12 +189,27 @@ with tempfile.TemporaryDirectory() as t:
     with open(os.path.join(t, "table.safetensors"), "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"\1\60" * 21)
     subprocess.check_call([tool, "compress", "-q", "-f", "table.safetensors"], cwd=t)
-    for columns, left in ((70, 12), (80, 22), (100, 42), (120, 62), (170, 80)):
+    for columns in (70, 80, 100, 120, 170):
         s, status = watch(["info", "table.safetensors.bsnap"], columns, t)
-        rows = s.lines[:4]
-        good = not status and max(map(width_of, rows)) < columns and len({width_of(l) for l in rows}) == 1 and \
-            (names[1] if left > 75 else "..." + names[1][3 - left:]) + " " in rows[2] and rows[1].startswith("layer ")
+        rows = s.lines[:s.lines.index(next(l for l in s.lines if l.startswith("header")))]
+        cells = [l for l in rows if " BF16 " in l or l.startswith("name ")] # names that do not fit have lines of their own
+        good = not status and max(map(width_of, rows)) < columns and len({width_of(l) for l in cells}) == 1 and len(cells) == 4 and \
+            any(l.startswith(names[1]) or columns < 80 and l == "..." + names[1][-66:] for l in rows) and any(l.startswith("layer ") for l in cells)
         report(good, f"a table is as wide as a window of {columns} columns", repr(rows))
+
+    # tables of many tensors: none of the lines wraps, and every name is there
+    names = [f"model.vision_tower.layers.{i}.self_attn.out_projection.weight.{m}" for i in range(60) for m in ("exp_avg", "exp_avg_sq")]
+    text = json.dumps({n: {"dtype": "F32", "shape": [5000], "data_offsets": [20000 * i, 20000 * i + 20000]} for i, n in enumerate(names)}).encode()
+    with open(os.path.join(t, "many.safetensors"), "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + struct.pack("<5000f", *(1e-6 * (i % 999 + 1) for i in range(5000))) * len(names))
+    subprocess.check_call([tool, "compress", "-q", "-f", "--adam", "standard", "many.safetensors"], cwd=t)
+    for given in (["info", "many.safetensors"], ["info", "many.safetensors.bsnap"], ["compress", "--dry-run", "many.safetensors"],
+                  ["compress", "--dry-run", "--adam", "standard", "many.safetensors"]):
+        s, status = watch(given, 80, t)
+        wide = [l for l in s.lines if width_of(l) >= 80]
+        lost = [n for n in names if not any(n in l for l in s.lines)]
+        report(not status and not wide and not lost and any(l.startswith("file ") for l in s.lines[-20:]),
+               f"{' '.join(given)}: 120 long names in 80 columns, the sum last", f"{status} {wide[:2]} {lost[:2]} {s.lines[-3:]}")
 
     # lines of many parts, and the table of benchmark
     def piped(*arguments):

@@ -513,7 +513,7 @@ static void print_reasons(const reasons *r, size_t tensors)
 }
 
 /* What a tensor becomes, where moments are quantized. */
-static void print_choice(const adam_choice *c)
+static size_t print_choice(const adam_choice *c)
 {
     char family[16] = "exact", bound[24] = "-";
     if (c->cells) {
@@ -524,13 +524,14 @@ static void print_choice(const adam_choice *c)
         (void)snprintf(family, sizeof family, "C-%u", c->clusters);
         (void)snprintf(bound, sizeof bound, "none");
     }
-    (void)printf("%-2s  %-7s  %9s  ", role_name(c), family, bound);
+    return (size_t)printf("%-2s  %-7s  %9s  ", role_name(c), family, bound);
 }
 
-static void print_dtype(const tensor *t)
+static size_t print_dtype(const tensor *t)
 {
     size_t columns = print_text(stdout, t->dtype.at, t->dtype.size);
     for (; columns < 10; columns++) (void)putchar(' ');
+    return columns;
 }
 
 /* Rows of the tensors: what each becomes, and what that takes. */
@@ -545,15 +546,14 @@ static void print_plan(const job *j, const reasons *r)
         const tensor *t = &m->tensors[i];
         const adam_choice *c = &j->choices[i];
         const size_t pattern = reason_number(r, c, 0, m->count), why = reason_number(r, c, 1, m->count);
-        if (j->adam.name) print_choice(c);
-        else print_dtype(t);
-        (void)printf("%12llu  ", (unsigned long long)t->elements);
-        if (j->tally.stored[i] > 0) (void)printf("%8.4f  ", 8 * (double)(t->end - t->begin) / j->tally.stored[i]);
-        else (void)printf("%8s  ", "-");
-        (void)print_text(stdout, t->name.at, t->name.size);
-        if (pattern && why) (void)printf("  (%zu) (%zu)", pattern, why);
-        else if (pattern || why) (void)printf("  (%zu)", pattern | why);
-        (void)putchar('\n');
+        char notes[64] = "";
+        size_t at = j->adam.name ? print_choice(c) : print_dtype(t);
+        at += (size_t)printf("%12llu  ", (unsigned long long)t->elements);
+        if (j->tally.stored[i] > 0) at += (size_t)printf("%8.4f  ", 8 * (double)(t->end - t->begin) / j->tally.stored[i]);
+        else at += (size_t)printf("%8s  ", "-");
+        if (pattern && why) (void)snprintf(notes, sizeof notes, "  (%zu) (%zu)", pattern, why);
+        else if (pattern || why) (void)snprintf(notes, sizeof notes, "  (%zu)", pattern | why);
+        print_last(t->name.at, t->name.size, at, notes);
     }
 }
 
@@ -563,7 +563,7 @@ static int report_plan(const job *j, const char *path)
     const int with_rows = j->o->command != INFO || !j->o->quiet;
     char in[AMOUNT_TEXT], out[AMOUNT_TEXT];
     reasons r = { NULL, NULL, 0 };
-    int failed = j->o->command != INFO && !j->o->dtype && reasons_find(&r, j);
+    int failed = j->adam.name && reasons_find(&r, j);
     if (!failed) {
         if (j->o->file_count > 1 || j->o->recursive) {
             print_file(stdout, path, ":\n");

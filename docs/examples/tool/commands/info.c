@@ -441,7 +441,7 @@ static size_t shape_text(const tensor *t, char *text, size_t size)
 typedef struct widths {
     size_t name, dtype, shape, elements;
     int with_bound, with_changes;
-    int cut; /* names that are wider lose their beginning */
+    int cut; /* names that are wider have a line of their own, which the terminal is wide enough for, or they lose their beginning */
 } widths;
 
 static void widen_to(size_t *width, size_t columns, size_t most)
@@ -536,7 +536,13 @@ static void print_rows(const widths *w, const job *j)
     }
     for (i = 0; i < m->count; i++) {
         const tensor *t = &m->tensors[i];
-        fill(w->cut ? print_end(stdout, t->name.at, t->name.size, w->name) : print_text(stdout, t->name.at, t->name.size), w->name);
+        if (w->cut && text_columns(t->name.at, t->name.size) > w->name) {
+            (void)print_end(stdout, t->name.at, t->name.size, terminal_columns(STDOUT_FILENO));
+            (void)putchar('\n');
+            fill(0, w->name);
+        } else {
+            fill(print_text(stdout, t->name.at, t->name.size), w->name);
+        }
         (void)fputs("  ", stdout);
         fill(print_text(stdout, t->dtype.at, t->dtype.size), w->dtype);
         r.size = 0;

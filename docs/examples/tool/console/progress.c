@@ -56,6 +56,19 @@ size_t print_end(FILE *to, const char *name, size_t size, size_t room)
     return print_text(to, name, (size_t)(end - name)) + (cut ? 3 : 0);
 }
 
+void print_last(const char *name, size_t size, size_t at, const char *notes)
+{
+    const size_t columns = terminal_columns(STDOUT_FILENO);
+    if (columns && at + text_columns(name, size) + strlen(notes) > columns) {
+        (void)printf("%s\n    ", notes);
+        (void)print_end(stdout, name, size, columns > 4 ? columns - 4 : 0);
+        (void)putchar('\n');
+    } else {
+        (void)print_text(stdout, name, size);
+        (void)puts(notes);
+    }
+}
+
 void print_wrapped(FILE *to, size_t at, const char *text)
 {
     const size_t columns = terminal_columns(fileno(to));

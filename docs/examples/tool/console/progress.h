@@ -32,6 +32,10 @@ size_t terminal_columns(int fd);
  * start. */
 size_t print_end(FILE *to, const char *name, size_t size, size_t room);
 
+/* Ends a row on standard output, of which `at` columns are written, with a name and notes, which may be "". On a terminal that is too narrow
+ * for both the name has a line of its own, and loses its beginning if it does not fit there either. */
+void print_last(const char *name, size_t size, size_t at, const char *notes);
+
 /* Prints the rest of a line of which so many columns are written. On a terminal that is too narrow it becomes several lines, each
  * but the last with a comma or semicolon at its end, and set in but for the first. */
 void print_wrapped(FILE *to, size_t at, const char *text);

@@ -4,6 +4,8 @@
 
 #include "lossy.h"
 
+#include "../console/progress.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,17 +149,17 @@ void lossy_print_table(const lossy *l, int all)
         const bitsnap_certificate *c = &x->info.certificate;
         const label a = label_of(l, x);
         char family[16] = "other";
+        size_t at;
         if (x->info.bins) (void)snprintf(family, sizeof family, "LOG-%u", x->info.bins);
         else if (x->info.clusters) (void)snprintf(family, sizeof family, "C-%u", x->info.clusters);
-        (void)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  ", role_names[a.role], family, (unsigned long long)x->info.columns,
-                     100 * c->bound, 100 * c->max_relative);
+        at = (size_t)printf("%-2s  %-7s  %7llu  %8.4f %%  %8.4f %%  ", role_names[a.role], family, (unsigned long long)x->info.columns,
+                            100 * c->bound, 100 * c->max_relative);
         if (all)
-            (void)printf("%8.4f %%  %10.3e  %10.3e  %8llu  ", 100 * c->mean_relative, c->mean_square, c->max_absolute, (unsigned long long)c->exact);
-        if (a.paired) (void)printf("%8.4f %%  ", 100 * a.update);
-        else (void)printf("%10s  ", "-");
-        if (a.tensor) (void)print_text(stdout, a.tensor->name.at, a.tensor->name.size);
-        else (void)printf("elements from byte %llu of the data on", (unsigned long long)x->begin);
-        (void)putchar('\n');
+            at += (size_t)printf("%8.4f %%  %10.3e  %10.3e  %8llu  ", 100 * c->mean_relative, c->mean_square, c->max_absolute, (unsigned long long)c->exact);
+        if (a.paired) at += (size_t)printf("%8.4f %%  ", 100 * a.update);
+        else at += (size_t)printf("%10s  ", "-");
+        if (a.tensor) print_last(a.tensor->name.at, a.tensor->name.size, at, "");
+        else (void)printf("elements from byte %llu of the data on\n", (unsigned long long)x->begin);
     }
 }
 
