@@ -59,7 +59,9 @@ static const char general[] =
     "\n"
     "A FILE of - is standard input. An output gets its name only when it is complete\n"
     "and on disk. The exit status is 0 for success, 1 after an error (one line on\n"
-    "standard error names it), 2 if the command line is wrong; compare has its own.\n";
+    "standard error names it), 2 if the command line is wrong; compare has its own.\n"
+    "\n"
+    "Options of all commands\n";
 
 static const char common_options[] =
     "  -T, --threads N      threads; 0 for one on each processor that the process may\n"
@@ -74,7 +76,7 @@ static const char common_options[] =
     "      --bytes          sizes as numbers of bytes, not as KiB, MiB, ...\n"
     "      --no-progress    no progress line; there is only one if standard error is a\n"
     "                       terminal\n"
-    "  -h, --help           this text\n"
+    "  -h, --help           what a command does, and its options\n"
     "  -V, --version        the version\n"
     "      --               all that follows are files, even if they begin with -\n";
 
@@ -504,8 +506,7 @@ static const char log_text[] =
     "For each step: its time; whether its tensor files are whole, deltas, or mixed; the\n"
     "step that the deltas are to; the bytes of its files; the bytes that it adds to the\n"
     "steps before it; and the largest number of files that restoring one takes. With -q\n"
-    "only the sums.\n"
-    "\n";
+    "only the sums.\n";
 
 static const char log_examples[] =
     "\n"
@@ -594,7 +595,9 @@ static const char store_temp_text[] =
     "                       the room of the largest tensor file; default $TMPDIR, else\n"
     "                       /tmp\n";
 
-/* The texts of each command. The common options are printed before the last one, the examples. */
+static const char see_common[] = "\nOptions of all commands, such as -T, -M, -q, -v, --json and --bytes: bitsnap help\n";
+
+/* The texts of each command; the last ones are examples. */
 static const struct {
     command command;
     const char *texts[11];
@@ -623,10 +626,11 @@ void print_help(command c)
     for (i = 0; i < sizeof helps / sizeof *helps && helps[i].command != c; i++) continue;
     if (i == sizeof helps / sizeof *helps) {
         (void)fputs(general, stdout);
+        (void)fputs(common_options, stdout);
         return;
     }
     for (k = 0; helps[i].texts[k]; k++) {
-        if (!helps[i].texts[k + 1]) (void)fputs(common_options, stdout);
+        if (!helps[i].texts[k + 1]) (void)fputs(see_common, stdout);
         (void)fputs(helps[i].texts[k], stdout);
     }
 }

@@ -5,9 +5,13 @@ LC_ALL=C; export LC_ALL
 tool=$1
 version=$("$tool" --version | cut -d ' ' -f 2)
 commands=$("$tool" help | awk '/^Examples/ { exit } /^  bitsnap / && !seen[$2]++ { print $2 }')
-texts() { # a line "@COMMAND", then its help; the first has no name and is that of the tool as a whole
-    # shellcheck disable=SC2086
-    for command in '' $commands; do echo "@$command"; "$tool" help $command; done
+texts() { # a line "@COMMAND", then its help, with the options of all commands; the first has no name and is that of the tool as a whole
+    echo @; "$tool" help | sed '/^Options of all commands$/,$d'
+    for command in $commands; do
+        echo "@$command"; "$tool" help "$command" | sed '/^Options of all commands, /d; /^Examples$/,$d'
+        "$tool" help | sed '1,/^Options of all commands$/d'
+        "$tool" help "$command" | sed -n '/^Examples$/,$p'
+    done
 }
 shortened() { # a line "=LETTER COMMAND" for each command that has a letter
     for letter in a b c d e f g h i j k l m n o p q r s t u v w x y z; do
