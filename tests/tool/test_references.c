@@ -1,5 +1,5 @@
-/* test_references.c - partners that are found by content: files whose copies are known, files at random, whose references must be such as the
- * format allows, and hostile files. Reads are counted: their sum stays linear. */
+/* test_references.c - partners that are found by content: files whose copies are known, files at random, whose references must be
+ * such as the format allows, and hostile files. Reads are counted: their sum stays linear. */
 #include "tests/unit/test.h"
 #include "bitsnap.h"
 #define BITSNAP_FILE_IMPLEMENTATION
@@ -64,9 +64,11 @@ static const char *name_of(bitsnap_dtype dtype)
 /* Ends a tensor that began with this byte. Its name tells nothing. */
 static void end(file *f, bitsnap_dtype dtype, uint64_t first)
 {
-    f->text_size += (size_t)snprintf(f->text + f->text_size, sizeof f->text - f->text_size, "%s\"%zu\":{\"dtype\":\"%s\",\"shape\":[%llu],\"data_offsets\":[%llu,%llu]}",
-                                     f->count ? "," : "", f->count, name_of(dtype), (unsigned long long)(f->size - first) / bitsnap_width(dtype),
-                                     (unsigned long long)first, (unsigned long long)f->size);
+    f->text_size += (size_t)snprintf(f->text + f->text_size, sizeof f->text - f->text_size,
+                                     "%s\"%zu\":{\"dtype\":\"%s\",\"shape\":[%llu],\"data_offsets\":[%llu,%llu]}",
+                                     f->count ? "," : "", f->count, name_of(dtype),
+                                     (unsigned long long)(f->size - first) / bitsnap_width(dtype), (unsigned long long)first,
+                                     (unsigned long long)f->size);
     f->count++;
 }
 
@@ -133,8 +135,10 @@ static uint64_t find(file *f, const unsigned char *skip)
     CHECK(!bitsnap_references_find(&f->list, &f->found, &f->model, &source, skip, 1), "found");
     CHECK(!bitsnap_references_find(&other, &n, &f->model, &memory, skip, 1), "found");
     CHECK(n == f->found, "%zu in memory, %zu by reading", n, f->found);
-    for (i = 0; i < n && i < f->found; i++)
-        CHECK(other[i].tensor == f->list[i].tensor && other[i].first == f->list[i].first && other[i].count == f->list[i].count && other[i].base == f->list[i].base, "%zu", i);
+    for (i = 0; i < n && i < f->found; i++) {
+        const bitsnap_reference *x = &other[i], *y = &f->list[i];
+        CHECK(x->tensor == y->tensor && x->first == y->first && x->count == y->count && x->base == y->base, "%zu", i);
+    }
     free(other);
     check_rules(f);
     for (i = 0; i < f->found; i++) bytes += end_of(f, &f->list[i]) - begin_of(f, &f->list[i]);
@@ -154,7 +158,8 @@ static void done(file *f)
 static void expect(const char *what, file *f, uint64_t least, uint64_t most)
 {
     const uint64_t bytes = find(f, NULL);
-    CHECK(bytes >= least && bytes <= most, "%s: %llu bytes refer, not %llu to %llu", what, (unsigned long long)bytes, (unsigned long long)least, (unsigned long long)most);
+    CHECK(bytes >= least && bytes <= most, "%s: %llu bytes refer, not %llu to %llu", what, (unsigned long long)bytes,
+          (unsigned long long)least, (unsigned long long)most);
     CHECK(f->read <= 4 * f->size + 65536, "%s: %llu of %llu bytes read", what, (unsigned long long)f->read, (unsigned long long)f->size);
     done(f);
 }
@@ -303,7 +308,8 @@ static void hostile(void)
             else if (kind == 8) x = (uint16_t)(i % 4096 < 4000 ? i % 4000 : i);
             else if (kind == 9) x = (uint16_t)(i / 16 * 40503u + i % 16);
             else if (kind == 10) x = rounded(numbers[i % 64 < 16 ? anchor + i % 16 : test_below(NUMBERS)], 0); /* anchors without end */
-            else x = rounded(numbers[i % 5000 < 4000 ? i % 5000 : test_below(NUMBERS)], 0); /* which match for less than a frame */
+            else x = rounded(numbers[i % 5000 < 4000 ? i % 5000 : test_below(NUMBERS)], 0); /* which match for less than a
+                                                                                               frame */
             put_bytes(&f, x, 2);
             if (i == SIZE / 4) end(&f, BITSNAP_BF16, 0);
         }
@@ -345,9 +351,10 @@ int main(void)
 {
     size_t i;
     test_program = "references";
-    for (i = 0; i < NUMBERS; i++) numbers[i] = (float)((double)(test_below(2000000) + 1) * (test_below(2) ? 1e-7 : -1e-7) * (double)(1 + test_below(4)));
-    for (i = 0; i < NUMBERS; i++) /* normal numbers in F16, too */
-        if (numbers[i] < 1e-4f && numbers[i] > -1e-4f) numbers[i] = 1e-3f;
+    for (i = 0; i < NUMBERS; i++) { /* normal numbers in F16, too */
+        const double size = 1e-4 + (double)test_below(2000000) * 1e-7 * (double)(1 + test_below(4));
+        numbers[i] = (float)(test_below(2) ? size : -size);
+    }
     RUN(fused_and_split);
     RUN(flat_buffers);
     RUN(skipped);

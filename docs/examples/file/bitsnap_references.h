@@ -1,5 +1,5 @@
-/* bitsnap_references.h - which elements of a .safetensors file are equal to earlier ones of the same file, or are what these round to.
- * MIT licence, see bitsnap.h. Needs bitsnap_file.h. In exactly ONE .c (or .cpp) file write
+/* bitsnap_references.h - which elements of a .safetensors file are equal to earlier ones of the same file, or are what these
+ * round to. MIT licence, see bitsnap.h. Needs bitsnap_file.h. In exactly ONE .c (or .cpp) file write
  *
  *     #define BITSNAP_REFERENCES_IMPLEMENTATION
  *     #include "bitsnap_references.h"
@@ -13,18 +13,19 @@
 extern "C" {
 #endif
 
-/* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data. `skip`: of each tensor,
- * 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free(). A tensor refers to an earlier one
- *   - of the same dtype, size and bytes, or
- *   - whose name ends alike, with the same number of elements. One of the two is F32, the other F16 or BF16, and samples say that this is what
+/* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data.
+ * `skip`: of each tensor,
+ * 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free(). A tensor refers to an
+ *   earlier one - of the same dtype, size and bytes, or - whose name ends alike, with the same number of elements. One of the two
+ *   is F32, the other F16 or BF16, and samples say that this is what
  *     the first rounds to.
- * With by_content, parts of the other tensors refer to earlier elements of the same dtype that are equal, or of F32 and what it rounds to, all but an
- * eighth, whatever the names.
- * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements or more.
- * No base has elements that refer themselves. A reference is a hint: some elements may differ.
- * Time is linear for any content, except for sorting. Reads samples, and whole tensors only if their samples are equal; by_content reads all
- * data, and takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may be
- * null. */
+ * With by_content, parts of the other tensors refer to earlier elements of the same dtype that are equal, or of F32 and what it
+ * rounds to, all but an eighth, whatever the names.
+ * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements
+ * or more. No base has elements that refer themselves. A reference is a hint: some elements may differ. Time is linear for any
+ * content, except for sorting. Reads samples, and whole tensors only if their samples are equal; by_content reads all data, and
+ * takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may
+ * be null. */
 BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
                                                    const bitsnap_source *data, const unsigned char *skip, int by_content);
 
@@ -43,8 +44,8 @@ BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, siz
 extern "C" {
 #endif
 
-/* A sample: some neighbours at a few places. Their places depend on the number of elements alone, so samples of tensors of different dtypes
- * can be compared. */
+/* A sample: some neighbours at a few places. Their places depend on the number of elements alone, so samples of tensors of
+ * different dtypes can be compared. */
 enum { BSR_PLACES = 4, BSR_NEIGHBOURS = 8, BSR_SAMPLED = BSR_PLACES * BSR_NEIGHBOURS, BSR_WIDEST = 4 };
 enum { BSR_PARTS = 8 };      /* parts of a name, from its end on, that are compared at most */
 enum { BSR_KEYS = 1 + 2 * BSR_PARTS };
@@ -126,6 +127,7 @@ static size_t bsr_sample_size(const bitsnap_tensor *t)
     return BSR_SAMPLED * (size_t)(bsr_width(t) < BSR_WIDEST ? bsr_width(t) : (unsigned)BSR_WIDEST);
 }
 
+/* Returns the value of an F32, BF16 or F16 element. */
 static double bsr_number(const uint8_t *p, unsigned width, int is_bf16)
 {
     const uint32_t bits = width == 4 ? (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24
@@ -137,7 +139,8 @@ static double bsr_number(const uint8_t *p, unsigned width, int is_bf16)
         memcpy(&x, &bits, sizeof x);
         return (double)x;
     }
-    return (bits >> 31 ? -1.0 : 1.0) * (exponent ? (1024 + mantissa) * (double)(1u << exponent) : 2 * mantissa) / 33554432; /* 2^25 */
+    x = bits >> 31 ? -1.0f : 1.0f;
+    return (double)x * (exponent ? (1024 + mantissa) * (double)(1u << exponent) : 2 * mantissa) / 33554432; /* 2^25 */
 }
 
 static double bsr_size(double x) { return x < 0 ? -x : x; }
@@ -146,7 +149,8 @@ static double bsr_size(double x) { return x < 0 ? -x : x; }
 static int bsr_rounds_to(const uint8_t *half, const uint8_t *whole, int is_bf16)
 {
     const double x = bsr_number(half, 2, is_bf16), y = bsr_number(whole, 4, 0);
-    return bsr_size(x - y) <= bsr_size(x) / (is_bf16 ? 128 : 1024) || (!is_bf16 && bsr_size(x - y) < 6e-8); /* 2^-24: subnormal numbers */
+    const double distance = bsr_size(x - y);
+    return distance <= bsr_size(x) / (is_bf16 ? 128 : 1024) || (!is_bf16 && distance < 6e-8); /* 2^-24: subnormal numbers */
 }
 
 /* Whether a sample is what another one rounds to: all but a few elements. */
@@ -179,8 +183,8 @@ static uint64_t bsr_equal_key(const bsr_search *s, size_t i)
 
 static int bsr_ends_part(char c) { return c == '.' || c == '/'; }
 
-/* The keys of a name: of its ends, which begin with a part of it, and the number of elements; the longest first. `size` bytes of the name count:
- * all, or all without its last part. */
+/* The keys of a name: of its ends, which begin with a part of it, and the number of elements; the longest first. `size` bytes of
+ * the name count: all, or all without its last part. */
 static size_t bsr_name_keys(const bitsnap_tensor *t, size_t size, uint64_t *keys)
 {
     size_t at = size, n = 0, i;
@@ -330,8 +334,9 @@ static int bsr_find_partner(bsr_search *s, size_t i)
             if (s->entries[middle].key < keys[k]) low = middle + 1;
             else high = middle;
         }
-        for (; low < s->count && s->entries[low].key == keys[k] && s->entries[low].tensor < i && looked < BSR_LOOKED_AT; low++, looked++) {
+        for (; low < s->count && looked < BSR_LOOKED_AT; low++, looked++) {
             int does;
+            if (s->entries[low].key != keys[k] || s->entries[low].tensor >= i) break;
             if (bsr_fits(s, i, s->entries[low].tensor, &does)) return 1;
             if (does) return bsr_take(s, i, s->entries[low].tensor);
         }
@@ -352,7 +357,10 @@ static uint64_t bsr_end(const bsr_search *s, const bitsnap_reference *r)
     return bsr_begin(s, r) + r->count * bsr_width(&s->model->tensors[r->tensor]);
 }
 
-static uint64_t bsr_base_end(const bitsnap_reference *r) { return r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); }
+static uint64_t bsr_base_end(const bitsnap_reference *r)
+{
+    return r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype);
+}
 
 /* Returns the tensor that has this byte of the data. */
 static size_t bsr_tensor_at(const bsr_search *s, uint64_t byte)
@@ -366,8 +374,8 @@ static size_t bsr_tensor_at(const bsr_search *s, uint64_t byte)
     return low;
 }
 
-/* Takes for a tensor of one value what follows the partner of the tensor before it, if that has this value, too. The tensor gains nothing by
- * a partner, but without one it would end the run of its neighbours. */
+/* Takes for a tensor of one value what follows the partner of the tensor before it, if that has this value, too. The tensor gains
+ * nothing by a partner, but without one it would end the run of its neighbours. */
 static int bsr_join_constant(bsr_search *s, size_t i)
 {
     const bitsnap_tensor *tensors = s->model->tensors;
@@ -376,7 +384,8 @@ static int bsr_join_constant(bsr_search *s, size_t i)
     if (!last || bsr_end(s, last) != tensors[i].begin) return 0;
     k = bsr_tensor_at(s, bsr_base_end(last));
     if (k >= i || s->looks[k].refers || !s->looks[k].is_constant || tensors[k].begin != bsr_base_end(last)) return 0;
-    if (bitsnap_tensor_codec(&tensors[k]) != (bitsnap_dtype)last->base_dtype || bitsnap_slice_compare(tensors[i].dtype, tensors[last->tensor].dtype)) return 0;
+    if ((int)bitsnap_tensor_codec(&tensors[k]) != last->base_dtype) return 0;
+    if (bitsnap_slice_compare(tensors[i].dtype, tensors[last->tensor].dtype)) return 0;
     return bsr_look_alike(s, i, k) ? bsr_take(s, i, k) : 0;
 }
 
@@ -395,7 +404,8 @@ static void bsr_drop_small_runs(bsr_search *s)
     size_t first, end, kept = 0;
     for (first = 0; first < s->found; first = end) {
         elements = s->list[first].count;
-        for (end = first + 1; end < s->found && bsr_continues(s, &s->list[end - 1], &s->list[end]); end++) elements += s->list[end].count;
+        for (end = first + 1; end < s->found && bsr_continues(s, &s->list[end - 1], &s->list[end]); end++)
+            elements += s->list[end].count;
         if (elements < BITSNAP_REFERENCE_LEAST) continue;
         memmove(&s->list[kept], &s->list[first], (end - first) * sizeof *s->list);
         kept += end - first;
@@ -404,12 +414,13 @@ static void bsr_drop_small_runs(bsr_search *s)
 }
 
 /* ================================================================================= CONTENT
- * Finds partners where names do not tell: copies under other names, several tensors in one or one in several, parameters in another order.
- * Anchors are elements that a hash of their neighbourhood chooses, so equal elements have the same anchors wherever they lie. A table says
- * where an anchor with this neighbourhood was last. Both places are compared both ways from there, for as long as they match.
+ * Finds partners where names do not tell: copies under other names, several tensors in one or one in several, parameters in
+ * another order. A hash of their neighbourhood chooses elements as anchors, so equal elements have the same anchors wherever they
+ * lie. A table says where an anchor with this neighbourhood was last. Both places are compared both ways from there, for as long as
+ * they match.
  *
- * Time is linear for any content. An element that has got a partner is not looked at again. Comparisons that come to nothing take credit,
- * which each element that is scanned adds to; without credit, anchors are noted but not looked up. */
+ * Time is linear for any content. An element that has got a partner is not looked at again. A comparison that finds too few takes
+ * credit; each element that is scanned gives some. Without credit, anchors are noted but not looked up. */
 
 enum {
     BSR_WINDOW = 16,        /* elements that an anchor's hash is of */
@@ -446,11 +457,11 @@ typedef struct bsr_content {
 /* Returns bytes of the data, null if reading failed; `backward`: those before them come next. */
 static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t size, int backward)
 {
-    const uint64_t end = at + size;
+    const uint64_t end = at + size, edge = backward ? end : at;
     size_t n = 1024;
     if (!s->data->read) return (const uint8_t *)s->data->data + at;
     if (at >= v->begin && end <= v->begin + v->size) return v->bytes + (at - v->begin);
-    if (v->size && (backward ? end >= v->begin && end <= v->begin + v->size : at >= v->begin && at <= v->begin + v->size)) n = 2 * v->size;
+    if (edge >= v->begin && edge <= v->begin + v->size) n = 2 * v->size; /* it goes on; 0 of a new view */
     if (n < size) n = size;
     if (n > BSR_VIEW) n = BSR_VIEW;
     if (!backward) v->begin = at;
@@ -463,19 +474,30 @@ static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t si
     return v->bytes + (at - v->begin);
 }
 
-/* Whether elements match, from the first on or from the last one back: all but an eighth. *matched: up to the last one that does; else the first
- * ones that all do. */
-static int bsr_compare(const uint8_t *ours, const uint8_t *base, bitsnap_dtype dtype, bitsnap_dtype base_dtype, size_t n, int backward, size_t *matched)
+/* Elements and those that they may refer to: bytes of the data. */
+typedef struct bsr_match {
+    bitsnap_dtype dtype, base_dtype;
+    uint64_t at, base;
+} bsr_match;
+
+static int bsr_alike(const bsr_match *m, const uint8_t *x, const uint8_t *y)
 {
-    const unsigned width = bitsnap_width(dtype), base_width = bitsnap_width(base_dtype);
-    const bitsnap_dtype half = width < base_width ? dtype : base_dtype;
+    if (m->dtype == m->base_dtype) return !memcmp(x, y, bitsnap_width(m->dtype));
+    if (m->dtype == BITSNAP_F32) return bsr_rounds_to(y, x, m->base_dtype == BITSNAP_BF16);
+    return bsr_rounds_to(x, y, m->dtype == BITSNAP_BF16);
+}
+
+/* Whether n elements match, all but an eighth. *matched: those up to the last one that does, or, if they do not match, those
+ * before the first one that does not. `backward`: the first one is that with the highest number. */
+static int bsr_compare(const bsr_match *m, const uint8_t *ours, const uint8_t *base, size_t n, int backward, size_t *matched)
+{
+    const unsigned width = bitsnap_width(m->dtype), base_width = bitsnap_width(m->base_dtype);
     size_t i, alike = 0, all = 0;
     *matched = n;
-    if (dtype == base_dtype && !memcmp(ours, base, n * width)) return 1;
+    if (m->dtype == m->base_dtype && !memcmp(ours, base, n * width)) return 1;
     for (i = 0, *matched = 0; i < n; i++) {
         const size_t k = backward ? n - 1 - i : i;
-        const uint8_t *x = ours + k * width, *y = base + k * base_width;
-        if (dtype == base_dtype ? memcmp(x, y, width) : !bsr_rounds_to(width < base_width ? x : y, width < base_width ? y : x, half == BITSNAP_BF16)) continue;
+        if (!bsr_alike(m, ours + k * width, base + k * base_width)) continue;
         if (alike++ == i) all = i + 1;
         *matched = i + 1;
     }
@@ -484,30 +506,31 @@ static int bsr_compare(const uint8_t *ours, const uint8_t *base, bitsnap_dtype d
     return 0;
 }
 
-/* Finds how many elements match from two places on, or before them, `most` at most. */
-static int bsr_grow(bsr_search *s, bsr_content *c, bitsnap_dtype dtype, uint64_t at, bitsnap_dtype base_dtype, uint64_t base, uint64_t most, int backward,
-                    uint64_t *grown)
+/* Finds how many elements match, from both places on or before them, `most` at most. */
+static int bsr_grow(bsr_search *s, bsr_content *c, const bsr_match *m, uint64_t most, int backward, uint64_t *grown)
 {
-    const unsigned width = bitsnap_width(dtype), base_width = bitsnap_width(base_dtype);
+    const unsigned width = bitsnap_width(m->dtype), base_width = bitsnap_width(m->base_dtype);
     uint64_t n = 0;
     *grown = 0;
     while (n < most) {
-        const size_t m = most - n < BSR_BLOCK ? (size_t)(most - n) : (size_t)BSR_BLOCK;
-        const uint8_t *x = bsr_see(s, &c->ours, backward ? at - (n + m) * width : at + n * width, m * width, backward);
-        const uint8_t *y = x ? bsr_see(s, &c->base, backward ? base - (n + m) * base_width : base + n * base_width, m * base_width, backward) : NULL;
+        const size_t more = most - n < BSR_BLOCK ? (size_t)(most - n) : (size_t)BSR_BLOCK;
+        const uint64_t at = backward ? m->at - (n + more) * width : m->at + n * width;
+        const uint64_t base_at = backward ? m->base - (n + more) * base_width : m->base + n * base_width;
+        const uint8_t *ours = bsr_see(s, &c->ours, at, more * width, backward);
+        const uint8_t *base = ours ? bsr_see(s, &c->base, base_at, more * base_width, backward) : NULL;
         size_t matched;
         int alike;
-        if (!y) return 1;
-        alike = bsr_compare(x, y, dtype, base_dtype, m, backward, &matched);
+        if (!base) return 1;
+        alike = bsr_compare(m, ours, base, more, backward, &matched);
         if (matched) *grown = n + matched;
         if (!alike) break;
-        n += m;
+        n += more;
     }
     return 0;
 }
 
-/* Finds the bytes around one that elements may refer to: those of tensors that are coded alike, up to what refers itself. Returns 0 if this one
- * is not among them. */
+/* Finds the bytes around one that elements may refer to: those of tensors that are coded alike, up to what refers itself. Returns
+ * 0 if this one is not among them. */
 static int bsr_bounds(const bsr_search *s, const bsr_content *c, size_t k, uint64_t byte, uint64_t *begin, uint64_t *end)
 {
     size_t low = 0, high = s->found;
@@ -525,26 +548,34 @@ static int bsr_bounds(const bsr_search *s, const bsr_content *c, size_t k, uint6
 
 static uint64_t bsr_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Tries whether element `x` of tensor `i` and those around it match those around an earlier byte. Enough of them become a reference, and c->covered
- * is its end. */
+/* Tries whether element `x` of tensor `i` and those around it match those around an earlier byte. Enough of them become a
+ * reference, and c->covered is its end. */
 static int bsr_try(bsr_search *s, bsr_content *c, size_t i, uint64_t x, uint64_t base)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
     const size_t k = bsr_tensor_at(s, base);
-    const bitsnap_dtype dtype = bitsnap_tensor_codec(t), base_dtype = k <= i ? bitsnap_tensor_base(t, &s->model->tensors[k]) : (bitsnap_dtype)0;
-    const unsigned width = bitsnap_width(dtype), base_width = base_dtype ? bitsnap_width(base_dtype) : 1;
-    uint64_t at = t->begin + x * width, begin, end, before, after;
-    if (!base_dtype || base >= at || !bsr_bounds(s, c, k, base, &begin, &end)) return 0;
-    before = bsr_least(bsr_least(x - c->covered, (base - begin) / base_width), (at - base) / width); /* its base lies before all of it */
-    if (bsr_grow(s, c, dtype, at, base_dtype, base, before, 1, &before)) return 1;
-    after = bsr_least(bsr_count(t) - x, (bsr_least(end, at - before * width) - base) / base_width);
-    if (bsr_grow(s, c, dtype, at, base_dtype, base, after, 0, &after)) return 1;
+    const unsigned width = bsr_width(t);
+    unsigned base_width;
+    uint64_t begin, end, before, after;
+    bsr_match m;
+    m.at = t->begin + x * width;
+    m.base = base;
+    m.dtype = bitsnap_tensor_codec(t);
+    if (base >= m.at) return 0;
+    m.base_dtype = bitsnap_tensor_base(t, &s->model->tensors[k]);
+    if (!m.base_dtype || !bsr_bounds(s, c, k, base, &begin, &end)) return 0;
+    base_width = bitsnap_width(m.base_dtype);
+    before = bsr_least(x - c->covered, (base - begin) / base_width);
+    before = bsr_least(before, (m.at - base) / width); /* the base lies before all of it */
+    if (bsr_grow(s, c, &m, before, 1, &before)) return 1;
+    after = bsr_least(bsr_count(t) - x, (bsr_least(end, m.at - before * width) - base) / base_width);
+    if (bsr_grow(s, c, &m, after, 0, &after)) return 1;
     if (before + after < BITSNAP_REFERENCE_LEAST && before + after < bsr_count(t)) {
         c->credit -= (int64_t)(before + after) + BSR_TRIED;
         return 0;
     }
     c->covered = x + after;
-    return bsr_add(s, i, x - before, before + after, base - before * base_width, base_dtype);
+    return bsr_add(s, i, x - before, before + after, base - before * base_width, m.base_dtype);
 }
 
 static uint16_t bsr_u16(const uint8_t *p)
@@ -563,8 +594,8 @@ static uint32_t bsr_u32(const uint8_t *p)
     return *(const uint8_t *)&one ? x : x >> 24 | (x >> 8 & 0xFF00) | (x << 8 & 0xFF0000) | x << 24;
 }
 
-/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, except for ties. F16 loses its sign, and its exponent is
- * lowered to the 5 bits that F32 has of it. */
+/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, except for ties. F16 loses its sign, and
+ * its exponent is lowered to the 5 bits that F32 has of it. */
 static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_tensor *t, int is_f16)
 {
     const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
@@ -610,7 +641,8 @@ static uint64_t bsr_hash(const uint16_t *u)
         distinct += k == i;
     }
     for (i = 0; i < BSR_WINDOW; i += 4) {
-        h = (h ^ (u[i] | (uint64_t)u[i + 1] << 16 | (uint64_t)u[i + 2] << 32 | (uint64_t)u[i + 3] << 48)) * UINT64_C(0x9E3779B97F4A7C15);
+        h ^= u[i] | (uint64_t)u[i + 1] << 16 | (uint64_t)u[i + 2] << 32 | (uint64_t)u[i + 3] << 48;
+        h *= UINT64_C(0x9E3779B97F4A7C15);
         h ^= h >> 32;
     }
     return distinct < BSR_DISTINCT ? 0 : h;

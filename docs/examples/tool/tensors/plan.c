@@ -11,8 +11,8 @@
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
-/* The elements of a row: the product of the fewest last dimensions that is at least `least`, as kernels of convolutions are small. The first
- * dimension is not among them. 0: there is no such product. */
+/* The elements of a row: the product of the fewest last dimensions that is at least `least`, as kernels of convolutions are
+ * small. The first dimension is not among them. 0: there is no such product. */
 static uint64_t columns_of(const tensor *t, uint64_t least)
 {
     uint64_t dimension = 0, product, columns = 0;
@@ -138,9 +138,9 @@ static uint64_t add_references(maker *m, size_t i, const piece *all, uint64_t at
 }
 
 /* ================================================================================= PARAMETERS IN ONE
- * Optimizers keep all parameters of a model as one tensor of one dimension: the master copy, which refers to the parameters, and the moments, which
- * refer to nothing. Both have the same order. So where the former has the elements of a matrix, the latter have a matrix, too, and are coded with
- * its columns. */
+ * A distributed optimizer keeps all parameters of a model as one tensor of one dimension: the master copy, which refers to the
+ * parameters, and the moments, which refer to nothing. All of these have the same order. So moments have a matrix wherever the master
+ * copy has one, and are coded with its columns. */
 
 static int has_one_dimension(const tensor *t)
 {
@@ -233,7 +233,8 @@ static void find_referred(maker *m)
     size_t i, k;
     for (i = 0; i < m->ref_count; i++) {
         const bitsnap_reference *r = &m->refs[i];
-        for (k = tensor_at(m->model, r->base); k < m->model->count && m->model->tensors[k].begin < base_end(r); k++) m->referred[k] = 1;
+        for (k = tensor_at(m->model, r->base); k < m->model->count && m->model->tensors[k].begin < base_end(r); k++)
+            m->referred[k] = 1;
     }
 }
 
@@ -250,11 +251,12 @@ static void add_tensor(maker *m, size_t i, const pair *with, const adam_choice *
         at += with->bytes; /* other rows are new */
     }
     at = add_references(m, i, &all, at);
-    if (at == t->begin && m->layout_count && bitsnap_tensor_has_octaves(t) && !piece_stands_alone(&all)) at = add_matrices(m, t, &all);
+    if (at == t->begin && bitsnap_tensor_has_octaves(t) && !piece_stands_alone(&all)) at = add_matrices(m, t, &all);
     add_part(m, &all, at, t->end, NULL);
 }
 
-int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level, fault *f)
+int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level,
+              fault *f)
 {
     maker m = { .p = p, .model = model, .f = f };
     size_t i;
@@ -264,8 +266,10 @@ int plan_make(plan *p, const safetensors *model, const pairs *with, const refere
     m.referred = (unsigned char *)calloc(model->count + 1, 1);
     m.failed = m.referred ? level == BITSNAP_BEST && find_layouts(&m) : fault_memory(f);
     if (!m.failed) find_referred(&m);
-    for (i = 0; i < model->count && !m.failed; i++)
-        if (model->tensors[i].begin != model->tensors[i].end) add_tensor(&m, i, with ? &with->list[i] : NULL, choices ? &choices[i] : NULL, level); /* an empty one ends no run */
+    for (i = 0; i < model->count && !m.failed; i++) {
+        if (model->tensors[i].begin == model->tensors[i].end) continue; /* ends no run */
+        add_tensor(&m, i, with ? &with->list[i] : NULL, choices ? &choices[i] : NULL, level);
+    }
     free(m.referred);
     free(m.layouts);
     if (!m.failed) find_last(p);

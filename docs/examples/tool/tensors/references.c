@@ -16,7 +16,8 @@ static int read_data(void *context, uint64_t offset, void *to, size_t size)
     return input_get(d->in, d->begin + offset, to, size);
 }
 
-int references_find(references *r, const safetensors *model, uint64_t data, const input *in, const unsigned char *skip, int by_content, fault *f)
+int references_find(references *r, const safetensors *model, uint64_t data, const input *in, const unsigned char *skip,
+                    int by_content, fault *f)
 {
     file_data d = { in, data };
     const bitsnap_source source = { read_data, &d, NULL, 0 };

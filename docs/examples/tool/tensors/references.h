@@ -13,8 +13,10 @@ typedef struct references {
     uint64_t bytes;  /* of these tensors, that refer */
 } references;
 
-/* As bitsnap_references_find. The input is a regular file, whose data begin with byte `data`. references_free is to be called after failures, too. */
-int references_find(references *r, const safetensors *model, uint64_t data, const input *in, const unsigned char *skip, int by_content, fault *f);
+/* As bitsnap_references_find. The input is a regular file, whose data begin with byte `data`. references_free is to be called
+ * after failures, too. */
+int references_find(references *r, const safetensors *model, uint64_t data, const input *in, const unsigned char *skip,
+                    int by_content, fault *f);
 void references_free(references *r);
 
 #endif
