@@ -4830,12 +4830,10 @@ static bitsnap_status bsf_plan(bitsnap_file_writer *w, const bitsnap_file_conten
         } else x->runs[n++] = x->runs[i];
     }
     x->run_count = n;
-    for (i = 0; i < n && !status; i++) {
-        x->runs[i].last = 0;
+    for (i = 0; i < n && !status; i++)
         if (bsf_run_refers(&x->runs[i]) && bsf_run_count(&x->runs[i]) < BITSNAP_REFERENCE_LEAST)
             status = bsf_refuse(w, 40, x->runs[i].tensor, "references of fewer than 4096 elements, with those of neighbours");
-    }
-    return status ? status : bsf_find_kept(w); /* runs have become longer */
+    return status ? status : bsf_find_kept(w); /* again, as runs have become longer */
 }
 
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink,
