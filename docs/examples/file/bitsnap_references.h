@@ -14,18 +14,18 @@ extern "C" {
 #endif
 
 /* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data.
- * `skip`: of each tensor,
- * 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free(). A tensor refers to an
- *   earlier one - of the same dtype, size and bytes, or - whose name ends alike, with the same number of elements. One of the two
- *   is F32, the other F16 or BF16, and samples say that this is what
- *     the first rounds to.
+ * `skip`: of each tensor, 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free().
+ * A tensor refers to an earlier one
+ *   - of the same dtype, size and bytes, or
+ *   - whose name ends alike, with the same number of elements, if one of the two is F32, the other F16 or BF16, and samples say
+ *     that this is what the first rounds to.
  * With by_content, parts of the other tensors refer to earlier elements of the same dtype that are equal, or of F32 and what it
  * rounds to, all but an eighth, whatever the names.
  * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements
- * or more. No base has elements that refer themselves. A reference is a hint: some elements may differ. Time is linear for any
- * content, except for sorting. Reads samples, and whole tensors only if their samples are equal; by_content reads all data, and
- * takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then, and if *count is 0, *list may
- * be null. */
+ * or more. No base has elements that refer themselves. A reference is a hint: some elements may differ.
+ * Time is linear for any content, except for sorting. Reads samples, and whole tensors only if their samples are equal;
+ * by_content reads all data, and takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then,
+ * and if *count is 0, *list may be null. */
 BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
                                                    const bitsnap_source *data, const unsigned char *skip, int by_content);
 
