@@ -1,6 +1,7 @@
 """Files as people have them, made from checkpoints of one run, and their sizes beside those of other codecs.
 
     kinds.py TOOL DATA [--kind NAME ...] [--keep DIR] [--out RESULT.md] [--plot RESULT.svg]
+    kinds.py --draw RESULT.md RESULT.svg      the picture of a table that is there
 
 Each kind has a structure that a histogram of exponents does not show: zeros, copies, rows of another precision, few distinct values, packed codes.
 Prints Markdown: ratio of whole files at level default and best, restored and compared, beside zstd -3 and -19 --long=27 of the file, and ZipNN
@@ -11,6 +12,7 @@ import argparse
 import filecmp
 import json
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -246,7 +248,7 @@ def theirs(path, scratch):
         yield codec.__name__, rest + sum(min(codec(data, dtype), len(data)) for dtype, data in ((d, np.concatenate(those)) for d, those in parts.items()))
 
 
-# codec: shape around (0, 0) and colour; ours is the better level, zstd the better of two
+# codec: shape around (0, 0), drawn as an outline so that none hides another, and colour; ours is the better level, zstd the better of two
 SERIES = {"bitsnap": ('<circle r="5"/>', "#0072b2"), "zstd": ('<path d="M-4 -4h8v8h-8z"/>', "#d55e00"), "ZipNN": ('<path d="M0 -5L5 4H-5z"/>', "#009e73"),
           "OpenZL": ('<path d="M0 -6L5 0L0 6L-5 0z"/>', "#cc79a7")}
 
@@ -256,7 +258,7 @@ def plot(table):
     rows = {kind: dict(zip(SERIES, (max(r[:2]), max(r[2:4]), r[4], r[5]))) for kind, r in table.items()}
     place = lambda ratio: 230 + 520 * np.log2(ratio) / np.log2(1.1 * max(max(r.values()) for r in rows.values()))
     text = lambda x, y, words, anchor="start": f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{words}</text>'
-    mark = lambda x, y, codec: f'<g transform="translate({x:.1f} {y})" fill="{SERIES[codec][1]}" fill-opacity=".8">{SERIES[codec][0]}</g>'
+    mark = lambda x, y, codec: f'<g transform="translate({x:.1f} {y})" fill="none" stroke="{SERIES[codec][1]}" stroke-width="1.6">{SERIES[codec][0]}</g>'
     bottom = 50 + 20 * len(rows)
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 780 {bottom + 40}" font-family="sans-serif" font-size="12">',
              f'<rect width="780" height="{bottom + 40}" fill="white"/>', text(490, bottom + 32, "ratio of whole files, larger is better", "middle")]
@@ -270,7 +272,15 @@ def plot(table):
     return "\n".join(lines) + "\n</svg>\n"
 
 
+def draw(table, picture):
+    """Draws the picture from the rows of a table that --out has written."""
+    rows = [line.strip("| \n").split(" | ") for line in open(table, encoding="utf-8") if re.match(r"\| \w+ \| [\d.]+ \|", line)]
+    pathlib.Path(picture).write_text(plot({kind: [float(r) for r in ratios[:6]] for kind, *ratios in rows}))
+
+
 def main():
+    if sys.argv[1:2] == ["--draw"]:
+        return draw(*sys.argv[2:4])
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tool", type=pathlib.Path)
     parser.add_argument("data", type=Run, help="a folder with bf16-1000.safetensors, master-1000, adam_m-1000, adam_v-1000, fp16-1000")

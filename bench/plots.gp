@@ -1,32 +1,36 @@
 # Drawn by plots.py, which sets: plot, table (one block for each of `count` series, its title first), output, heading,
-# origin; for codecs ours (the first so many series are bitsnap's), for kernels lines, for threads processors.
+# origin; for codecs ours (the first so many series are bitsnap's), their names, least_0, the smallest ratio, and least_1 and least_2, the slowest; for kernels lines,
+# for threads processors.
 set output output
 set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
 set label 1 origin at screen 0.5, 0.015 center font ",9" tc rgb "#777777" noenhanced
-# Colours that who sees fewer tells apart, too (P. Tol, "muted"), and a marker for each series.
+# Colours that who sees fewer tells apart, too (P. Tol, "muted"), and a marker for each series, hollow but for
+# the tenth: none hides another.
 colour(i) = word("#332288 #44aa99 #cc6677 #117733 #88ccee #aa4499 #999933 #882255 #ddcc77 #777777", i % 10 + 1)
-shape(i) = int(word("7 5 9 13 11 4 6 8 1 2", i % 10 + 1))
+shape(i) = int(word("6 4 8 12 10 14 1 2 3 5", i % 10 + 1))
 
 if (plot eq "codecs") {
-    hollow(i) = int(word("4 6 8 1 2 12 10 3 14 5", i % 10 + 1)) # filled ones are our levels
+    other(i) = int(word("4 10 14 1 2 3 5 11 15 7", i % 10 + 1)) # triangle, circle and diamond are our levels
+    levels = "fast default best"
+    level_shape(i) = int(word("8 6 12", i))
     set terminal svg size 1100,520 font "sans,12" background "white"
     set multiplot layout 1,2 title heading."\n" noenhanced margins 0.08,0.98,0.33,0.90 spacing 0.07
     set logscale x
     set ylabel "ratio"
+    set yrange [least_0 - 0.03:*]
     set arrow 1 from 1, graph 0 to 1, graph 1 nohead dt 2 lc rgb "#555555"
     set label 2 "memcpy" at 1, graph 0.03 right offset -0.5,0 font ",10"
     do for [panel = 1:2] {
-        if (panel == 1) { set key at screen 0.5, 0.14 center vertical maxrows 4 noenhanced font ",10" samplen 2 } else { unset key }
+        if (panel == 1) { set key at screen 0.5, 0.14 center vertical maxrows 4 noenhanced font ",10" samplen 1 } else { unset key }
         set xlabel panel == 1 ? "compress: share of memcpy's speed" : "decompress: share of memcpy's speed"
-        set xrange [*:1.3]
-        plot for [i = 0:ours - 1] table index i using (column(panel + 1)):1 with lines lc rgb colour(i) title columnheader(1), \
-             for [i = 0:ours - 1] table index i every ::1 using (column(panel + 1)):1:4 with points pt variable ps 0.9 lc rgb colour(i) notitle, \
-             for [i = ours:count - 1] table index i using (column(panel + 1)):1 with points pt hollow(i - ours) ps 0.9 lw 1.5 lc rgb colour(i) title columnheader(1), \
-             keyentry with points pt 9 lc rgb "#555555" title "fast", \
-             keyentry with points pt 7 lc rgb "#555555" title "default", \
-             keyentry with points pt 13 lc rgb "#555555" title "best"
+        set xrange [0.7 * (panel == 1 ? least_1 : least_2):1.5]
+        if (panel == 2) { unset label 1 } # drawn once
+        plot for [i = 0:ours - 1] table index i using (column(panel + 1)):1 with lines lc rgb colour(i) notitle, \
+             for [i = 0:ours - 1] table index i every ::1 using (column(panel + 1)):1:4 with points pt variable ps 1.1 lw 1.5 lc rgb colour(i) notitle, \
+             for [k = 1:3] for [i = 0:ours - 1] keyentry with points pt level_shape(k) ps 1.1 lw 1.5 lc rgb colour(i) title "bitsnap ".word(names, i + 1).", ".word(levels, k), \
+             for [i = ours:count - 1] table index i using (column(panel + 1)):1 with points pt other(i - ours) ps 1.0 lw 1.5 lc rgb colour(i) title columnheader(1)
     }
     unset multiplot
 }
@@ -46,6 +50,7 @@ if (plot eq "sizes") {
          for [i = 0:count - 1] table index i using 1:4 with linespoints pt shape(i) ps 0.5 dt 2 lc rgb colour(i) title columnheader(1)." decompress"
     set ylabel "GB/s"
     unset key
+    unset label 1
     plot table index count - 1 using 1:($1 / $2 / 1e3) with linespoints pt 2 ps 0.5 lc rgb "#555555" notitle, \
          for [i = 0:count - 1] table index i using 1:($1 / $3 / 1e3) with linespoints pt shape(i) ps 0.5 lc rgb colour(i) notitle, \
          for [i = 0:count - 1] table index i using 1:($1 / $4 / 1e3) with linespoints pt shape(i) ps 0.5 dt 2 lc rgb colour(i) notitle
@@ -76,5 +81,5 @@ if (plot eq "kernels") {
     set xlabel "share of memcpy's speed"
     set yrange [-lines + 0.5:0.5]
     set key outside right top
-    plot for [i = 0:count - 1] table index i using 2:1:ytic(3) with points pt shape(i) ps 0.7 lc rgb colour(i) title columnheader(1)
+    plot for [i = 0:count - 1] table index i using 2:1:ytic(3) with points pt shape(i) ps 0.8 lw 1.5 lc rgb colour(i) title columnheader(1)
 }

@@ -51,7 +51,7 @@ def add(series, title, row):
 def codecs(data):
     """Ratio against speed, in memory: one picture for each file. Speeds as shares of the memcpy measured beside each, since
     what else a machine does may change from row to row."""
-    shapes = {"fast": 9, "default": 7, "best": 13}  # gnuplot's: triangle, circle, diamond
+    shapes = {"fast": 8, "default": 6, "best": 12}  # gnuplot's: triangle, circle, diamond; hollow, so that none hides another
     rows = [r for r in data["results"] if r["where"] == "dram"]
     for file in dict.fromkeys(r["file"] for r in rows):
         ours, others = {}, {}
@@ -63,8 +63,10 @@ def codecs(data):
             elif r["codec"] not in ("bitsnap", "memcpy"):
                 add(others, r["codec"], row[:3])
         best = max(r["memcpy_gbps"] for r in here)
+        all_rows = [*ours.values(), *others.values()]
         draw("codecs", "ratio-speed-" + file, {**ours, **others},
-             f"{file}, {here[0]['dtype']}, {here[0]['bytes'] >> 20} MiB; memcpy at its best: {best:.1f} GB/s", data, ours=len(ours))
+             f"{file}, {here[0]['dtype']}, {here[0]['bytes'] >> 20} MiB; memcpy at its best: {best:.1f} GB/s", data, ours=len(ours),
+             names=" ".join(title.split(", ")[1] for title in ours), **{f"least_{i}": min(row[i] for rows in all_rows for row in rows) for i in (0, 1, 2)})
 
 
 def sizes(data):

@@ -255,7 +255,7 @@ def main():
     said, failed = verdicts(o, table, spread)
     write_tables(o, table, spread, spread_seeds, len(weights(undisturbed(o), o.first)), said)
     if shutil.which("gnuplot"):
-        subprocess.run(["gnuplot", "-e", f"results='{o.results}'; spread={spread!r}", os.path.join(HERE, "plots.gp")], check=True)
+        subprocess.run(["gnuplot", "-e", f"results='{o.results}'", os.path.join(HERE, "plots.gp")], check=True)
     else:
         print(f"SKIP pictures: needs gnuplot (Debian: gnuplot-nox); the figures are in {o.results}")
     print("\n".join(said))

@@ -4,7 +4,7 @@ set border 3 lc rgb "#555555"
 set tics nomirror
 set grid lc rgb "#dddddd"
 colour(i) = word("#332288 #44aa99 #cc6677", i) # as bench/plots.gp
-shape(i) = int(word("7 5 9", i))
+shape(i) = int(word("6 4 8", i)) # hollow: none hides another
 steps = results."/study-stages.tsv"
 models = "gpt gated moe"
 sets = "lossless moments weights"
@@ -19,16 +19,17 @@ set yrange [0:1]
 set key at screen 0.5, 0.05 center vertical maxrows 1
 do for [m in models] {
     set title m
-    plot for [i = 1:3] rows(m, word(sets, i)) using "step":"of_raw" with linespoints pt shape(i) ps 0.4 lc rgb colour(i) title word(sets, i)
+    plot for [i = 1:3] rows(m, word(sets, i)) using "step":"of_raw" with linespoints pt shape(i) ps 0.5 lc rgb colour(i) title word(sets, i)
     unset key
     unset ylabel
+    unset label 1
 }
 unset title
 set ylabel "processor time, of memcpy"
 set logscale y
 set yrange [1:200]
 do for [m in models] {
-    plot for [i = 1:3] rows(m, word(sets, i)) using "step":(column("ms") / column("memcpy_ms")) with linespoints pt shape(i) ps 0.4 lc rgb colour(i) notitle
+    plot for [i = 1:3] rows(m, word(sets, i)) using "step":(column("ms") / column("memcpy_ms")) with linespoints pt shape(i) ps 0.5 lc rgb colour(i) notitle
     unset ylabel
 }
 unset logscale y
@@ -40,7 +41,7 @@ set ytics nomirror
 set key at screen 0.5, 0.03 center vertical maxrows 1
 do for [m in models] {
     if (m eq "moe") { set y2label "cells of first moments"; set y2tics }
-    plot for [i = 1:3:2] rows(m, word(sets, i)) using "step":"deltas" with linespoints pt shape(i) ps 0.4 lc rgb colour(i) notitle, \
+    plot for [i = 1:3:2] rows(m, word(sets, i)) using "step":"deltas" with linespoints pt shape(i) ps 0.5 lc rgb colour(i) notitle, \
         rows(m, "moments") using "step":"cells" axes x1y2 with lines lw 2 dt 2 lc rgb colour(2) title "cells of first moments (right)"
     unset key
     unset ylabel
