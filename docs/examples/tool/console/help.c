@@ -353,7 +353,6 @@ static const char compare_examples[] =
 
 static const char apply_text[] =
     "bitsnap apply DELTA FILE - changes FILE to what DELTA was made from\n"
-    "bitsnap apply DELTAS FOLDER - the same for a folder\n"
     "\n"
     "FILE is the .safetensors file that DELTA was made against. The result is written\n"
     "to the same folder, and replaces FILE when it is complete, checked and on disk:\n"
@@ -362,10 +361,11 @@ static const char apply_text[] =
     "DELTA of - is standard input. Deltas to a master copy are refused. If another file\n"
     "is renamed to FILE while the command runs, that file stays.\n"
     "\n"
-    "DELTAS is what compress -r -b FOLDER -o DELTAS made. FOLDER becomes the folder that\n"
-    "was compressed, completely or not at all: a new folder is made beside it, then the\n"
-    "two are exchanged. Before anything is written, every delta is compared with what it\n"
-    "was made against. After an interruption the same command resumes.\n"
+    "bitsnap apply DELTAS FOLDER does the same for a folder. compress -r -b FOLDER\n"
+    "-o DELTAS makes DELTAS. FOLDER becomes the folder that was compressed, completely\n"
+    "or not at all: a new folder is made beside it, then the two are exchanged. Before\n"
+    "anything is written, every delta is compared with what it was made against. After\n"
+    "an interruption the same command resumes.\n"
     "\n"
     "  -f, --force          also if FILE is read-only, as shared files are; through a\n"
     "                       symbolic link, all links to the file get the result. In\n"
