@@ -75,7 +75,7 @@ start = {  # .safetensors files, and commands before the first block
                 "bitsnap compress -q -r checkpoint -o packed; " + deltas.replace("'step2 step3'", "") + "bitsnap compress -q model.safetensors; "
                 "cp step1000.safetensors x; bitsnap compress -q -o step1000.bsnap step1000.safetensors; cp step1000.bsnap step2000.bsnap; rm x; "
                 "bitsnap compress -q --adam standard -o s.bsnap states.safetensors; bitsnap decompress -q -o restored.safetensors s.bsnap"),
-    "apply": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step1.safetensors live.safetensors; rm step2.safetensors"),
+    "apply": ("step1 step2", deltas.replace("'step2 step3'", "") + "mkdir live new; cp step1.safetensors live/a.safetensors; cp step2.safetensors new/a.safetensors; bitsnap compress -q -r -b live -o deltas new; mv step1.safetensors live.safetensors; rm step2.safetensors"),
     "merge": ("sunday monday tuesday wednesday", week),
     "invert": ("step1 step2", deltas.replace("'step2 step3'", "") + "mv step2.safetensors live.safetensors"),
 }
