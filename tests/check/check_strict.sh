@@ -1,22 +1,23 @@
 #!/bin/sh
 # The headers, as declarations and as implementation, in every standard of C and C++ they promise, without a warning. What is
-# compiled asks for the memcpy family at most (that of files for strlen, strchr, realloc and free, too, and for bitsnap.h), exports
-# bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or BSF_*; bitsnap_simd.h no BSN_* that bitsnap.h
-# does not leave. make check compiles to code what gcc makes at -O0 and -O3, as some of its warnings, of unused functions among them, come
-# with code, and what clang makes at -Os, for its symbols; clang's warnings do not depend on code. NIGHTLY=1 compiles all builds to code.
+# compiled asks for the memcpy family at most (the header of files also for strlen, strchr, realloc and free, and for bitsnap.h; that of
+# references also for malloc, calloc and qsort), exports bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or
+# BSF_*; bitsnap_simd.h no BSN_* that bitsnap.h does not leave. make check compiles to code what gcc makes at -O0 and -O3, as some of its
+# warnings, of unused functions among them, come with code, and what clang makes at -Os, for its symbols; clang's warnings do not depend
+# on code. NIGHTLY=1 compiles all builds to code.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 warnings='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-align -Wpointer-arith -Wwrite-strings -Wvla'
-for h in bitsnap bitsnap_simd docs/examples/file/bitsnap_file; do
-    case $h in *_file) file=_FILE ;; *) file= ;; esac
+for h in bitsnap bitsnap_simd docs/examples/file/bitsnap_file docs/examples/file/bitsnap_references; do
+    case $h in *_file) file=_FILE ;; *_references) file=_REFERENCES ;; *) file= ;; esac
     name=${h##*/}
     printf '#include "%s.h"\n#include "%s.h"\n' $h $h >"$t/$name-declared.c"
     printf '#define BITSNAP%s_IMPLEMENTATION\n#include "%s.h"\n' "$file" $h >"$t/$name-implemented.c"
-    printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#define BITSNAP_FILE_IMPLEMENTATION\n#include "%s.h"\nint main(void) { return bitsnap_hash("", 0) == 1; }\n' \
+    printf '#define BITSNAP_STATIC\n#define BITSNAP_IMPLEMENTATION\n#define BITSNAP_FILE_IMPLEMENTATION\n#define BITSNAP_REFERENCES_IMPLEMENTATION\n#include "%s.h"\nint main(void) { return bitsnap_hash("", 0) == 1; }\n' \
         $h >"$t/$name-static.c"
 done
 symbols() { # name of a source: what its object, a.o, asks for and has
-    case $1 in *_file-*) needs='|malloc|realloc|free|memchr|bcmp|str(len|chr)|bitsnap_[a-z_]+' ;; *) needs= ;; esac
+    case $1 in *_file-* | *_references-*) needs='|malloc|calloc|qsort|realloc|free|memchr|bcmp|str(len|chr)|bitsnap_[a-z_]+' ;; *) needs= ;; esac
     case $1 in *-static) own='^main$' ;; *) own='^bitsnap_' ;; esac
     nm -u "$t/a.o" | awk '{print $2}' | grep -vE '^(mem(cpy|set|cmp|move)|_GLOBAL_OFFSET_TABLE_'"$needs"')$' | sed 's/^/undefined: /'
     nm -g --defined-only "$t/a.o" | awk '{print $3}' | grep -v "$own" | sed 's/^/exported: /'
@@ -43,7 +44,7 @@ compile() { # compiler standard extra...
 macros() { # compiler: those that stay
     printf '#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\n#include <stdlib.h>\n#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n' >"$t/without.c"
     $1 -std=c99 -dM -E "$t/without.c" | sort >"$t/without"
-    for name in bitsnap bitsnap_simd bitsnap_file; do
+    for name in bitsnap bitsnap_simd bitsnap_file bitsnap_references; do
         cat "$t/without.c" "$t/$name-implemented.c" >"$t/with.c"
         $1 -std=c99 -I. -dM -E "$t/with.c" | sort >"$t/$name"
         comm -23 "$t/$name" "$t/without" | awk '{print $2}' | grep -vE '^(BITSNAP|BSN|BSF)_'
