@@ -75,31 +75,31 @@ with Table("outputs that are inputs are refused") as t:
     for force in ("", "-f"):
         for rm in ("", "--rm"):
             before = p.state()
-            t.refused(f"c {force} {rm} -b s0.bsnap s0", before, p.run(f"c {force} {rm} -b s0.bsnap s0"), "is the base s0.bsnap")
+            t.refused(f"c {force} {rm} -b s0.bsnap s0", before, p.run(f"c {force} {rm} -b s0.bsnap s0"), "is also the base s0.bsnap")
     p.begin("d1")
     write("d1.bsnap", read("d1"))
     write("s0.safetensors", p.content["s0"])
     os.unlink("d1")
     os.link("s0.safetensors", "d1")
     before = p.state()
-    t.refused("d -f -b s0.safetensors d1.bsnap", before, p.run("d -f --rm -b s0.safetensors d1.bsnap"), "is the base s0.safetensors")
+    t.refused("d -f -b s0.safetensors d1.bsnap", before, p.run("d -f --rm -b s0.safetensors d1.bsnap"), "is also the base s0.safetensors")
     # the output of one input is the next input, or its output
     p.begin("s0 s1")
     os.rename("s1", "s0.bsnap")
     for force in ("", "-f"):
         before = p.state()
         got = p.run(f"c {force} --dtype bf16 s0 s0.bsnap")
-        t.check(f"c {force} s0 s0.bsnap", got.returncode == 1 and "is an input itself (s0.bsnap)" in got.stderr and p.state().items() >= before.items(), got.stderr)
+        t.check(f"c {force} s0 s0.bsnap", got.returncode == 1 and "is also an input (s0.bsnap)" in got.stderr and p.state().items() >= before.items(), got.stderr)
     p.begin("s0")
     got = p.run("c --dtype bf16 s0 s0.bsnap")
-    t.check("c s0 s0.bsnap, which is to come", got.returncode == 1 and "is an input itself" in got.stderr and p.restorable() == {"s0"}, got.stderr)
+    t.check("c s0 s0.bsnap, which is to come", got.returncode == 1 and "is also an input" in got.stderr and p.restorable() == {"s0"}, got.stderr)
     p.begin("s0")
     os.symlink(".", "here")
     got = p.run("c -f --rm s0 here/s0")
     t.check("c --rm s0 here/s0", got.returncode == 1 and p.restorable() == {"s0"}, got.stderr)
     p.begin("s0")
     got = p.run("c -f s0 s0")
-    t.check("c -f s0 s0", got.returncode == 1 and "another input already" in got.stderr and p.restorable() == {"s0"}, got.stderr)
+    t.check("c -f s0 s0", got.returncode == 1 and "is already the output" in got.stderr and p.restorable() == {"s0"}, got.stderr)
     # standard output
     for line, inputs in READS:
         for victim in inputs.split():
@@ -116,7 +116,7 @@ with Table("outputs that are inputs are refused") as t:
             before = p.state()
             with open(victim, "r+b") as out:
                 got = p.run(line, stdout=out)
-            says = "is what standard output leads to"
+            says = "is the file that standard output leads to"
             if line.startswith("compare"):
                 t.check(f"{line} 1<>{victim}", got.returncode == 2 and says in got.stderr and p.state() == before, got.stderr)
             else:
@@ -340,14 +340,14 @@ else:
                 write("out", p.content[there or "other"])
                 write("newer.tmp", p.content["newer"])
                 got = p.run(line, shim=f"*:{at} rename newer.tmp out")
-                t.check(f"{line} before call {at} ({calls[at - 1]})", got.returncode == 1 and "meanwhile" in got.stderr and read("out") == p.content["newer"] and not p.leftovers(),
+                t.check(f"{line} before call {at} ({calls[at - 1]})", got.returncode == 1 and "while this command ran" in got.stderr and read("out") == p.content["newer"] and not p.leftovers(),
                         f"status {got.returncode}, {got.stderr.strip()}, {p.leftovers()}")
             p.begin(start)  # the second replaces the first, which is not for us to keep
             write("out", p.content[there or "other"])
             write("first", p.content["other"])
             write("newer.tmp", p.content["newer"])
             got = p.run(line, shim="exchange:1 rename first out;exchange:2 rename newer.tmp out")
-            t.check(f"{line} twice", got.returncode == 1 and "meanwhile" in got.stderr and "newer" in p.restorable(), f"status {got.returncode}, {got.stderr.strip()} {p.leftovers()}")
+            t.check(f"{line} twice", got.returncode == 1 and "while this command ran" in got.stderr and "newer" in p.restorable(), f"status {got.returncode}, {got.stderr.strip()} {p.leftovers()}")
             # where the system cannot exchange two names
             p.begin(start)
             write("out", p.content[there or "other"])
@@ -362,7 +362,7 @@ else:
                 p.begin(inputs)
                 write("newer.tmp", p.content["newer"])
                 got = p.run(line.replace("OUT", "out"), shim=f"fsync:1 rename newer.tmp out{shim}")
-                t.check(f"{line} {shim}", got.returncode == 1 and "has come into being" in got.stderr and read("out") == p.content["newer"] and not p.leftovers(), got.stderr)
+                t.check(f"{line} {shim}", got.returncode == 1 and "was created while this command ran" in got.stderr and read("out") == p.content["newer"] and not p.leftovers(), got.stderr)
 
     with Table("inputs and bases that change while they are read") as t:
         for line, inputs, want in WRITES + [("apply d1 OUT", "d1", "s1")]:
@@ -559,7 +559,7 @@ with Table("leftovers of a run that was killed") as t:
             write("lost", p.content["other"])
         got = p.run("c -o x s1")
         if there:
-            good = "left of a run that was killed" in got.stderr and len(p.leftovers()) == 1 and p.restorable() == {"s1", "newer", "other"}
+            good = "left by a run that was killed" in got.stderr and len(p.leftovers()) == 1 and p.restorable() == {"s1", "newer", "other"}
         else:
             good = not got.stderr and os.path.exists("lost") and read("lost") == p.content["newer"] and not p.leftovers()
         t.check(f"moved away, {'another is there' if there else 'nothing is there'}", got.returncode == 0 and good, got.stderr)
@@ -605,7 +605,7 @@ if p.has_shim:
             two_folders()
             got = p.run("c -r -f -o out in", shim=f"*:{k} rename b.tmp in/z/b.safetensors;*:{k} rename new.tmp in/new.json")
             now = folder("out")
-            t.check(f"in at {k} ({call})", now in (first, second) if got.returncode == 0 else now == {"old": b"old"} and "meanwhile" in got.stderr, f"{got.returncode} {got.stderr} {sorted(now)}")
+            t.check(f"in at {k} ({call})", now in (first, second) if got.returncode == 0 else now == {"old": b"old"} and "while this command ran" in got.stderr, f"{got.returncode} {got.stderr} {sorted(now)}")
             two_folders()
             got = p.run("c -r -f -o out in", shim=f"*:{k} rename new.tmp out/old")
             now = folder("out")

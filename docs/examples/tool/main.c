@@ -89,7 +89,7 @@ static int note_names(const options *o, used_files *u, fault *f)
         if (used_name(u, o->files[i], USE_INPUT, f)) return 1;
     for (i = 0; i < o->base_count; i++) {
         if (!has_folder_bases(o) && is_folder(o->bases[i])) {
-            (void)fault_set(f, "is a folder, and %s takes files as bases; compress, decompress, test and info take folders, if all are", command_name(o->command));
+            (void)fault_set(f, "is a folder, but %s takes files as bases; compress, decompress, test and info take folders, if all bases are", command_name(o->command));
             return fault_in(f, o->bases[i]);
         }
         if (used_name(u, o->bases[i], USE_BASE, f)) return 1;

@@ -65,7 +65,7 @@ static int look(job *j, int (*note)(void *context, const file_frame *frame, faul
 static int replace(job *j, const char *path)
 {
     if (!(j->base.in.mode & 0200) && !j->o->force)
-        return (void)fault_set(j->f, "is read-only, as files are that others share; -f replaces it all the same"), fault_in(j->f, path);
+        return (void)fault_set(j->f, "is read-only, as shared files are; -f replaces it anyway"), fault_in(j->f, path);
     return input_seek(&j->in, 0, j->f) ||
            file_read_begin(&j->reader, j->codec, &j->in, j->o->max_output, &j->base.file, j->f) ||
            output_open_over(&j->out, path, &j->base.in, &j->codec->used, j->f) || restore_source(&j->reader, &j->out, &j->progress, j->f) ||
@@ -82,7 +82,7 @@ static void report(const job *j, const char *delta, const char *path, elapsed be
     } else if (!j->is_result) {
         print_summary(j->o, &s);
     } else if (!j->o->quiet) {
-        print_file(stdout, path, ": is the result already, nothing changed\n");
+        print_file(stdout, path, ": already is the result; nothing changed\n");
     }
 }
 

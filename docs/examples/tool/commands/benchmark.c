@@ -70,7 +70,7 @@ static int load(job *j, const char *path)
         for (at = 0; at < j->text_size; at += BITSNAP_TEXT_PREFIX + load32(coded + at + 8) + 8) j->pieces++;
         free(coded);
     } else {
-        if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark wants a file, not a pipe");
+        if (j->in.size == SIZE_UNKNOWN) return fault_set(j->f, "benchmark needs a file, not a pipe");
         j->bytes = j->in.size - j->in.size % bitsnap_width(j->o->dtype->codec);
     }
     if (j->bytes > SIZE_MAX / 4) return fault_memory(j->f);

@@ -176,7 +176,7 @@ static int finish_side(side *s, fault *f)
     if (can_seek(s)) return 0; /* its size has been compared with its header */
     if (go_to(s, s->data_size, f)) return 1;
     if (read_data(s, s->window, 1, &got, f)) return 1;
-    return got ? fault_set(f, "has bytes behind the data that its header describes") : 0;
+    return got ? fault_set(f, "has bytes after the data that its header describes") : 0;
 }
 
 /* The data goes to a file without a name, which can be read in any order. */
@@ -426,7 +426,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
         }
     }
     if (left)
-        return fault_set(j->f, "has changed meanwhile, or what it is compared with; try again when nobody writes there") && fail_side(&j->a, j->f);
+        return fault_set(j->f, "or the file that it is compared with has changed; repeat the command when no program writes there") && fail_side(&j->a, j->f);
     for (i = 0; i < b->count && !j->folder; i++)
         if (!bitsnap_tensor_find(names_a, a->count, b->tensors[i].name))
             report_state(j, b->tensors[i].name, "only_in_second", "only in the second file");
@@ -458,7 +458,7 @@ static int compare_raw(job *j)
         difference_add(&d, j->a.window, j->b.window, both - both % d.width);
         progress_show(&j->progress, j->a.at);
         if (n != m) {
-            report_state(j, nameless, "sizes_differ", "the files have different sizes; what both have was compared");
+            report_state(j, nameless, "sizes_differ", "the files have different sizes; the part that both have was compared");
             while (n == WINDOW)
                 if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
             while (m == WINDOW)
@@ -539,7 +539,7 @@ static int compare_named(job *j)
 static int compare_sides(job *j)
 {
     if (j->a.raw != j->b.raw)
-        return fault_set(j->f, "one file holds raw elements, the other one named tensors: there is nothing to compare");
+        return fault_set(j->f, "one file holds raw elements, the other named tensors: they cannot be compared");
     if (!j->a.raw && !j->folder) compare_texts(j);
     if (!j->folder) begin_tensors(j);
     if (j->a.raw ? compare_raw(j) : compare_named(j)) return 1;
@@ -654,7 +654,7 @@ int command_compare(const options *o, codec *c, const base *b, const char *path_
     int failed;
     if (!j.out.to) return fault_memory(f);
     if (!is_folder(path_a) || !is_folder(path_b))
-        failed = o->recursive ? fault_set(f, "-r wants two folders") && fault_in(f, is_folder(path_a) ? path_b : path_a) : compare_files(&j, b, path_a, path_b);
+        failed = o->recursive ? fault_set(f, "-r needs two folders") && fault_in(f, is_folder(path_a) ? path_b : path_a) : compare_files(&j, b, path_a, path_b);
     else if (o->dtype)
         failed = fault_set(f, "--dtype is for files, not for folders");
     else

@@ -57,12 +57,12 @@ typedef struct job {
 
 static int ended_early(const job *j)
 {
-    return fault_set(j->f, "ended at byte %llu, before all elements were there; take it from its source again", (unsigned long long)j->in.offset);
+    return fault_set(j->f, "ended at byte %llu, before its last element; take another copy of it", (unsigned long long)j->in.offset);
 }
 
 static int not_whole(const job *j, uint64_t bytes)
 {
-    return fault_set(j->f, "%llu bytes are no whole number of %s elements; choose another --dtype",
+    return fault_set(j->f, "%llu bytes are not a whole number of %s elements; choose another --dtype",
                      (unsigned long long)bytes, j->o->dtype->name);
 }
 
@@ -82,7 +82,7 @@ static int not_second(const job *j, const piece *p)
     const safetensors *m = &j->header.model;
     size_t i = 0;
     while (i + 1 < m->count && m->tensors[i].end <= p->begin) i++;
-    return fault_set(j->f, "second moment \"%.*s\" has negative elements, so it is none; compress this from a file, or with v=lossless",
+    return fault_set(j->f, "second moment \"%.*s\" has negative elements, so it is not one; compress this from a file, or with v=lossless",
                      (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
 }
 
@@ -165,7 +165,7 @@ static int check_end(job *j)
 {
     if (input_fill(&j->in, 1, j->f)) return 1;
     if (input_available(&j->in))
-        return fault_set(j->f, "has bytes behind the data that its header describes (from byte %llu on); cut them off",
+        return fault_set(j->f, "has bytes after the data that its header describes (from byte %llu on); cut them off",
                          (unsigned long long)j->in.offset);
     return 0;
 }
@@ -395,7 +395,7 @@ static int choose(job *j, const char *path)
 static int check_removable(const job *j, const char *path)
 {
     if (j->in.regular && used_is_base(&j->codec->used, &j->in.stamp))
-        return fault_set(j->f, "is its own base, without which the output is of no use: not with --rm");
+        return fault_set(j->f, "is its own base, which the output needs: leave out --rm");
     return output_check_removable(&j->out, &j->in, path, j->f);
 }
 
@@ -411,7 +411,7 @@ static int prepare(job *j, const char *path, const char *target)
     } else if (j->o->verbose && (foreign = foreign_name(&j->in, j->f)) != NULL) {
         line_wipe();
         print_file(stderr, path, ": ");
-        (void)fprintf(stderr, "looks like %s; its bytes are taken as elements of %s\n", foreign, j->o->dtype->name);
+        (void)fprintf(stderr, "looks like %s; its bytes are read as elements of %s\n", foreign, j->o->dtype->name);
     }
     if (j->o->dry_run) return output_open(&j->out, "/dev/null", 1, NULL, &j->codec->used, j->f); /* counts bytes */
     if (refuse_terminal(j->o, target, "compressed bytes", j->f) || output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
@@ -427,7 +427,7 @@ static void print_stage(FILE *to, const job *j)
     if (!j->stage.elements) return;
     (void)fprintf(to, " (updates are %.3g of the weights in ", j->stage.ratio);
     (void)print_text(to, j->stage.weights, strlen(j->stage.weights));
-    (void)fprintf(to, ", so they may be %.3g %% off: m LOG-%u, v LOG-%u)", 100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
+    (void)fprintf(to, ", so their error may be %.3g %%: m LOG-%u, v LOG-%u)", 100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
 }
 
 /* Where only one moment is in the file: what the policy makes of the update together with the other. */
@@ -622,7 +622,7 @@ static void warn_of_moments(const job *j, const char *path)
     const text_slice name = j->refused->name;
     char what[512], more[32] = "";
     if (j->refused_count > 1) (void)snprintf(more, sizeof more, " and %zu more", j->refused_count - 1);
-    (void)snprintf(what, sizeof what, "second moments never have negative elements, as has %.*s%s; these stay exact, and their first moments",
+    (void)snprintf(what, sizeof what, "second moments never have negative elements, but these do: %.*s%s; they and their first moments stay exact",
                    name.size < 300 ? (int)name.size : 300, name.at, more);
     warn(&j->codec->used, path, what);
 }
@@ -634,13 +634,13 @@ static void warn_of_base(const job *j, const char *path)
     const uint64_t alone = pairs_alone(p);
     const char *what;
     if (!j->base && !p->found)
-        what = "no tensor has a partner in the base (-v says why); compressed without, so it needs none to be restored";
+        what = "no tensor has a partner in the base (-v says why); compressed without the base, and restored without it";
     else if (!j->base)
-        what = "the base does not make it smaller; compressed without, so it needs none to be restored";
+        what = "the base does not make it smaller; compressed without the base, and restored without it";
     else if (j->against <= p->used_bytes / 1000)
-        what = "the base hardly makes it smaller, but is needed to restore it; better compress it without -b";
+        what = "the base hardly makes it smaller, but restoring needs it; compress without -b instead";
     else if (alone && j->paired_stored >= alone && p->used_bytes >= WARNED_LEAST)
-        what = "with the base it is about as large as without, but needs it to be restored; better compress it without -b";
+        what = "the base does not make it smaller, but restoring needs it; compress without -b instead";
     else
         return;
     warn(&j->codec->used, path, what);

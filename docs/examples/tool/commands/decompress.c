@@ -61,7 +61,7 @@ static void json_base(const job *j, json *out)
 /* Whether the encoder has kept its word, as far as it says so itself. */
 static int check_lossy(const job *j)
 {
-    return lossy_add_up(&j->lossy).within ? 0 : fault_set(j->f, "quantized elements are farther from what they were than its own bound allows");
+    return lossy_add_up(&j->lossy).within ? 0 : fault_set(j->f, "quantized elements have a larger error than the bound in the file allows");
 }
 
 static void end(job *j)
@@ -96,7 +96,7 @@ int refuse_name(const char *path, fault *f)
     int failed = input_open(&in, path, f) || input_fill(&in, 8, f);
     if (!failed && !file_is_bsnap(input_bytes(&in), input_available(&in))) failed = foreign_refuse(&in, WANT_BSNAP, f);
     input_close(&in);
-    return failed || fault_set(f, "its name does not end in .bsnap; say with -o how the output is to be called");
+    return failed || fault_set(f, "its name does not end in .bsnap; name the output with -o");
 }
 
 static int restore(job *j, codec *c, const base *b, const char *path, const char *target)
@@ -267,8 +267,8 @@ static void name_lost(job *j, const codec *c, fault *f)
     }
     bitsnap_safetensors_free(&model);
     if (own.count) (void)fault_add(f, "; damaged: "), (void)fault_add(f, own.text);
-    if (others.count) (void)fault_add(f, "; and what refers to that: "), (void)fault_add(f, others.text);
-    else if (s->frame.referred) (void)fault_add(f, "; and what refers to that");
+    if (others.count) (void)fault_add(f, "; and tensors that refer to it: "), (void)fault_add(f, others.text);
+    else if (s->frame.referred) (void)fault_add(f, "; and tensors that refer to it");
 }
 
 static void report_test(const job *j, const summary *s)

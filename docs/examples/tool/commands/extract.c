@@ -130,7 +130,7 @@ static int open_source(job *j, const char *path)
     bitsnap_source from = { 0 };
     int delta;
     if (input_open(&s->in, path, j->f)) return fault_in(j->f, path);
-    if (!s->in.regular || s->in.fd == STDIN_FILENO) return fault_set(j->f, "can be read once only, and extract looks here and there") && fault_in(j->f, path);
+    if (!s->in.regular || s->in.fd == STDIN_FILENO) return fault_set(j->f, "is a pipe or standard input, but extract needs random access; save it to a file first") && fault_in(j->f, path);
     if (input_note(&s->in, path, &j->codec->used, j->f) || input_fill(&s->in, 10, j->f)) return fault_in(j->f, path);
     delta = file_is_delta(input_bytes(&s->in), input_available(&s->in));
     from.read = get_page;
@@ -163,7 +163,7 @@ static int cut(const options *o, pick *p, fault *f)
     p->part = p->whole;
     p->part.elements = 1;
     if (o->ranges && (!p->whole.type || p->whole.type->bits < 8))
-        return fault_set(f, "tensor %.200s: of elements of this dtype, which are not whole bytes or not known, only all can be taken, without --range", p->text);
+        return fault_set(f, "tensor %.200s: the elements of its dtype are not whole bytes, or not known; leave out --range to take all of it", p->text);
     if (o->ranges > p->dimensions)
         return fault_set(f, "tensor %.200s: has %zu dimensions, and --range names %zu", p->text, p->dimensions, o->ranges);
     for (k = 0; k < p->dimensions; k++) {
@@ -220,7 +220,7 @@ static int widen(const options *o, pick *p, fault *f)
     static const char f32[] = "F32";
     if (!o->as_f32) return 0;
     if (!widening_of(&p->whole))
-        return fault_set(f, "tensor %.200s is of %.*s, and f32 holds BF16, F16, F8_E4M3, F8_E5M2 and F32 exactly, no others; %s", p->text,
+        return fault_set(f, "tensor %.200s is of %.*s, but f32 holds only BF16, F16, F8_E4M3, F8_E5M2 and F32 exactly; %s", p->text,
                          p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80, p->whole.dtype.at,
                          o->npy && !numpy_type(&p->whole) ? "give --raw instead of --npy --as f32" : "leave out --as f32");
     p->part.dtype.at = f32;
@@ -438,7 +438,7 @@ static int check_places(job *j)
     size_t i;
     for (i = 0; i < j->place_count; i++)
         if (!j->places[i].found && is_asked_for(j, j->places[i].name))
-            return fault_set(j->f, "by its index %.200s is in %.200s, which is not there, or does not have it; leave that or the index out "
+            return fault_set(j->f, "by its index %.200s is in %.200s, which is missing or does not have it; leave that or the index out "
                              "with --exclude, or follow links with -L", j->places[i].name, j->places[i].file) && fault_in(j->f, j->o->files[0]);
     return 0;
 }
@@ -463,9 +463,9 @@ static int refuse(job *j, source *s, size_t number)
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
     if (j->folder.count && !j->source_count)
-        return fault_set(j->f, "has no .safetensors or .bsnap file in it that is wanted; links are followed with -L");
+        return fault_set(j->f, "has no .safetensors or .bsnap file that the options select; -L follows links");
     if (j->folder.count)
-        return fault_set(j->f, "no tensor in its %zu tensor files is called %.200s, or matches that; bitsnap info -r lists those of .bsnap files", j->source_count, name);
+        return fault_set(j->f, "no tensor in its %zu tensor files has or matches the name %.200s; bitsnap info -r lists those of .bsnap files", j->source_count, name);
     if (bitsnap_file_tensors(&s->file, &all)) return fail(s, j->f);
     if (strpbrk(name, "*?[") || !all->count) return fault_set(j->f, "none of its %zu tensors matches %.200s%s", all->count, name, more);
     nearest = all->tensors;
@@ -481,7 +481,7 @@ static int choose(job *j)
     const options *o = j->o;
     size_t i, k;
     if (is_folder(o->files[0])) {
-        if (o->base_count) return fault_set(j->f, "is a folder, and -b goes with a file; name the file in it");
+        if (o->base_count) return fault_set(j->f, "is a folder, but -b takes a file; name the file in it");
         if (walk_folder(&j->folder, o->files[0], &o->select, j->f) || read_index(j)) return 1;
     }
     j->sources = (source *)calloc(o->base_count + 1 + j->folder.count, sizeof *j->sources);
@@ -504,7 +504,7 @@ static int choose(job *j)
         if (!j->found[i]) return refuse(j, &j->sources[o->base_count], i);
     if (sort(j)) return 1;
     if (j->pick_count > 1 && (o->raw || o->npy))
-        return fault_set(j->f, "%zu tensors are chosen, and --%s takes one; without it they become a .safetensors file", j->pick_count, o->raw ? "raw" : "npy");
+        return fault_set(j->f, "%zu tensors are chosen, but --%s takes one; without it they become a .safetensors file", j->pick_count, o->raw ? "raw" : "npy");
     for (i = 0; i < j->pick_count; i++)
         if (cut(o, &j->picks[i], j->f) || widen(o, &j->picks[i], j->f)) return fault_in(j->f, j->picks[i].from->in.name);
     return 0;
@@ -591,7 +591,7 @@ static int write_npy(job *j, const pick *p)
     const char *type = numpy_type(&p->part);
     size_t i, n, end;
     if (!type)
-        return fault_set(j->f, "tensor %.200s is of %.*s, which NumPy does not have: %s", p->text, p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80,
+        return fault_set(j->f, "tensor %.200s is of %.*s, which NumPy lacks; %s", p->text, p->whole.dtype.size < 80 ? (int)p->whole.dtype.size : 80,
                          p->whole.dtype.at, widening_of(&p->whole) ? "give --as f32, too, which is exact, or --raw instead of --npy" : "give --raw instead of --npy");
     if (p->dimensions > NPY_DIMENSIONS) return fault_set(j->f, "tensor %.200s has %zu dimensions, and NumPy at most %d: give --raw instead of --npy", p->text, p->dimensions, NPY_DIMENSIONS);
     n = 10 + (size_t)snprintf(text + 10, 100, "{'descr': '%s', 'fortran_order': False, 'shape': (", type);
@@ -620,7 +620,7 @@ static int write_safetensors(job *j)
     } else if (e.status == BITSNAP_E_WORKSPACE) {
         failed = fault_memory(j->f);
     } else {
-        failed = fault_set(j->f, "the chosen tensors make no .safetensors file: %.*s: %s", e.tensor.size < 200 ? (int)e.tensor.size : 200, e.tensor.at, e.message);
+        failed = fault_set(j->f, "the chosen tensors do not make a .safetensors file: %.*s: %s", e.tensor.size < 200 ? (int)e.tensor.size : 200, e.tensor.at, e.message);
     }
     free(text);
     free(parts);

@@ -61,7 +61,7 @@ static int plan_link(const job *j, item *i)
     i->to = i->tensors && is_for(j->o, x->name) ? other_name(j, x->name) : strdup(x->name);
     if (!i->to) return fault_memory(j->f);
     if (x->leads_out && (i->tensors || !j->o->tensors_only))
-        warn(&j->codec->used, x->path, "is a link that leads out of the folder, or nowhere: what it leads to is left out (-L takes it)");
+        warn(&j->codec->used, x->path, "is a link that leads out of the folder, or nowhere: its target is left out (-L follows it)");
     return 0;
 }
 
@@ -70,7 +70,7 @@ static int plan_item(job *j, const walk_entry *x)
     item *i = &j->items[j->count];
     i->from = x;
     if (x->kind == FOUND_OTHER) {
-        warn(&j->codec->used, x->path, "is neither file, folder nor link: it is left out");
+        warn(&j->codec->used, x->path, "is not a file, folder or link: it is left out");
         return 0;
     }
     if (j->o->command == COMPRESS && !j->o->tensors_only && (is_packed(x->name) || (x->kind == FOUND_LINK && is_packed(x->text))) && x->kind != FOUND_DIRECTORY)
@@ -118,7 +118,7 @@ static int plan(job *j)
         if (plan_item(j, &j->in.at[i])) return 1;
     for (i = 0; i < j->count; i++)
         if (j->items[i].tensors) return check_names(j);
-    return fault_set(j->f, j->o->command == COMPRESS ? "has no .safetensors file in it that is wanted" : "has no .bsnap file in it that is wanted");
+    return fault_set(j->f, j->o->command == COMPRESS ? "has no .safetensors file that the options select" : "has no .bsnap file that the options select");
 }
 
 static void mix(uint64_t *hash, const void *bytes, size_t size)
@@ -190,7 +190,7 @@ static int open_found(const job *j, const walk_entry *x, input *in)
     if (input_open(in, x->path, j->f)) return 1;
     if (stamp_is_same(&in->stamp, &x->stamp)) return 0;
     input_close(in);
-    return fault_set(j->f, "has been changed or replaced meanwhile");
+    return fault_set(j->f, "was changed or replaced while this command ran");
 }
 
 /* ================================================================================= BASES */
@@ -202,7 +202,7 @@ int bases_open(base_folders *b, const options *o, codec *c, fault *f)
     if (!b->at) return fault_memory(f);
     for (; b->count < o->base_count; b->count++) {
         const char *path = o->bases[b->count];
-        if (!is_folder(path)) return fault_set(f, "is no folder; with -r and -o a base is one, and of several all are") && fault_in(f, path);
+        if (!is_folder(path)) return fault_set(f, "is not a folder; with -r and -o every base must be one") && fault_in(f, path);
         if (shards_open_bases(&b->at[b->count], c, path, b->count ? &b->at[b->count - 1] : NULL, f)) return b->count++, 1;
     }
     return 0;
@@ -237,7 +237,7 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
         if (k >= s->count || !used[k]) continue;
         used[k] = 0;
         if (n == BASES_MOST) {
-            warn(&c->used, in->name, "has its tensors in more than 65534 files of the base; those in the last ones are compressed without");
+            warn(&c->used, in->name, "has its tensors in more than 65534 files of the base; those in the last files are compressed without the base");
             break;
         }
         last = shards_add_base(s, k, c, o->max_output, b, last, f);
@@ -256,11 +256,11 @@ static int open_partners(const options *o, codec *c, const shards *s, input *in,
     header h;
     const size_t own = shards_called(s, name);
     int failed;
-    if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
+    if (!in->regular) return fault_set(f, "is a pipe or standard input; with a folder as its base it must be a file");
     if (own < s->count && s->files[own].why) return fault_set(f, "%s", s->files[own].why) && fault_in(f, s->files[own].path);
     failed = header_read(&h, in, f) || find_partners(o, c, s, &h.model, in, own, one, b, f) || input_seek(in, 0, f);
     header_free(&h);
-    if (!failed && !one->base_count) warn(&c->used, in->name, "no tensor has a partner in the base's folder; compressed without");
+    if (!failed && !one->base_count) warn(&c->used, in->name, "no tensor has a partner in the base's folder; compressed without the base");
     return failed;
 }
 
@@ -273,7 +273,7 @@ static int open_named(const options *o, codec *c, const shards *s, input *in, co
     int failed;
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
-    if (!in->regular) return fault_set(f, "can be read once only; with a folder as its base it has to be a file");
+    if (!in->regular) return fault_set(f, "is a pipe or standard input; with a folder as its base it must be a file");
     failed = file_look_begin(&r, c, in, NULL, f) || shards_find_bases(s, &r.ends, name, c, o->max_output, b, f) || input_seek(in, 0, f);
     file_read_close(&r);
     for (x = b; x && !failed; x = x->next) failed = options_add_base(one, x->path, &capacity, f);
@@ -370,7 +370,7 @@ static void take_over(const job *j, const item *i)
     summary_add(&s);
     if (j->o->verbose && !j->o->quiet) {
         line_wipe();
-        print_file(stderr, i->from->path, ": has been done already\n");
+        print_file(stderr, i->from->path, ": already done\n");
     }
 }
 
@@ -430,7 +430,7 @@ static int make_all(job *j)
             memset(j->f, 0, sizeof *j->f);
         }
     }
-    if (wrong) return fault_set(j->f, "is not made, as %zu of %zu files failed", wrong, j->files) && fail(j, j->o->output);
+    if (wrong) return fault_set(j->f, "is not made: %zu of %zu files failed", wrong, j->files) && fail(j, j->o->output);
     if (check_unchanged(j)) return 1;
     for (i = j->count; i-- > 0;) dress(j, &j->items[i]);
     return directory_commit(&j->out, j->f);
@@ -527,7 +527,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
         /* if all is done, a run that was killed after it had exchanged the folders has perhaps left the old one, which this removes */
         if (!failed) failed = done ? directory_begin(&j.out, f) : (applies && check_replaced(&j)) || make_all(&j);
         if (failed && j.out.part && j.out.list)
-            (void)snprintf(rest, sizeof rest, "; what is done is kept in %.240s: the same command goes on from there; to have nothing left, remove that and %.220s",
+            (void)snprintf(rest, sizeof rest, "; finished files are kept in %.240s, and the same command resumes; to give up, remove that and %.220s",
                            j.out.part, j.out.list);
         if (directory_close(&j.out)) (void)fault_add(f, rest);
     }
@@ -557,10 +557,10 @@ static int add_folder(const options *o, name_list *n, const char *path, const us
         const walk_entry *x = &w.at[i];
         if (x->kind == FOUND_FILE && is_for(o, x->name)) failed = names_add(n, x->path, (size_t)(x->name - x->path), f);
         if (x->kind == FOUND_LINK && x->leads_out && is_for(o, x->name))
-            warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)");
+            warn(u, x->path, "is a link that leads out of the folder, or nowhere: it is left out (-L follows it)");
     }
     if (!failed && n->count == before)
-        failed = fault_set(f, "has no %s file in it that is wanted", is_for(o, "x.bsnap") ? ".bsnap" : ".safetensors");
+        failed = fault_set(f, "has no %s file that the options select", is_for(o, "x.bsnap") ? ".bsnap" : ".safetensors");
     if (failed) (void)fault_about(f, path);
     walk_free(&w);
     return failed;

@@ -166,7 +166,7 @@ static int check_chain(job *j, const char *path)
     if (!before.name) return 0;
     if (x->is_delta) j->follows = delta_follows(&before.file, &x->file, j->why);
     if (!j->o->chain || j->follows > 0) return 0;
-    return fault_set(j->f, "does not follow %s: %s", before.name, x->is_delta ? j->why : "it is no delta");
+    return fault_set(j->f, "does not follow %s: %s", before.name, x->is_delta ? j->why : "it is not a delta");
 }
 
 /* ================================================================================= DELTAS */
@@ -206,8 +206,8 @@ static void print_delta(const delta *x, uint64_t file_size)
         if (!i) (void)printf("; the header text of the file is %s", x->ends.coded_size ? "another" : "the same");
         (void)putchar('\n');
     }
-    (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu the same, %llu by differences, "
-                 "%llu for themselves\n", (unsigned long long)all.info.count, per_element(file_size, all.info.count),
+    (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu equal, %llu as differences, "
+                 "%llu without the base\n", (unsigned long long)all.info.count, per_element(file_size, all.info.count),
                  (unsigned long long)all.info.same, (unsigned long long)differences(&all), (unsigned long long)all.info.plain);
 }
 
@@ -234,7 +234,7 @@ static void print_references(const options *o, const delta *x)
     const reference_sums s = sum_references(x);
     char from[32], to[32];
     if (!s.frames) return;
-    (void)printf("refers   frames: %llu, %s are coded against earlier data of the file; a pipe's reader keeps %s for that, or less\n",
+    (void)printf("refers   frames: %llu, %s are coded against earlier data of the file; the reader of a pipe keeps at most %s for that\n",
                  (unsigned long long)s.frames, amount(o, from, s.bytes), amount(o, to, s.kept));
 }
 
@@ -276,7 +276,7 @@ static void print_frames(const chain_link *x, int each)
     if (x->all.count && each && x->file.count > 1) (void)printf("all frames\n");
     if (!each || x->file.count > 1) forms_print(&x->all, x->is_delta);
     for (i = 0; i < x->all.count; i++) unknown |= x->all.rows[i].classes > 1 && x->all.rows[i].known < x->all.rows[i].elements;
-    if (unknown) (void)printf("give the base with -b to see the classes, and how many elements have changed\n");
+    if (unknown) (void)printf("give the base with -b to see the classes and the number of changed elements\n");
 }
 
 static void put_id(json *j, const char *name, uint64_t id)

@@ -134,7 +134,7 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
         fault why = { 0 };
         if (store_restore(&j->store, j->codec, from, &b, &why)) {
             warn(&j->codec->used, *why.file ? why.file : path,
-                 why.passes ? why.text : "is damaged, and no base any more; bitsnap verify says more");
+                 why.passes ? why.text : "is damaged, and not used as a base; bitsnap verify says more");
             from = NULL;
         } else {
             with_delta = 1;
@@ -249,7 +249,7 @@ static int is_stored(const job *j, const input *in, const store_object *o, int *
     }
     base_close(&b);
     if (!failed && !*is)
-        warn(&j->codec->used, path, why.passes ? "cannot be read now, and is written anew"
+        warn(&j->codec->used, path, why.passes ? "cannot be read, and is written anew"
                                                : "is damaged, and written anew; bitsnap verify says whether there is more");
     free(path);
     return failed;
@@ -325,7 +325,7 @@ static int put_file(job *j, const walk_entry *e)
     store_entry *entry;
     int failed;
     if (input_open(&in, e->path, j->f)) return fail(j, e->path);
-    failed = stamp_is_same(&in.stamp, &e->stamp) ? put_content(j, &in, e, &id) : fault_set(j->f, "has been changed or replaced meanwhile");
+    failed = stamp_is_same(&in.stamp, &e->stamp) ? put_content(j, &in, e, &id) : fault_set(j->f, "was changed or replaced while this command ran");
     j->files++;
     j->bytes_in += in.size;
     input_close(&in);
@@ -347,12 +347,12 @@ static int put_entry(job *j, const walk_entry *e)
 {
     store_entry *entry;
     if (e->kind == FOUND_OTHER || (e->kind == FOUND_LINK && (e->leads_out || !is_text(e->text) || !manifest_link_is_good(e->name, e->text)))) {
-        warn(&j->codec->used, e->path, e->kind == FOUND_LINK ? "is a link that leads out of the folder, or nowhere: it is left out (-L takes what it leads to)"
-                                                              : "is neither file, folder nor link: it is left out");
+        warn(&j->codec->used, e->path, e->kind == FOUND_LINK ? "is a link that leads out of the folder, or nowhere: it is left out (-L follows it)"
+                                                              : "is not a file, folder or link: it is left out");
         return 0;
     }
     if (!is_text(e->name) || !manifest_path_is_good(e->name))
-        return fault_set(j->f, "has a name that is no UTF-8, or too long to be listed; give it another") && fail(j, e->path);
+        return fault_set(j->f, "has a name that is not UTF-8, or too long; rename it") && fail(j, e->path);
     if (e->kind == FOUND_FILE) return put_file(j, e);
     entry = step_add(&j->step, e->kind == FOUND_LINK ? ENTRY_LINK : ENTRY_FOLDER, e->name, e->mode & 0777, j->f);
     if (!entry) return 1;
@@ -368,7 +368,7 @@ static int check_apart(const char *store_name, const char *folder, fault *f)
     int failed = !a;
     if (a && !b) failed = fault_errno(f, "cannot be opened") && fault_in(f, folder);
     if (b && !strncmp(a, b, m < n ? m : n) && (m == n || (m < n ? b[m] : a[n]) == '/' || m == 1 || n == 1))
-        failed = fault_set(f, "lies in %s, or that in it; keep the store elsewhere", folder);
+        failed = fault_set(f, "is in %s, or contains it; keep the store elsewhere", folder);
     free(a);
     free(b);
     return failed;
@@ -381,7 +381,7 @@ static int choose_number(job *j)
     const size_t i = manifest_find(m, j->o->step);
     j->number = j->o->step;
     if (!j->o->has_step) {
-        if (newest == STEP_MAX) return fault_set(j->f, "has no number left above its newest step; give another one with --step");
+        if (newest == STEP_MAX) return fault_set(j->f, "has the largest step number already; give another number with --step");
         j->number = newest + 1;
     } else if (i < m->step_count && m->steps[i].number == j->o->step) {
         return fault_set(j->f, "has a step %" PRIu64 " already; give another number with --step", j->o->step);
@@ -403,7 +403,7 @@ static int put_folder(job *j, const char *path)
         if (has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
     for (i = 1; i < j->in.count; i++)
         if (!has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
-    if (!j->files) return fault_set(j->f, "has no file in it that is wanted") && fail(j, path);
+    if (!j->files) return fault_set(j->f, "has no file that the options select") && fail(j, path);
     step_sort(&j->step);
     failed = walk_folder(&again, path, &j->o->select, j->f) || walk_check_same(&j->in, &again, j->f);
     walk_free(&again);
@@ -502,7 +502,7 @@ static int refuse(const job *j, const store_object *x)
     size_t i = 0;
     if (j->f->passes) return fault_add(j->f, "; nothing is removed");
     while (i + 1 < m->step_count && !(is_kept(j, i) && is_needed(m, &m->steps[i], x->id))) i++;
-    (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it, so nothing is removed; "
+    (void)snprintf(text, sizeof text, "; step %" PRIu64 ", which is to stay, needs it; nothing is removed; "
                    "bitsnap verify says which steps are lost, --remove gives them up", m->steps[i].number);
     return fault_add(j->f, text);
 }
@@ -577,7 +577,7 @@ static void report_prune(const job *j, const uint64_t *gone, size_t count, size_
     }
     if (j->o->quiet) return;
     (void)print_text(stdout, j->store.path, strlen(j->store.path));
-    if (!count) (void)fputs(": nothing is to be removed", stdout);
+    if (!count) (void)fputs(": nothing to remove", stdout);
     else (void)fputs(j->o->dry_run ? ": would be removed:" : ": removed:", stdout);
     for (i = 0; i < count; i++) (void)printf(" %" PRIu64, gone[i]);
     (void)putchar('\n');
@@ -614,9 +614,9 @@ static int prune(job *j)
         if (is_kept(j, i)) kept++;
         else gone[count++] = m->steps[i].number;
     if (count && !kept && j->o->removed)
-        failed = fault_set(j->f, "would have no step left; remove the folder if none is wanted");
+        failed = fault_set(j->f, "would have no step left; to drop all, remove the folder");
     else if (count && !kept)
-        failed = fault_set(j->f, "would have no step left, as none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
+        failed = fault_set(j->f, "would have no step left: none is a multiple of %" PRIu64 "; give --keep-last, too", j->o->keep_every);
     else if (count)
         failed = check_kept(j) || (!j->o->dry_run && remove_steps(j));
     if (!failed) report_prune(j, gone, count, kept, before);
@@ -683,7 +683,7 @@ int command_fsck(const options *o, codec *c, const char *path, fault *f)
     }
     if (!failed) report_fsck(&j, was_lost);
     if (!failed && l.count)
-        failed = fault_set(f, "%zu records of steps cannot be used, as said above; all other steps are in " MANIFEST "; bitsnap verify checks them", l.count);
+        failed = fault_set(f, "%zu records of steps cannot be used, see above; all other steps are in " MANIFEST "; bitsnap verify checks them", l.count);
     store_close(&j.store);
     return failed;
 }

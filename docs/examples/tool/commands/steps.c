@@ -139,7 +139,7 @@ static int find_step(const manifest *m, const char *text, const store_step **s, 
         *s = &m->steps[m->step_count - 1];
         return 0;
     }
-    if (!digits || text[digits]) return fault_set(f, "restore wants the number of a step, or latest, not '%.100s'", text);
+    if (!digits || text[digits]) return fault_set(f, "restore needs the number of a step, or latest, not '%.100s'", text);
     if (digits > STEP_DIGITS || i == m->step_count || m->steps[i].number != number) return fault_set(f, "has no step %.100s; bitsnap log lists them", text);
     *s = &m->steps[i];
     return 0;
@@ -306,12 +306,12 @@ static int report_verify(verification *v, fault *f)
         json_report_end(&v->out);
     }
     if (unread && !v->bad)
-        return fault_set(f, "%zu of %zu objects not verified: they, or what they are deltas to, could not be read, which may pass; "
+        return fault_set(f, "%zu of %zu objects not verified: they, or objects that they are deltas to, could not be read, perhaps only now; "
                          "none is known to be damaged", unread, m->object_count);
     if (v->bad && !lost) return fault_set(f, "%zu of %zu objects damaged, which no step needs%s", v->bad, m->object_count, more);
     if (v->bad)
-        return fault_set(f, "%zu of %zu objects damaged%s; %zu of %zu steps cannot be restored: %s%s; a snapshot of what they held "
-                         "makes them whole, bitsnap prune --remove gives them up", v->bad, m->object_count, more, lost, m->step_count,
+        return fault_set(f, "%zu of %zu objects damaged%s; %zu of %zu steps cannot be restored: %s%s; a snapshot of their contents "
+                         "repairs them, bitsnap prune --remove gives them up", v->bad, m->object_count, more, lost, m->step_count,
                          text, at < sizeof text - 32 ? "" : " ...");
     if (v->o->json || v->o->quiet) return 0;
     (void)print_text(stdout, v->store.path, strlen(v->store.path));
@@ -332,7 +332,7 @@ static int verify(verification *v, fault *f)
     }
     failed = store_check(&v->store, v->codec, tell, v, f) || report_verify(v, f);
     if (!store_strays(&v->store, stray, &strays, &ignored) && strays) {
-        (void)snprintf(text, sizeof text, "%zu of the files in it are of no step, as %.255s; look at them, and remove them if nothing needs them", strays, stray);
+        (void)snprintf(text, sizeof text, "%zu files in it belong to no step, such as %.255s; look at them, and remove them if nothing needs them", strays, stray);
         warn(&v->codec->used, v->store.path, text);
     }
     if (failed && v->o->json) { /* the object has said it */

@@ -109,7 +109,7 @@ json json_summary(const options *o, const summary *s)
 int refuse_terminal(const options *o, const char *target, const char *what, fault *f)
 {
     if (strcmp(target, "-") || o->force || !isatty(STDOUT_FILENO)) return 0;
-    return fault_set(f, "%s are not for a terminal, which standard output is; give -o FILE, or -f if you mean it", what);
+    return fault_set(f, "standard output is a terminal, which cannot show %s; give -o FILE, or -f to print them anyway", what);
 }
 
 int skips(const options *o, const char *target) { return o->skip_existing && strcmp(target, "-") && output_exists(target); }

@@ -135,7 +135,7 @@ void json_member_truth(json *j, const char *name, int x)
 
 int json_bad(const json_reader *r, const char *what)
 {
-    return fault_set(r->f, "is no %s, or is damaged: at byte %zu %s", r->kind, (size_t)(r->at - r->begin), what);
+    return fault_set(r->f, "is not a valid %s: at byte %zu %s", r->kind, (size_t)(r->at - r->begin), what);
 }
 
 static void pass_space(json_reader *r)
@@ -191,7 +191,7 @@ static int read_escape(json_reader *r, char **to)
         if (low < 0xDC00 || low > 0xDFFF) return json_bad(r, "half a character is missing");
         c = 0x10000 + ((c - 0xD800) << 10 | (low - 0xDC00));
     } else if (!c || (c >= 0xDC00 && c < 0xE000)) {
-        return json_bad(r, "a character is none");
+        return json_bad(r, "a character is invalid");
     }
     if (c < 0x80) *(*to)++ = (char)c;
     if (c >= 0x80 && c < 0x800) *(*to)++ = (char)(0xC0 | c >> 6);
@@ -209,7 +209,7 @@ int json_read_text(json_reader *r, char *text)
     while (r->at < r->end && *r->at != '"') {
         const unsigned char *p = (const unsigned char *)r->at;
         const size_t n = bitsnap_utf8_size(p, (const unsigned char *)r->end);
-        if (!n || *p < 0x20) return json_bad(r, "there is no UTF-8, or a control that is not escaped");
+        if (!n || *p < 0x20) return json_bad(r, "there is invalid UTF-8, or a control character that is not escaped");
         if (to - text > (ptrdiff_t)JSON_TEXT_MOST - 4) return json_bad(r, "a string is too long");
         if (*p == '\\') {
             r->at++;
@@ -249,7 +249,7 @@ int json_pass(json_reader *r)
                 if (*r->at == '\\' && r->at + 1 < r->end) r->at++;
         if (r->at == r->end) break;
     }
-    return depth || r->at == begin || r->at == r->end ? json_bad(r, "a value is none, or has no end") : 0;
+    return depth || r->at == begin || r->at == r->end ? json_bad(r, "a value is invalid, or has no end") : 0;
 }
 
 int json_read_end(json_reader *r)

@@ -30,7 +30,7 @@ int names_read(name_list *n, const char *path, int end, fault *f)
     int failed = !from && fault_errno(f, "cannot be opened");
     while (!failed && (size = getdelim(&name, &room, end, from)) > 0) {
         if (name[size - 1] == end) name[--size] = 0;
-        if (strlen(name) != (size_t)size) failed = fault_set(f, "has bytes 0 in it: if these end the names, say so with -0");
+        if (strlen(name) != (size_t)size) failed = fault_set(f, "has zero bytes in it; if these end the names, give -0");
         else if (!strcmp(name, "-")) failed = names_add(n, "./-", 0, f); /* a file that is called so */
         else if (size) failed = names_add(n, name, 0, f);
     }

@@ -138,7 +138,7 @@ int options_whole_folder(const options *o)
 static int set_number(uint64_t *to, const char *name, const char *argument, uint64_t least, uint64_t most, fault *f)
 {
     if (!parse_size(argument, to) && *to >= least && *to <= most && strspn(argument, "0123456789") == strlen(argument)) return 0;
-    return fault_set(f, "--%s wants a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
+    return fault_set(f, "--%s takes a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
 }
 
 /* Numbers of steps with commas between them. */
@@ -155,7 +155,7 @@ static int set_removed(options *o, const char *argument, fault *f)
         if (!*at) return 0;
         if (*at++ != ',') break;
     }
-    return fault_set(f, "--remove wants numbers of steps, such as 100 or 100,200, not '%s'", argument);
+    return fault_set(f, "--remove takes numbers of steps, such as 100 or 100,200, not '%s'", argument);
 }
 
 /* a:b,c:d, each end of which may be left out. */
@@ -176,7 +176,7 @@ static int set_range(options *o, const char *argument, fault *f)
         if (errno || (*at && *at != ',')) break;
         if (!*at) return 0;
     }
-    return fault_set(f, "--range wants a begin and an end for each of up to %d dimensions, such as 5:6,:100, not '%s'", RANGES_MAX, argument);
+    return fault_set(f, "--range takes a begin and an end for each of up to %d dimensions, such as 5:6,:100, not '%s'", RANGES_MAX, argument);
 }
 
 static int set(options *o, const option_entry *e, const char *argument, fault *f)
@@ -197,10 +197,10 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
     case 'g': return set_range(o, argument, f);
     case 'z':
         if (parse_size(argument, &o->align) || o->align < 512 || o->align > 1 << 20 || o->align & (o->align - 1))
-            return fault_set(f, "--align wants a power of two from 512 to 1M, not '%s'", argument);
+            return fault_set(f, "--align takes a power of two from 512 to 1M, not '%s'", argument);
         break;
     case 'a':
-        if (strcmp(argument, "f32")) return fault_set(f, "--as wants f32, not '%s'", argument);
+        if (strcmp(argument, "f32")) return fault_set(f, "--as takes f32, not '%s'", argument);
         o->as_f32 = 1;
         break;
     case 'I':
@@ -212,7 +212,7 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
         break;
     }
     case 'G':
-        if (!strchr(argument, '=')) return fault_set(f, "--rename wants what names begin with, and with what instead in the base: FROM=TO, not '%s'", argument);
+        if (!strchr(argument, '=')) return fault_set(f, "--rename needs the beginning of names in the file and in the base, FROM=TO, not '%s'", argument);
         if (o->rename_count == RENAMES_MAX) return fault_set(f, "more than %d --rename", RENAMES_MAX);
         o->renames[o->rename_count++] = argument;
         break;
@@ -225,39 +225,39 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
     case 'd': return set_removed(o, argument, f);
     case 'e': return set_number(&o->keep_every, "keep-every", argument, 1, STEP_MAX, f);
     case 'E':
-        if (!*argument) return fault_set(f, "--temp wants the name of a directory");
+        if (!*argument) return fault_set(f, "--temp needs the name of a directory");
         o->temp = argument;
         break;
     case 'A': return adam_parse(&o->adam, argument, f);
     case 'N':
-        if (parse_size(argument, &o->adam.least)) return fault_set(f, "--adam-min wants a number of elements, not '%s'", argument);
+        if (parse_size(argument, &o->adam.least)) return fault_set(f, "--adam-min takes a number of elements, not '%s'", argument);
         break;
     case 'b':
-        if (!*argument) return fault_set(f, "-b wants the name of a file");
+        if (!*argument) return fault_set(f, "-b needs the name of a file");
         return options_add_base(o, argument, &o->base_capacity, f);
     case 'T':
         if (parse_size(argument, &number) || number > 1024)
-            return fault_set(f, "-T wants a number of threads up to 1024, 0 for all, not '%s'", argument);
+            return fault_set(f, "-T takes a number of threads up to 1024, 0 for all, not '%s'", argument);
         o->threads = (unsigned)number;
         break;
     case 'l':
         if (!strcmp(argument, "fast")) o->level = BITSNAP_FAST;
         else if (!strcmp(argument, "default")) o->level = BITSNAP_DEFAULT;
         else if (!strcmp(argument, "best")) o->level = BITSNAP_BEST;
-        else return fault_set(f, "-l wants fast, default or best, not '%s'", argument);
+        else return fault_set(f, "-l takes fast, default or best, not '%s'", argument);
         break;
     case 'D':
         o->dtype = bitsnap_element_type_find(argument, strlen(argument), 1);
         if (!o->dtype || o->dtype->bits < 8)
-            return fault_set(f, "--dtype wants one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
+            return fault_set(f, "--dtype takes one of bf16 f16 f32 f64 f8_e4m3 f8_e5m2 i8 i16 i32 i64 u8 u16 u32 u64 "
                              "bool, not '%s'", argument);
         break;
     case 'M':
-        if (parse_size(argument, &o->memory) || !o->memory) return fault_set(f, "--memory wants a size such as 300M or 2G, not '%s'", argument);
+        if (parse_size(argument, &o->memory) || !o->memory) return fault_set(f, "--memory takes a size such as 300M or 2G, not '%s'", argument);
         break;
     default: /* 'x' */
         if (parse_size(argument, &number) || !number)
-            return fault_set(f, "--max-output wants a size such as 500M, 20G or 2T, not '%s'", argument);
+            return fault_set(f, "--max-output takes a size such as 500M, 20G or 2T, not '%s'", argument);
         o->max_output = number;
         break;
     }
@@ -278,7 +278,7 @@ static const option_entry *find_long(const char *name, size_t size, fault *f)
         }
         found = &entries[i];
     }
-    if (!found) (void)fault_set(f, "--%.*s is no option; see bitsnap --help", (int)size, name);
+    if (!found) (void)fault_set(f, "--%.*s is not an option; see bitsnap --help", (int)size, name);
     return found;
 }
 
@@ -287,7 +287,7 @@ static const option_entry *find_letter(char letter, fault *f)
     size_t i;
     for (i = 0; i < ENTRIES; i++)
         if (entries[i].letter == letter && strchr(SHORT_LETTERS, letter)) return &entries[i];
-    (void)fault_set(f, "-%c is no option; see bitsnap --help", letter);
+    (void)fault_set(f, "-%c is not an option; see bitsnap --help", letter);
     return NULL;
 }
 
@@ -295,15 +295,15 @@ static const option_entry *find_letter(char letter, fault *f)
 static int check_recursive(const options *o, fault *f)
 {
     const selection *s = &o->select;
-    if (options_whole_folder(o) && o->file_count != 1) return fault_set(f, "-r and -o make one folder of one, not of %zu", o->file_count);
+    if (options_whole_folder(o) && o->file_count != 1) return fault_set(f, "-r and -o take one folder, not %zu", o->file_count);
     if (!o->recursive && !(o->command & (SNAPSHOT | COMPARE))) {
         const char *what = s->follow ? "dereference" : s->includes ? "include" : s->excludes ? "exclude" : o->tensors_only ? "tensors-only" : NULL;
-        return what ? fault_set(f, "--%s is of use only with -r", what) : 0;
+        return what ? fault_set(f, "--%s has an effect only with -r", what) : 0;
     }
     if (o->recursive && o->dtype && o->command != BENCHMARK) return fault_set(f, "-r is for .safetensors files, not for raw elements");
-    if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only is of use only with -r and -o; without -o nothing is copied") : 0;
+    if (!options_whole_folder(o)) return o->tensors_only ? fault_set(f, "--tensors-only has an effect only with -r and -o; without -o nothing is copied") : 0;
     if (!strcmp(o->output, "-")) return fault_set(f, "with -r the output is a folder, not standard output; give -o FOLDER");
-    if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself when test -r has been through the other");
+    if (o->remove_input) return fault_set(f, "--rm removes files, not folders; remove the folder yourself after test -r of the other one");
     return 0;
 }
 
@@ -311,12 +311,12 @@ static int check_recursive(const options *o, fault *f)
 static int check_store(const options *o, fault *f)
 {
     size_t i;
-    if (o->command == SNAPSHOT && o->file_count != 2) return fault_set(f, "snapshot wants a store and the folder that it is to keep: snapshot STORE FOLDER");
-    if (o->command == RESTORE && o->file_count != 2) return fault_set(f, "restore wants a store and a step of it: restore STORE STEP -o FOLDER");
-    if (o->command == RESTORE && (!o->output || !*o->output || !strcmp(o->output, "-"))) return fault_set(f, "restore wants the name of a new folder: -o FOLDER");
-    if (!o->file_count) return fault_set(f, "%s wants a store of snapshots", command_name(o->command));
+    if (o->command == SNAPSHOT && o->file_count != 2) return fault_set(f, "snapshot needs a store and a folder: snapshot STORE FOLDER");
+    if (o->command == RESTORE && o->file_count != 2) return fault_set(f, "restore needs a store and a step: restore STORE STEP -o FOLDER");
+    if (o->command == RESTORE && (!o->output || !*o->output || !strcmp(o->output, "-"))) return fault_set(f, "restore needs the name of a new folder: -o FOLDER");
+    if (!o->file_count) return fault_set(f, "%s needs a store of snapshots", command_name(o->command));
     if (o->command == PRUNE && !o->keep_last && !o->keep_every && !o->removed)
-        return fault_set(f, "prune wants to know what stays, --keep-last N, --keep-every N or both, or what goes, --remove N");
+        return fault_set(f, "prune needs the steps to keep, --keep-last N, --keep-every N or both, or to remove, --remove N");
     for (i = 0; i < o->file_count; i++)
         if (!*o->files[i] || !strcmp(o->files[i], "-")) return fault_set(f, "a store of snapshots is a folder, not '%s'", o->files[i]);
     return 0;
@@ -326,10 +326,10 @@ static int check_store(const options *o, fault *f)
 static int check_extract(const options *o, fault *f)
 {
     size_t i;
-    if (o->file_count < 2) return fault_set(f, "extract wants a file or folder, and names of its tensors: extract FILE NAME... -o OUTPUT");
-    if (!o->output || !*o->output) return fault_set(f, "extract wants the name of its output: -o FILE");
+    if (o->file_count < 2) return fault_set(f, "extract needs a file or folder, and names of its tensors: extract FILE NAME... -o OUTPUT");
+    if (!o->output || !*o->output) return fault_set(f, "extract needs the name of its output: -o FILE");
     if (o->raw + o->npy + o->safetensors > 1) return fault_set(f, "--raw, --npy and --safetensors exclude each other");
-    if (o->json && !strcmp(o->output, "-")) return fault_set(f, "--json writes to standard output, and so does the result; give -o FILE");
+    if (o->json && !strcmp(o->output, "-")) return fault_set(f, "--json writes to standard output, and so would the result; give -o FILE");
     for (i = 0; i <= o->base_count; i++) {
         const char *name = i ? o->bases[i - 1] : o->files[0];
         if (!*name || !strcmp(name, "-")) return fault_set(f, "extract looks here and there in a file, which '%s' is not; name a file", name);
@@ -345,7 +345,7 @@ static int check(const options *o, uint64_t used, fault *f)
     int least = 0;
     for (i = 0; i < ENTRIES; i++)
         if (used >> i & 1 && !(entries[i].commands & (unsigned)o->command))
-            return fault_set(f, "--%s is of no use to %s; see bitsnap %s --help", entries[i].name, name, name);
+            return fault_set(f, "--%s has no effect on %s; see bitsnap %s --help", entries[i].name, name, name);
     if (o->command & STORES) return check_store(o, f);
     if (o->command == EXTRACT) return check_extract(o, f);
     if (o->command == APPLY && o->file_count != 2)
@@ -353,10 +353,10 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command == APPLY && is_folder(o->files[0]) != is_folder(o->files[1]))
         return fault_set(f, "apply wants two files, or a folder of deltas and the folder that they are to be applied to");
     if (o->file_count == 0 && !o->files_from)
-        return fault_set(f, "%s wants a file, or - for standard input; see bitsnap %s --help", name, name);
-    if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare wants two files");
-    if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge wants two deltas or more, each following the one before");
-    if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s wants the name of its output: -o FILE", name);
+        return fault_set(f, "%s needs a file, or - for standard input; see bitsnap %s --help", name, name);
+    if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare needs two files");
+    if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge needs two deltas or more, each following the one before");
+    if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s needs the name of its output: -o FILE", name);
     if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output || o->rename_count))
         return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : o->rename_count ? "rename" : "max-output");
     if (o->command == COMPRESS && o->dtype && (o->no_references || o->partners))
@@ -366,28 +366,28 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command == COMPRESS && o->base_count && o->dtype)
         return fault_set(f, "-b is for .safetensors files, whose tensors have names, not for raw elements");
     for (i = 0; i < ENTRIES; i++) least |= entries[i].letter == 'N' && (used >> i & 1);
-    if (least && !o->adam.name) return fault_set(f, "--adam-min is of use only with --adam");
+    if (least && !o->adam.name) return fault_set(f, "--adam-min has an effect only with --adam");
     if (o->adam.name && o->command == COMPRESS && o->base_count)
         return fault_set(f, "--adam and -b exclude each other: a delta restores its file exactly, quantized tensors do not");
     if (o->adam.name && o->sha256)
-        return fault_set(f, "--sha256 is of the bytes that are restored, which --adam changes: restore the file and compress that with --sha256");
+        return fault_set(f, "--sha256 hashes the bytes that are restored, which --adam changes: restore the file and compress that with --sha256");
     if (o->adam.name && o->dtype)
         return fault_set(f, "--adam is for .safetensors files, whose tensors have names, not for raw elements");
     if (o->adam.clusters && o->command == COMPARE) return fault_set(f, "--adam clusters has no bound to compare with; give bins (LOG-70)");
-    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is found when a file is compressed; give bins (LOG-70)");
-    if (o->weights && !o->adam.stage) return fault_set(f, "--weights is of use only with --adam stage");
+    if (o->adam.stage && o->command == COMPARE) return fault_set(f, "--adam stage is chosen when a file is compressed; give bins (LOG-70)");
+    if (o->weights && !o->adam.stage) return fault_set(f, "--weights has an effect only with --adam stage");
     for (i = 0, standards = 0; i < o->file_count; i++) standards += !strcmp(o->files[i], "-");
-    if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read once only");
-    if (o->chain && o->file_count < 2) return fault_set(f, "--chain wants two files or more");
+    if (o->command == MERGE && standards > 1) return fault_set(f, "- can be read only once");
+    if (o->chain && o->file_count < 2) return fault_set(f, "--chain needs two files or more");
     for (i = 0; i < o->base_count; i++) {
         size_t k;
         for (k = 0; k < o->file_count + i; k++)
             if (!strcmp(o->bases[i], "-") && !strcmp(k < o->file_count ? o->files[k] : o->bases[k - o->file_count], "-"))
-                return fault_set(f, "- can be read once only");
+                return fault_set(f, "- can be read only once");
     }
     if (o->output && o->file_count > 1 && o->command != MERGE && !o->into && !options_whole_folder(o))
         return fault_set(f, o->command & WRITE ? "-o and -c take one input, not %zu; -o FOLDER/ takes several" : "-o and -c take one input, not %zu", o->file_count);
-    if (o->null_ends && !o->files_from) return fault_set(f, "-0 is of use only with --files-from");
+    if (o->null_ends && !o->files_from) return fault_set(f, "-0 has an effect only with --files-from");
     if (o->skip_existing && o->force) return fault_set(f, "-f and --skip-existing exclude each other");
     for (i = 0; i < o->file_count; i++) {
         const int standard = !strcmp(o->files[i], "-");
@@ -395,17 +395,17 @@ static int check(const options *o, uint64_t used, fault *f)
         if (!*o->files[i]) return fault_set(f, "the name of a file is empty");
         if (standard && o->file_count > 1 && !(o->command & (COMPARE | MERGE)) && !(o->command == APPLY && i == 0))
             return fault_set(f, "- cannot be given together with other files");
-        if (standard && o->into) return fault_set(f, "standard input has no name that it could have in %s; give -o FILE", o->output);
-        if (standard && o->files_from && !strcmp(o->files_from, "-")) return fault_set(f, "- can be read once only");
+        if (standard && o->into) return fault_set(f, "standard input has no name to use in %s; give -o FILE", o->output);
+        if (standard && o->files_from && !strcmp(o->files_from, "-")) return fault_set(f, "- can be read only once");
         if (!(o->command & (WRITE | ALGEBRA))) continue;
         if (o->remove_input && (standard || to_standard))
             return fault_set(f, "--rm needs an input and an output that are files");
         if (o->json && to_standard)
-            return fault_set(f, "--json writes to standard output, and so does the result; give -o FILE");
+            return fault_set(f, "--json writes to standard output, and so would the result; give -o FILE");
     }
     if (o->command == COMPARE && !strcmp(o->files[0], "-") && !strcmp(o->files[1], "-"))
         return fault_set(f, "- can be one of the two files, not both");
-    if (o->output && !*o->output) return fault_set(f, "-o wants the name of a file");
+    if (o->output && !*o->output) return fault_set(f, "-o needs the name of a file");
     return check_recursive(o, f);
 }
 
@@ -480,7 +480,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
             if (!e) return 1;
             if (!e->has_argument && argument) return fault_set(f, "--%s takes no value", e->name);
             if (e->has_argument && !argument) {
-                if (i + 1 == argc) return fault_set(f, "--%s wants a value", e->name);
+                if (i + 1 == argc) return fault_set(f, "--%s needs a value", e->name);
                 argument = argv[++i];
             }
             used |= (uint64_t)1 << (e - entries);
@@ -492,7 +492,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
             e = find_letter(*word, f);
             if (!e) return 1;
             if (e->has_argument) {
-                if (!word[1] && i + 1 == argc) return fault_set(f, "-%c wants a value", *word);
+                if (!word[1] && i + 1 == argc) return fault_set(f, "-%c needs a value", *word);
                 argument = word[1] ? word + 1 : argv[++i];
             }
             used |= (uint64_t)1 << (e - entries);
@@ -508,14 +508,14 @@ int options_parse(options *o, int argc, char **argv, fault *f)
         size_t c;
         for (c = 0; c < sizeof commands / sizeof *commands; c++)
             if (!strcmp(argv[0], commands[c].name)) o->command = commands[c].command;
-        if (!o->command) return fault_set(f, "'%s' is no command" COMMANDS, argv[0]);
+        if (!o->command) return fault_set(f, "'%s' is not a command" COMMANDS, argv[0]);
     }
     o->files = argv + 1;
     o->file_count = operands ? (size_t)operands - 1 : 0;
     for (i = 0; i < ENTRIES; i++) /* what is measured is one thread, where nothing else is said */
         if (entries[i].letter == 'T' && o->command == BENCHMARK && !(used >> i & 1)) o->threads = 1;
     if (o->help || o->version) return 0;
-    if (!o->command) return fault_set(f, "a command is wanted" COMMANDS);
+    if (!o->command) return fault_set(f, "a command is needed" COMMANDS);
     if (o->files_from && (o->command & FOLDERS) && add_names(o, f)) return 1;
     o->into = is_into(o);
     return check(o, used, f) || (o->command == APPLY && apply_to_folder(o, f));

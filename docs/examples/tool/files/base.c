@@ -92,14 +92,14 @@ static int foreign(input *in, fault *f)
     uint8_t p[9];
     uint64_t size;
     if (in->size < 10)
-        return foreign_refuse(in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one: it has only %llu bytes",
+        return foreign_refuse(in, WANT_SAFETENSORS, f) || fault_set(f, "is not a .safetensors file, or a .bsnap file of one: it has only %llu bytes",
                                                                     (unsigned long long)in->size);
     if (input_get(in, 0, p, sizeof p)) return fault_errno(f, "cannot be read");
     size = load64(p);
     if (size <= BITSNAP_TEXT_MAX && size > in->size - 8 && safetensors_begins(p[8]))
         return fault_set(f, "is incomplete: it has %llu bytes, its header alone should have %llu; take another copy of it",
                          (unsigned long long)in->size, (unsigned long long)size);
-    return foreign_refuse(in, WANT_SAFETENSORS, f) || fault_set(f, "is no .safetensors file, nor a .bsnap file of one");
+    return foreign_refuse(in, WANT_SAFETENSORS, f) || fault_set(f, "is not a .safetensors file, or a .bsnap file of one");
 }
 
 /* The header of a file that is open, and what it says. */
@@ -185,7 +185,7 @@ static int check_place(input *in, const base *before, fault *f)
 {
     if (input_fill(in, 10, f)) return 1;
     if (before && !file_is_bsnap(input_bytes(in), input_available(in))) /* whole files may follow: compress made one of a delta */
-        return fault_set(f, "is no delta, but should follow what stands before it");
+        return fault_set(f, "is not a delta, but should be one to the file before it");
     if (!before && file_is_delta(input_bytes(in), input_available(in)))
         return fault_set(f, "is a delta, which needs its own base: give that before it, -b BASE -b DELTA");
     return 0;
@@ -237,12 +237,12 @@ int base_plain(base *b, const codec *c, const char *path, fault *f)
 {
     base_clear(b);
     if (!input_open(&b->in, path, f)) {
-        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "can be read once only; what can be changed in place is a .safetensors file");
+        if (!b->in.regular || b->in.fd == STDIN_FILENO) (void)fault_set(f, "is a pipe or standard input; apply changes a .safetensors file in place");
         else if (!input_fill(&b->in, 10, f)) {
             if (file_is_delta(input_bytes(&b->in), input_available(&b->in)))
-                (void)fault_set(f, "is a delta; apply takes it first, and then the .safetensors file that it is to change");
+                (void)fault_set(f, "is a delta; give it to apply first, then the .safetensors file to change");
             else if (file_is_bsnap(input_bytes(&b->in), input_available(&b->in)))
-                (void)fault_set(f, "is a .bsnap file; what can be changed in place is a .safetensors file");
+                (void)fault_set(f, "is a .bsnap file; apply changes a .safetensors file in place");
             else if (!open_reader(b, c, NULL, 0, f)) return 0;
         }
     }
@@ -358,7 +358,7 @@ static void say(const codec *c, const char *path, const char *beside)
 {
     fault note;
     if (c->used.quiet) return;
-    (void)fault_set(&note, "is restored with %.700s, which lies beside it", beside);
+    (void)fault_set(&note, "is restored with %.700s, which is beside it", beside);
     (void)fault_in(&note, path);
     fault_print(&note);
 }
@@ -413,7 +413,7 @@ static int open_all(base *list, codec *c, const delta_ends *ends, const input *i
     for (n = 0; n < count && !failed; n++) {
         paths[n] = base_beside(c, &ends->bases[n], in, path, &stamps[n], &others, f);
         if (paths[n]) continue;
-        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
+        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; the file of that name beside it has another header: "
                                                   "give the base with -b", ends->bases[n].name));
         break;
     }
@@ -439,7 +439,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
     if (!in->regular || in->fd == STDIN_FILENO) return 0;
     if (input_fill(in, 10, f)) return 1;
     if (!file_is_delta(input_bytes(in), input_available(in))) return 0;
-    if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d deltas that follow each other; merge them", DEPTH_MOST);
+    if (c->depth == DEPTH_MOST) return fault_set(f, "is one of more than %d consecutive deltas; merge them", DEPTH_MOST);
     if (top && !(c->known = (struct known_files *)calloc(1, sizeof *c->known))) return fault_memory(f);
     failed = file_look_begin(&r, c, in, NULL, f) || open_all(b, c, &r.ends, in, path, limit, found, f);
     file_read_close(&r);

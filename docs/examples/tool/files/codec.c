@@ -36,7 +36,7 @@ int codec_open(codec *c, unsigned threads, int level, uint64_t memory, size_t ch
     c->b.flags = BITSNAP_CONTENT_ID;
     while (workers > 1 && memory_for(c, workers, chain) > most) workers--;
     if (memory && memory_for(c, workers, chain) > memory)
-        return fault_set(f, "--memory is too little: one thread takes up to %uM here", (unsigned)(memory_for(c, 1, chain) >> 20) + 1);
+        return fault_set(f, "--memory is too small: one thread takes up to %uM here", (unsigned)(memory_for(c, 1, chain) >> 20) + 1);
     c->threads = pool_new(workers);
     if (!c->threads) return fault_memory(f);
     c->b.run = pool_run;

@@ -38,7 +38,7 @@ int container_failed(const bitsnap_file_error *e, fault *f)
     const unsigned long long at = e->offset;
     if (e->status == BITSNAP_E_UNSUPPORTED) {
         if (e->found) (void)fault_set(f, "%s: bits %08llX (S%u); use a newer one", e->message, (unsigned long long)e->found, e->rule);
-        else if (e->frame_rule) (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that", e->message, e->frame_rule, at);
+        else if (e->frame_rule) (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that version", e->message, e->frame_rule, at);
         else (void)fault_set(f, "%s (S%u, byte %llu); use a newer one", e->message, e->rule, at);
         return f->passes = 1; /* it says nothing against the file */
     }

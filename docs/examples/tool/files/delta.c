@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define GIVE_BASE "give the base with -b"
-#define IN_ORDER "; give deltas in the order in which they were made"
+#define IN_ORDER "; give deltas in the order that they were made in"
 
 /* ================================================================================= ENDS */
 
@@ -167,7 +167,7 @@ int delta_take(delta *d, file_reader *r, fault *f)
 static int note_frame(void *context, const file_frame *about, fault *f)
 {
     if (frame_refers(about))
-        return fault_set(f, "has frames that refer to earlier data of the same file, and cannot be put together, nor turned, without the base: "
+        return fault_set(f, "has frames that refer to earlier data of the same file, and cannot be merged or inverted without the base: "
                          GIVE_BASE);
     return about->info.count ? delta_note_frame((delta *)context, about, f) : 0;
 }
@@ -179,8 +179,8 @@ static int open_file(delta *d, codec *c, const char *path, fault *f)
     int failed;
     if (input_open(&d->in, path, f) || input_note(&d->in, path, &c->used, f) || input_settle(&d->in, f)) return 1;
     failed = file_look_begin(&r, c, &d->in, NULL, f);
-    if (!failed && r.s.start.kind != BITSNAP_SOURCE_DELTA) failed = fault_set(f, "is no delta but a whole file; bitsnap compress -b makes deltas");
-    if (!failed && r.ends.base_count > 1) failed = fault_set(f, "is a delta against several files, of which deltas cannot be put together, nor turned; restore it");
+    if (!failed && r.s.start.kind != BITSNAP_SOURCE_DELTA) failed = fault_set(f, "is a whole file, not a delta; bitsnap compress -b makes deltas");
+    if (!failed && r.ends.base_count > 1) failed = fault_set(f, "is a delta against several files, which cannot be merged or inverted; restore it");
     r.frame_observer.note = note_frame;
     r.frame_observer.context = d;
     failed = failed || file_look(&r, f) || input_map(&d->in, f);
@@ -241,7 +241,7 @@ static int codec_for(bitsnap *b, const codec *c, const delta_frame *x, const del
 static int frame_failed(const bitsnap *b, size_t number, fault *f)
 {
     if (b->error.status == BITSNAP_E_UNSUPPORTED)
-        return fault_set(f, "frame %zu takes elements of the base, as it was not made with --self-contained: " GIVE_BASE, number);
+        return fault_set(f, "frame %zu needs elements of the base, because it was not made with --self-contained: " GIVE_BASE, number);
     return fault_set(f, "frame %zu: %s", number, bitsnap_message(b));
 }
 
@@ -359,7 +359,7 @@ int delta_follows(const delta *before, const delta *x, char *why)
         }
     }
     *why = 0;
-    if (unknown) (void)snprintf(why, 96, ", but for %zu frames, which are cut otherwise and were not compared", unknown);
+    if (unknown) (void)snprintf(why, 96, ", except for %zu frames, which are cut differently and were not compared", unknown);
     return 1;
 }
 
@@ -375,7 +375,7 @@ int delta_join(delta *d, codec *c, delta *a, delta *b, uint64_t limit, fault *f)
         if (y->about.info.has_base) {
             x = frame_at(a, y->about.base_begin);
             if (!holds(x, &y->about) || (frame_role(&y->about) > 1 && x->about.info.has_base))
-                return fault_set(f, "frame %zu does not go together with one of the delta before: " GIVE_BASE, i);
+                return fault_set(f, "frame %zu cannot be merged with one of the delta before: " GIVE_BASE, i);
             if (x->about.info.has_content_id && y->about.info.base_id != x->about.info.content_id)
                 return fault_set(f, "does not follow the delta before it: frame %zu was made against other elements" IN_ORDER, i);
         }
@@ -407,7 +407,7 @@ static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
         bitsnap_info info;
         /* what was smaller without the base, in a delta of whatever kind */
         if (b.error.status == BITSNAP_E_UNSUPPORTED && !bitsnap_read_info(&info, x->bytes, x->size) && info.plain)
-            failed = fault_set(f, "frame %zu has %llu of %llu cells that are coded without the base, which alone tells what was there: "
+            failed = fault_set(f, "frame %zu has %llu of %llu cells that are coded without the base, which alone has their old elements: "
                                GIVE_BASE, number, (unsigned long long)info.plain, (unsigned long long)info.blocks);
         else failed = frame_failed(&b, number, f);
     }
@@ -428,7 +428,7 @@ static int turn_frames(delta *d, codec *c, const delta *a, const delta_frame **s
     if (n) qsort((void *)sorted, n, sizeof *sorted, by_place);
     for (i = 0; i < n; at += sorted[i++]->about.info.elements_size)
         if (sorted[i]->about.base_begin != at) break;
-    if (i < n || at != a->ends.bases->data_size) return fault_set(f, "not every element of the base is in it once: " GIVE_BASE);
+    if (i < n || at != a->ends.bases->data_size) return fault_set(f, "it does not have every element of the base exactly once: " GIVE_BASE);
     for (i = 0; i < n; i++)
         if (turn_frame(d, c, sorted[i], f)) return 1;
     return 0;

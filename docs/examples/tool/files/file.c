@@ -278,7 +278,7 @@ static int codec_failed(const file_reader *r, uint64_t at, fault *f)
     switch (b->error.status) {
     case BITSNAP_E_BASE: return fault_set(f, "%s (frame %llu, element %llu); give the right base", bitsnap_message(b), frame, element);
     case BITSNAP_E_UNSUPPORTED:
-        (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that", bitsnap_message(b), b->error.rule, byte);
+        (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that version", bitsnap_message(b), b->error.rule, byte);
         return f->passes = 1; /* it says nothing against the file */
     case BITSNAP_E_MAGIC:
     case BITSNAP_E_CHECK:
@@ -308,11 +308,11 @@ int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limi
     char is[32], may[32];
     if (limit) {
         if (size <= limit) return 0;
-        return fault_set(f, "expands to %s or more, and --max-output allows %s; give a larger one to go on",
+        return fault_set(f, "expands to %s or more, and --max-output allows %s; give a larger one to allow that",
                          size_text(is, size), size_text(may, limit));
     }
     if (size <= 4 * GIB || size / 256 <= from) return 0;
-    return fault_set(f, "expands to %s or more, over 256 times its own size; if that is right, go on with "
+    return fault_set(f, "expands to %s or more, over 256 times its size; to allow that, repeat with "
                      "--max-output %lluG", size_text(is, whole), (unsigned long long)((whole - 1) / GIB + 1));
 }
 
@@ -363,12 +363,12 @@ static int find_texts(file_reader *r, const file_base *base, int needed, fault *
     ends->coded_size = r->s.coded_size;
     r->s.base_coded = r->s.coded = NULL;
     if (needed && ends->base_count > 1 && (!base || !base->next))
-        return fault_set(f, "this delta needs %zu files of one model, the first of which was called %s: give their folder with -b", ends->base_count,
+        return fault_set(f, "this delta needs %zu files of one model, %s and others: give their folder with -b", ends->base_count,
                          *name ? name : "nothing");
     if (needed && !base && *name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
-        return fault_set(f, "what is given as its base is not what this delta was made against: its header is another; give the right base");
+        return fault_set(f, "the base given is not the one that this delta was made against: its header differs; give the right base");
     if (delta_find_texts(ends, agrees ? base->text : NULL, f)) return fault_add(f, DAMAGED);
     r->text = ends->own_text;
     ends->own_text = NULL;

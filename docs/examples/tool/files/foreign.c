@@ -52,8 +52,8 @@ static const signature signatures[] = {
     { 0, 4, "PK\3\4", PACKED, "a zip archive", "unpack it first, and give the files in it: unzip FILE" },
     { 0, 4, "PK\5\6", PACKED, "an empty zip archive", "take another copy of it" },
     { 257, 5, "ustar", PACKED, "a tar archive", "unpack it first, and give the files in it: tar -xf FILE" },
-    { 0, 34, "version https://git-lfs.github.com", STRAY, "a Git LFS pointer", "git lfs pull fetches the file that it stands for" },
-    { 0, 15, "/annex/objects/", STRAY, "a git-annex pointer", "git annex get fetches the file that it stands for" }
+    { 0, 34, "version https://git-lfs.github.com", STRAY, "a Git LFS pointer", "git lfs pull fetches the file" },
+    { 0, 15, "/annex/objects/", STRAY, "a git-annex pointer", "git annex get fetches the file" }
 };
 
 /* Where the word comes first, at p or behind. */
@@ -96,16 +96,16 @@ static const signature *by_bytes(const uint8_t *p, const uint8_t *end)
 static const signature *by_look(const uint8_t *p, const uint8_t *end)
 {
     static const signature
-        empty = { 0, 0, "", STRAY, "empty", "what wrote or downloaded it did not end well: take another copy of it" },
+        empty = { 0, 0, "", STRAY, "empty", "writing or downloading it did not finish: take another copy of it" },
         pickle = { 0, 0, "", MODEL, "a Python pickle", "load it in Python, and write its tensors with safetensors.torch.save_file" },
         onnx = { 0, 0, "", MODEL, "an ONNX model",
                  "convert it in Python: onnx.numpy_helper.to_array of its initializers, and safetensors.numpy.save_file" },
-        html = { 0, 0, "", STRAY, "an HTML page", "it may say why it came instead of the file: " DOWNLOAD },
-        xml = { 0, 0, "", STRAY, "an XML text", "it may say why it came instead of the file: " DOWNLOAD },
+        html = { 0, 0, "", STRAY, "an HTML page", "it may say why the file was not sent: " DOWNLOAD },
+        xml = { 0, 0, "", STRAY, "an XML text", "it may say why the file was not sent: " DOWNLOAD },
         index = { 0, 0, "", INDEX, "the index of a model in several files", "give the .safetensors files that it names" },
         json = { 0, 0, "", STRAY, "a JSON text", "give the .safetensors file that it belongs to" },
-        text = { 0, 0, "", STRAY, "a text", "it may say why it came instead of the file: " DOWNLOAD },
-        zeros = { 0, 0, "", STRAY, "nothing but zeros at its start", "what wrote or downloaded it did not end well: take another copy of it" };
+        text = { 0, 0, "", STRAY, "a text", "it may say why the file was not sent: " DOWNLOAD },
+        zeros = { 0, 0, "", STRAY, "nothing but zeros at its start", "writing or downloading it did not finish: take another copy of it" };
     const uint8_t *at = p;
     size_t n = 1;
     if (p == end) return &empty;
@@ -146,7 +146,7 @@ int foreign_refuse(input *in, int wanted, fault *f)
     if (!s) s = by_look(p, end);
     if (!s) return 0;
     if (s->kind == MODEL && wanted == WANT_BSNAP)
-        return fault_set(f, "is %s, %s; what bitsnap compress has written can be restored and looked at", s->what, names[wanted]);
+        return fault_set(f, "is %s, %s; only the output of bitsnap compress can be restored and inspected", s->what, names[wanted]);
     (void)fault_set(f, "is %s, %s; %s", s->what, names[wanted], s->advice);
     if (s->kind == INDEX && (end = find(p, end, ".safetensors\"")) != NULL) {
         const uint8_t *name = end;

@@ -16,7 +16,7 @@ static int not_one(input *in, const char *what, fault *f)
     const char *dot = strrchr(in->name, '.');
     if (foreign_refuse(in, WANT_SAFETENSORS, f)) return 1;
     if (dot && !strcmp(dot, ".safetensors")) return fault_set(f, "bad .safetensors file: %s; take another copy of it", what);
-    return fault_set(f, "is no .safetensors file (%s); if it holds raw elements, say which with --dtype", what);
+    return fault_set(f, "is not a .safetensors file (%s); if it holds raw elements, give their type with --dtype", what);
 }
 
 int header_read(header *h, input *in, fault *f)

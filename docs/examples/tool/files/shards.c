@@ -149,7 +149,7 @@ int shards_open(shards *s, codec *c, const char *path, const selection *select, 
         if (read_header(s, &s->files[s->count++], c, f)) return 1;
     }
     if (s->count) return index_tensors(s, f);
-    (void)fault_set(f, "has no .safetensors or .bsnap file in it that is wanted; links are followed with -L");
+    (void)fault_set(f, "has no .safetensors or .bsnap file that the options select; -L follows links");
     return fault_in(f, path);
 }
 
@@ -215,7 +215,7 @@ static int pair_name(const shards *a, const shards *b, shard_tensor *x, const sh
     if (!n_x || !n_y) return 0;
     if (n_x == 1 && n_y == 1) return make_partners(left_x[0], left_y[0]), 0;
     twice = n_x > 1 ? left_x : left_y;
-    (void)fault_set(f, "has the tensor %.*s, as has %s; leave out one of the files with --exclude", twice[1]->name.size < 200 ? (int)twice[1]->name.size : 200,
+    (void)fault_set(f, "has the tensor %.*s, and so has %s; leave out one of the files with --exclude", twice[1]->name.size < 200 ? (int)twice[1]->name.size : 200,
                     twice[1]->name.at, (n_x > 1 ? a : b)->files[twice[0]->shard].path);
     return fault_in(f, (n_x > 1 ? a : b)->files[twice[1]->shard].path);
 }
@@ -291,7 +291,7 @@ int shards_open_bases(shards *s, codec *c, const char *path, const shards *befor
         for (k = 0; k < i && !to->is_twin; k++) to->is_twin = s->folder.at[k].kind == FOUND_FILE && stamp_is_file(&s->folder.at[k].stamp, &x->stamp);
         s->count++;
         if (!read_header(s, to, c, f) && to->text && (!to->is_delta || before)) continue;
-        to->why = strdup(*f->text ? f->text : to->is_delta ? "is a delta, whose base is not in a folder before this one" : "holds raw elements, which are no base");
+        to->why = strdup(*f->text ? f->text : to->is_delta ? "is a delta, whose base is not in a folder before this one" : "holds raw elements, which cannot be a base");
         if (!to->why) return fault_memory(f);
         memset(f, 0, sizeof *f);
         bitsnap_safetensors_free(&to->model);
@@ -340,7 +340,7 @@ int shards_find_bases(const shards *s, const delta_ends *ends, const char *name,
         const delta_end *e = &ends->bases[i];
         const size_t number = find_base(s, e, name);
         if (number == s->count)
-            return fault_set(f, "is a delta against %s, and in %s no file has the header of that, or more than one has", *e->name ? e->name : "a file", s->path);
+            return fault_set(f, "is a delta against %s, but in %s no file, or more than one, has the header of that", *e->name ? e->name : "a file", s->path);
         last = shards_add_base(s, number, c, limit, list, last, f);
         if (!last) return 1;
     }

@@ -30,7 +30,7 @@ int store_restore_one(const store *s, codec *c, const store_object *x, const bas
     free(path);
     failed = failed || input_map(&b->in, f);
     if (!failed && (b->in.size != x->size || store_id(&b->in) != x->id))
-        failed = fault_set(f, "does not hold what the manifest says") && note_object(s, x, f);
+        failed = fault_set(f, "does not have the content that the manifest says") && note_object(s, x, f);
     return failed;
 }
 
@@ -70,7 +70,7 @@ char *store_text(const store *s, codec *c, const store_object *x, size_t *size, 
         input in;
         failed = !path || input_open(&in, path, f);
         if (!failed) {
-            failed = file_look_begin(&r, c, &in, i ? &before : NULL, f) || (!r.text && fault_set(f, "does not follow what it is a delta to"));
+            failed = file_look_begin(&r, c, &in, i ? &before : NULL, f) || (!r.text && fault_set(f, "does not follow the object that it is a delta to"));
             free(text);
             before.text = text = r.text;
             before.text_size = *size = r.text_size;
@@ -142,7 +142,7 @@ int store_check_content(const char *path, const store_object *o, fault *f)
     int failed = input_open(&in, path, f);
     if (failed) return fault_in(f, path);
     failed = in.size && input_map(&in, f);
-    if (!failed && (in.size != o->size || store_id(&in) != o->id)) failed = fault_set(f, "is not what was stored");
+    if (!failed && (in.size != o->size || store_id(&in) != o->id)) failed = fault_set(f, "differs from what was stored");
     input_close(&in);
     return failed;
 }

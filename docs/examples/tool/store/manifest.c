@@ -65,8 +65,8 @@ static int read_member(json_reader *r, manifest *m, record *x, unsigned may, cha
     size_t i = 0;
     if (json_read_text(r, text)) return 1;
     while (i < MEMBERS && strcmp(names[i], text)) i++;
-    if (i == MEMBERS || !(may & HAS(i))) return json_bad(r, "there is something that this version does not know");
-    if (x->has & HAS(i)) return json_bad(r, "there is something a second time");
+    if (i == MEMBERS || !(may & HAS(i))) return json_bad(r, "it has a member that this version does not know");
+    if (x->has & HAS(i)) return json_bad(r, "a member appears twice");
     x->has |= HAS(i);
     if (json_expect(r, ':')) return 1;
     if (i >= ARRAYS) return read_array(r, m, items[i - ARRAYS]);
@@ -90,7 +90,7 @@ static int read_record(json_reader *r, manifest *m, record *x, unsigned must, un
     do failed = failed || read_member(r, m, x, must | may, text);
     while (!failed && json_accept(r, ','));
     free(text);
-    return failed || json_expect(r, '}') || ((x->has & must) != must && json_bad(r, "something is missing"));
+    return failed || json_expect(r, '}') || ((x->has & must) != must && json_bad(r, "a member is missing"));
 }
 
 static int read_id(const json_reader *r, const char *text, uint64_t *id)
@@ -140,10 +140,10 @@ static int take_entry(const json_reader *r, manifest *m, const record *x)
     store_entry *e;
     unsigned mode = 0;
     uint64_t id = 0;
-    if (x->has != whole[kind]) return json_bad(r, "an entry has too few members, or too many");
+    if (x->has != whole[kind]) return json_bad(r, "an entry has too few or too many members");
     if (kind != ENTRY_LINK && read_mode(r, x->texts[MODE], &mode)) return 1;
     if (kind == ENTRY_FILE && read_id(r, x->texts[ID], &id)) return 1;
-    if (!manifest_path_is_good(x->texts[kind])) return json_bad(r, "a path is none, or leads out of its folder");
+    if (!manifest_path_is_good(x->texts[kind])) return json_bad(r, "a path is invalid, or leads out of its folder");
     if (kind == ENTRY_LINK && !manifest_link_is_good(x->texts[LINK], x->texts[TO])) return json_bad(r, "a link leads out of its folder");
     e = step_add(s, kind, x->texts[kind], mode, r->f);
     if (!e) return 1;
@@ -185,7 +185,7 @@ static int read_step(json_reader *r, manifest *m)
         memcpy(s->time, x.texts[TIME], sizeof s->time);
         s->number = x.numbers[STEP - TEXTS];
         s->recorded = 1;
-        if (m->step_count > 1 && s[-1].number >= s->number) failed = json_bad(r, "a step is there a second time, or not in order");
+        if (m->step_count > 1 && s[-1].number >= s->number) failed = json_bad(r, "a step appears twice, or out of order");
     }
     record_free(&x);
     return failed;
@@ -210,7 +210,7 @@ static int check_step(const manifest *m, const store_step *s, fault *f)
         if (!above || above->kind != ENTRY_FOLDER) break;
     }
     if (i == s->count) return 0;
-    return fault_set(f, "is damaged: in step %" PRIu64 " %.200s is there twice, or lies in no folder, or is in no object", s->number, s->entries[i].path);
+    return fault_set(f, "is damaged: in step %" PRIu64 " %.200s appears twice, or is in no listed folder, or in no object", s->number, s->entries[i].path);
 }
 
 static int check_object(const manifest *m, const store_object *x, fault *f)
@@ -221,7 +221,7 @@ static int check_object(const manifest *m, const store_object *x, fault *f)
         if (n > CHAIN_MAX - 1) return fault_set(f, "is damaged: object %016" PRIx64 " is a delta to itself, or needs more than %u others", x->id, CHAIN_MAX);
         base = manifest_object(m, base->base);
     }
-    return base && base->tensors == x->tensors ? 0 : fault_set(f, "is damaged: object %016" PRIx64 " is a delta to what is not there", x->id);
+    return base && base->tensors == x->tensors ? 0 : fault_set(f, "is damaged: object %016" PRIx64 " is a delta to an object that is not listed", x->id);
 }
 
 static int by_id(const void *a, const void *b)
@@ -243,7 +243,7 @@ static int check_tail(const char *text, size_t size, fault *f)
     char tail[TAIL_SIZE + 1] = "";
     if (size >= TAIL_SIZE) print_tail(tail, text, size - TAIL_SIZE);
     return size >= TAIL_SIZE && !memcmp(text + size - TAIL_SIZE, tail, TAIL_SIZE) ? 0 :
-           fault_set(f, "is damaged: its check is that of another text");
+           fault_set(f, "is damaged: its check does not match its text");
 }
 
 int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
@@ -259,7 +259,7 @@ int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
     if (failed) return 1;
     if (m->object_count) qsort(m->objects, m->object_count, sizeof *m->objects, by_id);
     for (i = 1; i < m->object_count; i++)
-        if (m->objects[i - 1].id == m->objects[i].id) return fault_set(f, "is damaged: object %016" PRIx64 " is there twice", m->objects[i].id);
+        if (m->objects[i - 1].id == m->objects[i].id) return fault_set(f, "is damaged: object %016" PRIx64 " appears twice", m->objects[i].id);
     for (i = 0; i < m->object_count; i++)
         if (check_object(m, &m->objects[i], f)) return 1;
     for (i = 0; i < m->step_count; i++) {
@@ -575,7 +575,7 @@ static manifest_status read_text(const char *path, char **text, size_t *size, fa
         return f->passes ? MANIFEST_FAILED : MANIFEST_NONE;
     }
     if (fstat(fd, &st)) failed = fault_errno(f, "cannot be examined");
-    else if (!S_ISREG(st.st_mode) || st.st_size > SIZE_MOST) failed = fault_set(f, "is no manifest of a store");
+    else if (!S_ISREG(st.st_mode) || st.st_size > SIZE_MOST) failed = fault_set(f, "is not a manifest of a store");
     else if (!(*text = (char *)malloc((size_t)st.st_size + 1))) failed = fault_memory(f);
     while (!failed && n && *size < (size_t)st.st_size) {
         n = read(fd, *text + *size, (size_t)st.st_size - *size);

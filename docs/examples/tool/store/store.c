@@ -53,7 +53,7 @@ static int check_new(const store *s, fault *f)
     while (!failed && (e = readdir(d)) != NULL) {
         for (i = 0; i < sizeof own / sizeof *own && strcmp(own[i], e->d_name); i++) {}
         if (i == sizeof own / sizeof *own && strncmp(e->d_name, ".bitsnap-", 9))
-            failed = fault_set(f, "is no store of snapshots, but has other things in it; give the name of a new folder");
+            failed = fault_set(f, "is not a store of snapshots, and has other files in it; give the name of a new folder");
     }
     (void)closedir(d);
     return failed;
@@ -73,7 +73,7 @@ static int check_lost(const store *s, fault *f)
     if (d) (void)closedir(d);
     free(objects);
     free(before);
-    return failed || (lost && fault_set(f, "has no " MANIFEST ", but something in it that only that file explains; bitsnap fsck makes it anew; "
+    return failed || (lost && fault_set(f, "has no " MANIFEST ", but something in it that only that file explains; bitsnap fsck rebuilds it; "
                                            "nothing is removed"));
 }
 
@@ -129,8 +129,8 @@ static int check_own(const store *s, const char *name, int folder, int *there, f
     if (path && lstat(path, &st)) failed = errno != ENOENT && fault_errno_in(f, path, "cannot be examined");
     else if (path) *there = 1;
     if (!failed && *there && !(folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)))
-        failed = fault_set(f, S_ISLNK(st.st_mode) ? "is a link, and may belong to another store; put what it leads to in its place" :
-                              folder ? "is no folder" : "is no manifest of a store, as it is no file") && fault_in(f, path);
+        failed = fault_set(f, S_ISLNK(st.st_mode) ? "is a link, and may belong to another store; replace it with the folder that it leads to" :
+                              folder ? "is not a folder" : "is not a manifest of a store: it is not a file") && fault_in(f, path);
     free(path);
     return failed;
 }
@@ -157,7 +157,7 @@ static int read_manifest(store *s, store_use how, fault *f)
     if (!status) return 0;
     if (status == MANIFEST_FAILED) return 1;
     if (status == MANIFEST_NONE) *f->file = 0;
-    if (status == MANIFEST_NONE ? !check_lost(s, f) || f->passes : !fault_add(f, "; bitsnap fsck makes it anew")) return 1;
+    if (status == MANIFEST_NONE ? !check_lost(s, f) || f->passes : !fault_add(f, "; bitsnap fsck rebuilds it")) return 1;
     manifest_free(&s->m);
     s->lost = 1;
     s->why = *f;
@@ -188,12 +188,12 @@ int store_open(store *s, const char *path, store_use how, const char *command, f
             return fault_errno(f, "cannot be opened");
         }
     } else if (!S_ISDIR(st.st_mode)) {
-        return fault_set(f, "is no folder; a store of snapshots is one");
+        return fault_set(f, "is not a folder, as a store of snapshots must be");
     } else if (check_own(s, MANIFEST, 0, &there, f) || (!there && how == STORE_CREATE && check_new(s, f))) {
         return 1;
     } else if (!there && how != STORE_CREATE && !check_lost(s, f)) {
         s->absent = 1;
-        return fault_set(f, "is no store of snapshots: there is no " MANIFEST " in it");
+        return fault_set(f, "is not a store of snapshots: it has no " MANIFEST " in it");
     }
     if (how == STORE_CREATE && !there && make(s, f)) return 1;
     if (how != STORE_LOOK && lock(s, how, f)) return 1;
@@ -339,7 +339,7 @@ int store_sweep(const store *s, fault *f)
     int failed = !path;
     if (path && !d) failed = fault_errno_in(f, path, "cannot be opened");
     failed = failed || (fstat(s->lock, &st) && fault_errno(f, "cannot be locked"));
-    if (!failed && st.st_size > LOCK_MAX) failed = fault_set(f, "has a lock that is no list of names; remove that file, if no program uses the store");
+    if (!failed && st.st_size > LOCK_MAX) failed = fault_set(f, "has a lock that is not a list of names; remove that file if no program uses the store");
     if (!failed && !(text = (char *)calloc(1, (size_t)st.st_size + 1))) failed = fault_memory(f);
     if (!failed && (size = pread(s->lock, text, (size_t)st.st_size, 0)) != st.st_size) failed = fault_errno(f, "its lock cannot be read");
     failed = failed || remove_noted(s, text, d, f) || remove_temporary(s, ".", f) || remove_temporary(s, OBJECTS, f);
@@ -418,7 +418,7 @@ static int take_record(rebuilding *r, const char *name, uint64_t step, fault *f)
         *f = why;
         failed = 1;
     } else if (status || one.step_count != 1 || one.steps[0].number != step) {
-        r->lost(r->context, name, status ? why.text : "is no record of that step");
+        r->lost(r->context, name, status ? why.text : "is not a record of that step");
     } else {
         for (i = 0; i < one.object_count && !failed; i++)
             failed = !manifest_object(&r->known, one.objects[i].id) && !manifest_add_object(&r->known, &one.objects[i], f);
@@ -485,7 +485,7 @@ static int take_steps(rebuilding *r, fault *f)
             continue;
         }
         record_name(s->number, name);
-        (void)snprintf(text, sizeof text, "step %" PRIu64 " cannot be restored: %.255s is in no object, or in a delta to what is not there", s->number,
+        (void)snprintf(text, sizeof text, "step %" PRIu64 " cannot be restored: %.255s is in no object, or in a delta to a missing one", s->number,
                        s->entries[k].path);
         r->lost(r->context, name, text);
     }
@@ -513,6 +513,6 @@ int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *pat
     manifest_drop_unneeded(&s->m); /* objects of other steps are not listed, so nothing removes them */
     if (!failed && !s->m.step_count)
         failed = fault_set(f, "has no record of a step that can be restored (" OBJECTS "/step-N.json; earlier versions wrote none); "
-                           "put back a copy of " MANIFEST);
+                           "restore a copy of " MANIFEST);
     return failed || (!dry && (set_aside(s, f) || manifest_save(&s->m, s->path, f)));
 }

@@ -156,7 +156,7 @@ static int check_apart(const directory *d, const char *from, const used_files *u
     int failed = 0;
     if (!real) return fault_errno_in(f, from, "cannot be opened");
     if (lies_in(real, d->target) || lies_in(d->target, real))
-        failed = fault_set(f, "is %s, or lies in it, or that in this; choose another output with -o", from);
+        failed = fault_set(f, "is %s, or inside it, or contains it; choose another output with -o", from);
     free(real);
     for (i = 0; i < u->count && !failed; i++)
         if (u->files[i].path && lies_in(d->target, u->files[i].path))
@@ -182,13 +182,13 @@ static int open_part(directory *d, fault *f)
         d->own = stamp_of(&st);
         if (!stamp_at(d->part, &now) && stamp_is_file(&now, &d->own)) {
             if (st.st_uid == geteuid()) return 0;
-            (void)fault_set(f, "belongs to somebody else; remove it, or choose another output with -o");
+            (void)fault_set(f, "belongs to another user; remove it, or choose another output with -o");
             return fault_in(f, d->part);
         }
         (void)close(d->lock); /* the other run has given it its name just now */
         d->lock = -1;
     }
-    return fault_set(f, "cannot be made, as other runs make it again and again");
+    return fault_set(f, "cannot be made: other runs keep making it");
 }
 
 /* A part that is not of the list is none of ours: unless it is empty, as when a run was killed before it wrote one. */
@@ -199,7 +199,7 @@ static int check_part(directory *d, int mine, fault *f)
     if (mine) return 0;
     failed = walk_folder(&w, d->part, NULL, f);
     if (!failed && w.count > 1) {
-        (void)fault_set(f, "has files in it, but there is no list that says which run has left it; look at them, and remove it");
+        (void)fault_set(f, "has files in it, but no list says which run left it; look at them, and remove it");
         failed = fault_in(f, d->part);
     }
     walk_free(&w);
@@ -223,7 +223,7 @@ static int open_it(directory *d, const char *path, int replace, const char *from
     if (lstat(d->part, &st)) (void)unlink(d->list); /* of a run that was killed when all was done but that */
     d->replaces = !lstat(d->target, &st);
     if (check_apart(d, from, u, f)) return 1;
-    if (d->replaces && !S_ISDIR(st.st_mode)) return fault_set(f, "is no folder; give the name of one, or one that is not there yet");
+    if (d->replaces && !S_ISDIR(st.st_mode)) return fault_set(f, "is not a folder; give the name of a folder, or a new name");
     if (d->replaces && !replace) return fault_set(f, "exists already; -f replaces it as a whole, -o chooses another name");
     if (d->replaces && walk_folder(&d->before, d->target, NULL, f)) return 1;
     return open_part(d, f) || read_list(d, &mine, f) || check_part(d, mine, f);

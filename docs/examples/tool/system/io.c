@@ -111,7 +111,7 @@ int input_check_unchanged(const input *in, fault *f)
     if (fstat(in->fd, &st)) return fault_errno(f, "cannot be examined");
     now = stamp_of(&st);
     if (stamp_is_same(&now, &in->stamp)) return 0;
-    return fault_set(f, "has changed while it was read; try again when nobody writes to it");
+    return fault_set(f, "has changed while it was read; repeat the command when no program writes to the file");
 }
 
 int input_note(const input *in, const char *path, used_files *u, fault *f)
@@ -299,7 +299,7 @@ static int open_target(output *out, const char *path, int replace, fault *f)
     if (!replace && output_exists(path)) return fault_set(f, "exists already; -f replaces it, -o chooses another name");
     out->replaces = !lstat(out->target, &st); /* a link that leads nowhere is replaced itself */
     out->before = out->over ? out->like->stamp : stamp_of(&st);
-    if (out->over && out->replaces && st.st_nlink > 1) warn(out->used, path, "has other names (hard links), which keep what they have");
+    if (out->over && out->replaces && st.st_nlink > 1) warn(out->used, path, "has other names (hard links), which keep the old content");
     if (out->replaces && place_check_replaceable(out->target, f)) return 1;
     out->fd = temporary_open(out->target, out->used, f);
     return out->fd < 0;
@@ -359,7 +359,7 @@ int output_open(output *out, const char *path, int replace, const input *like, u
 }
 
 /* .bsnap files that are a base, and what comes from a pipe but is read more than once */
-#define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all that a base or a pipe holds"
+#define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all of a base or a pipe"
 
 static int write_failed(const output *out, uint64_t at, fault *f)
 {
@@ -478,7 +478,7 @@ static int commit_file(output *out, fault *f)
 {
     struct stat st;
     set_attributes(out);
-    if (fsync(out->fd)) return fault_errno(f, "cannot be written to the disk");
+    if (fsync(out->fd)) return fault_errno(f, "cannot be written to disk");
     if (fstat(out->fd, &st)) return fault_errno(f, "cannot be examined");
     out->own = stamp_of(&st);
     return temporary_publish(out->target, out->replaces ? &out->before : NULL, &out->own, out->used, f) || place_sync(out->target, f);
@@ -519,9 +519,9 @@ int output_remove_source(const output *out, const input *in, const char *path, f
     struct stat st;
     file_stamp now;
     if (input_check_unchanged(in, f)) return fault_add(f, "; it is not removed");
-    if (stat(out->name, &st)) return fault_set(f, "is not removed, as %s has gone meanwhile", out->name);
+    if (stat(out->name, &st)) return fault_set(f, "is not removed, as %s was removed while this command ran", out->name);
     now = stamp_of(&st);
-    if (!stamp_is_content(&now, &out->own)) return fault_set(f, "is not removed, as %s is another file by now", out->name);
+    if (!stamp_is_content(&now, &out->own)) return fault_set(f, "is not removed, because %s is now another file", out->name);
     return place_remove(path, &in->stamp, f);
 }
 

@@ -48,7 +48,7 @@ int place_sync(const char *path, fault *f)
         return 0;
     }
     if (fsync(fd) && errno != EINVAL && errno != ENOTSUP && errno != EOPNOTSUPP && errno != ENOSYS && errno != EBADF)
-        failed = fault_errno(f, "is whole, but its name cannot be written to the disk");
+        failed = fault_errno(f, "is complete, but its name cannot be written to disk");
     (void)close(fd);
     return failed;
 }

@@ -120,7 +120,7 @@ void used_printing(used_files *u)
 static int check_printed(const used_files *u, const char *name, const file_stamp *stamp, fault *f)
 {
     if (!u->prints || !stamp_is_file(&u->printed, stamp)) return 0;
-    (void)fault_set(f, "is what standard output leads to, and would be overwritten by what is printed; redirect that elsewhere");
+    (void)fault_set(f, "is the file that standard output leads to, and would be overwritten; redirect standard output elsewhere");
     return fault_in(f, shown_name(name));
 }
 
@@ -181,10 +181,10 @@ int used_check(const used_files *u, const char *path, const file_stamp *stamp, f
         const int is_it = stamp && file->there && stamp_is_file(stamp, &file->stamp);
         if (!is_it && !(path && file->path && hash == file->hash && !strcmp(path, file->path))) continue;
         switch (file->role) {
-        case USE_INPUT: return fault_set(f, "is an input itself (%s), which would be replaced" ANOTHER, file->name);
-        case USE_BASE: return fault_set(f, "is the base %s, without which the output would be of no use" ANOTHER, file->name);
-        case USE_WEIGHTS: return fault_set(f, "has the weights (%s), which would be replaced" ANOTHER, file->name);
-        default: return fault_set(f, "is what has been made of another input already; give each an output of its own");
+        case USE_INPUT: return fault_set(f, "is also an input (%s), which would be replaced" ANOTHER, file->name);
+        case USE_BASE: return fault_set(f, "is also the base %s, which the output needs" ANOTHER, file->name);
+        case USE_WEIGHTS: return fault_set(f, "is also the file with the weights (%s), which would be replaced" ANOTHER, file->name);
+        default: return fault_set(f, "is already the output for another input; give each its own output");
         }
     }
     return 0;
@@ -212,7 +212,7 @@ int used_check_bases(const used_files *u, fault *f)
         }
         now = stamp_of(&st);
         if (stamp_is_same(&now, &file->stamp)) continue;
-        (void)fault_set(f, "has been changed or replaced meanwhile; try again when nobody writes to it");
+        (void)fault_set(f, "was changed or replaced while this command ran; repeat it when no program writes there");
         return fault_in(f, file->name);
     }
     return 0;
@@ -316,12 +316,12 @@ char *place_of(const char *path, fault *f)
     char *whole = realpath(path, NULL), *directory, *real;
     if (whole) return whole;
     if (errno != ENOENT) return (void)fault_errno(f, "cannot be made"), NULL;
-    if (!*last_part(path)) return (void)fault_set(f, "is the name of a directory; give that of a file"), NULL;
+    if (!*last_part(path)) return (void)fault_set(f, "is a directory; give the name of a file"), NULL;
     directory = directory_of(path, 0);
     if (!directory) return (void)fault_memory(f), NULL;
     real = realpath(directory, NULL);
     free(directory);
-    if (!real) return (void)fault_errno(f, "cannot be made, as its directory cannot be found"), NULL;
+    if (!real) return (void)fault_errno(f, "cannot be made: its directory cannot be found"), NULL;
     whole = path_in(real, last_part(path), f);
     free(real);
     return whole;
@@ -416,7 +416,7 @@ int place_check_removable(const char *path, fault *f)
     struct stat st;
     const int too_long = (!old || lstat(old, &st)) && errno == ENAMETOOLONG; /* some file systems take less than others */
     free(old);
-    if (too_long) return fault_set(f, "has too long a name to be removed safely, as it is renamed before; leave out --rm, or give it a shorter one");
+    if (too_long) return fault_set(f, "has a name too long to be removed safely, which renames it first; leave out --rm, or give it a shorter name");
     if (!old) return fault_memory(f);
     return check_movable(path, "removed", f);
 }
@@ -436,11 +436,11 @@ int place_remove(const char *path, const file_stamp *opened, fault *f)
         const int gone = stat(old, &st); /* through a link: the link is removed */
         now = stamp_of(&st);
         if (gone || !stamp_is_content(&now, opened))
-            (void)fault_set(f, "is not removed: it is not what was read, but has been changed or replaced meanwhile");
+            (void)fault_set(f, "is not removed: it was changed or replaced after it was read");
         else if (unlink(old)) (void)fault_errno(f, "cannot be removed");
         else failed = 0;
         if (failed && move_new(old, path) && errno != ENOENT) { /* gone: another run has put it back */
-            (void)fault_add(f, ", and as there is a file of this name again, is kept as ");
+            (void)fault_add(f, "; another file has its name now, so it is kept as ");
             (void)fault_add(f, last_part(old));
         }
     }
@@ -456,19 +456,19 @@ int place_exchange(const char *path, const char *target, const file_stamp *befor
     int failed = 0;
     if (!before) {
         if (!move_new(path, target)) return 0;
-        return errno == EEXIST ? fault_set(f, "has come into being meanwhile, and stays as it is") : fault_errno(f, "cannot be given its name");
+        return errno == EEXIST ? fault_set(f, "was created while this command ran, and stays as it is") : fault_errno(f, "cannot be given its name");
     }
     if (!move_with(path, target, MOVE_EXCHANGE)) {
         if (!stamp_at(path, &now) && stamp_is_file(&now, before)) return 0;
         (void)move_with(path, target, MOVE_EXCHANGE);
-        return fault_set(f, "has been replaced meanwhile; it stays as it is");
+        return fault_set(f, "was replaced while this command ran, and stays as it is");
     }
     old = name_beside(target, "old", 1);
     if (!old || rename(target, old)) failed = fault_errno(f, "cannot be replaced");
     else if (rename(path, target)) {
         failed = fault_errno(f, "cannot be given its name");
         (void)rename(old, target);
-    } else if (rename(old, path)) failed = fault_errno(f, "has its name, but what had it before, now %s, cannot be removed", last_part(old));
+    } else if (rename(old, path)) failed = fault_errno(f, "is complete, but the old file, now %s, cannot be removed", last_part(old));
     free(old);
     return failed;
 }
@@ -506,7 +506,7 @@ static void put_back(const char *directory, const char *leftover, const char *na
     file_stamp a, b;
     if (from && to && move_new(from, to) && errno == EEXIST) {
         if (!stamp_at(from, &a) && !stamp_at(to, &b) && stamp_is_file(&a, &b)) (void)unlink(from);
-        else warn(u, from, "is left of a run that was killed while it replaced or removed the file of that name, which is in use; look at both, and remove one");
+        else warn(u, from, "was left by a run that was killed while it replaced or removed a file, whose name is in use again; look at both, and remove one");
     }
     free(from);
     free(to);
@@ -612,16 +612,16 @@ static int settle(const char *old, const char *target, const file_stamp *before,
     unsigned tries;
     if (stamp_at(old, &now)) return 0; /* removed by somebody else */
     if (stamp_is_content(&now, before)) {
-        if (unlink(old)) warn_errno(u, old, "cannot be removed, is the file that has been replaced");
+        if (unlink(old)) warn_errno(u, old, "cannot be removed; it is the replaced file");
         return 0;
     }
     for (tries = 0; tries < 100; tries++) {
         if (move_with(old, target, MOVE_EXCHANGE) || stamp_at(old, &now)) break;
         if (!stamp_is_file(&now, own)) continue;
         (void)unlink(old);
-        return fault_set(f, "has been replaced by another file meanwhile, which stays");
+        return fault_set(f, "was replaced while this command ran; the other file stays");
     }
-    (void)fault_set(f, "has been replaced by another file meanwhile, which is kept as ");
+    (void)fault_set(f, "was replaced while this command ran; the other file is kept as ");
     return fault_add(f, last_part(old));
 }
 
@@ -632,11 +632,11 @@ int temporary_publish(const char *target, const file_stamp *before, const file_s
     char *old = NULL;
     int failed = 0;
     if (before && !stamp_at(target, &now)) {
-        if (!stamp_is_same(&now, before)) return fault_set(f, "has been changed or replaced meanwhile; it stays as it is");
+        if (!stamp_is_same(&now, before)) return fault_set(f, "was changed or replaced while this command ran, and stays as it is");
         old = name_beside(target, "old", 1);
     } else if (!before || errno == ENOENT) {
         if (!move_new(temporary_path, target)) return 0;
-        if (errno == EEXIST) return fault_set(f, "has come into being meanwhile, and stays as it is");
+        if (errno == EEXIST) return fault_set(f, "was created while this command ran, and stays as it is");
         return fault_errno(f, "cannot be given its name");
     }
     /* what comes into the hands of this run is never to be taken for a leftover that can be removed */

@@ -149,7 +149,7 @@ static int list(const walker *k, const char *path, const file_stamp *stamp, char
     if (!fstat(fd, &st)) now = stamp_of(&st);
     if (!stamp_is_file(&now, stamp)) {
         (void)closedir(d);
-        (void)fault_set(k->f, "has been replaced meanwhile; try again when nobody writes to it");
+        (void)fault_set(k->f, "was replaced while this command ran; repeat it when no program writes there");
         return fault_in(k->f, path);
     }
     for (errno = 0; (e = readdir(d)) != NULL; errno = 0) {
@@ -207,7 +207,7 @@ int walk_folder(walk *w, const char *path, const selection *s, fault *f)
     if (real && own) x = add(&k, own);
     else free(own);
     if (x && x->kind != FOUND_DIRECTORY) {
-        (void)fault_set(f, "is no folder");
+        (void)fault_set(f, "is not a folder");
         (void)fault_in(f, path);
         x = NULL;
     }
@@ -235,7 +235,7 @@ int walk_check_same(const walk *before, const walk *now, fault *f)
         const walk_entry *a = i < before->count ? &before->at[i] : NULL, *b = i < now->count ? &now->at[i] : NULL;
         const int order = !a ? 1 : !b ? -1 : strcmp(a->name, b->name);
         if (!order && a->kind == b->kind && (a->kind == FOUND_DIRECTORY ? stamp_is_file : stamp_is_same)(&a->stamp, &b->stamp)) continue;
-        (void)fault_set(f, order < 0 ? "has gone meanwhile" : order > 0 ? "has come into being meanwhile" : "has been changed or replaced meanwhile");
+        (void)fault_set(f, order < 0 ? "was removed while this command ran" : order > 0 ? "was created while this command ran" : "was changed or replaced while this command ran");
         return fault_in(f, (order > 0 ? b : a)->path);
     }
     return 0;

@@ -277,7 +277,7 @@ int adam_choose(const adam_policy *p, const safetensors *model, adam_choice *cho
         else if (t->elements < p->least) c->why = "fewer elements than --adam-min";
         else if ((c->why = why_none(&s, t, c)) != NULL) continue;
         else if (p->clusters) c->clusters = p->clusters;
-        else if (!cells) c->why = "so the policy says";
+        else if (!cells) c->why = "the policy says so";
         else c->cells = cells;
     }
     free((void *)s.names);
@@ -310,7 +310,7 @@ void adam_refuse(adam_choice *choices, const safetensors *model, size_t i)
 {
     adam_choice *v = &choices[i], *m = v->partner ? &choices[v->partner - model->tensors] : NULL;
     v->cells = v->clusters = 0;
-    v->why = "it has negative elements, which no second moment has";
+    v->why = "it has negative elements, which second moments never have";
     if (!m || !(m->cells | m->clusters)) return;
     m->cells = m->clusters = 0;
     m->why = "the second moment beside it has negative elements";
@@ -355,16 +355,16 @@ static int parse_loss(const char *text, size_t size, unsigned *cells, fault *f)
     if (is_log(text, size)) {
         text += text[3] == '-' ? 4 : 3;
         if (parse_number(text, end, &x) || x < 1 || x > 2048 || x > (unsigned)x)
-            return fault_set(f, "--adam wants 1 to 2048 bins, as in LOG-70, not '%.*s'", (int)size, end - size);
+            return fault_set(f, "--adam takes 1 to 2048 bins, as in LOG-70, not '%.*s'", (int)size, end - size);
         *cells = (unsigned)x;
         return 0;
     }
     if (parse_number(text, size && end[-1] == '%' ? end - 1 : end, &x))
-        return fault_set(f, "--adam wants a relative error such as 0.5%% or 0.005, LOG-70, or lossless, not '%.*s'", (int)size, text);
+        return fault_set(f, "--adam takes a relative error such as 0.5%% or 0.005, LOG-70, or lossless, not '%.*s'", (int)size, text);
     if (end[-1] == '%') x /= 100;
-    if (x <= 0 || x >= 1) return fault_set(f, "--adam wants a relative error above 0 and below 1, not '%.*s'", (int)size, text);
+    if (x <= 0 || x >= 1) return fault_set(f, "--adam takes a relative error above 0 and below 1, not '%.*s'", (int)size, text);
     *cells = bitsnap_log_bins(x);
-    if (!*cells) return fault_set(f, "--adam: no relative error below %.3g %% can be kept, but lossless", 100 * bitsnap_log_bound(2048));
+    if (!*cells) return fault_set(f, "--adam: the smallest relative error is %.3g %%; below that, use lossless", 100 * bitsnap_log_bound(2048));
     return 0;
 }
 
@@ -387,13 +387,13 @@ int adam_parse(adam_policy *p, const char *text, fault *f)
         p->stage = 1;
         p->rate = 0.001; /* what optimizers have where nothing is said */
         if (text[5] && (parse_number(text + 6, text + strlen(text), &p->rate) || p->rate <= 0))
-            return fault_set(f, "--adam stage wants a learning rate such as stage=0.0003, not '%s'", text + 6);
+            return fault_set(f, "--adam stage takes a learning rate such as stage=0.0003, not '%s'", text + 6);
         return 0;
     }
     if (!strncmp(text, "clusters", 8) && (!text[8] || text[8] == '=')) {
         double n = 16; /* as the paper has it */
         if (text[8] && (parse_number(text + 9, text + strlen(text), &n) || n < 2 || n > 256 || n > (unsigned)n))
-            return fault_set(f, "--adam clusters wants 2 to 256 of them, as in clusters=16, not '%s'", text + 9);
+            return fault_set(f, "--adam clusters takes 2 to 256 of them, as in clusters=16, not '%s'", text + 9);
         p->clusters = (unsigned)n;
         return 0;
     }
@@ -401,11 +401,11 @@ int adam_parse(adam_policy *p, const char *text, fault *f)
         const size_t size = strcspn(text, ",");
         const int of_v = *text == 'v';
         if (size < 2 || (*text != 'm' && *text != 'v') || text[1] != '=' || given[of_v]++ || (text[size] && !text[size + 1]))
-            return fault_set(f, "--adam wants %s, not '%s'", usage, p->name);
+            return fault_set(f, "--adam takes %s, not '%s'", usage, p->name);
         if (parse_loss(text + 2, size - 2, of_v ? &p->v_cells : &p->m_cells, f)) return 1;
         text += size + (text[size] == ',');
     }
-    if (!*given && !given[1]) return fault_set(f, "--adam wants %s", usage);
+    if (!*given && !given[1]) return fault_set(f, "--adam takes %s", usage);
     return 0;
 }
 

@@ -261,7 +261,7 @@ static int code_batch(batch *b, size_t count, input *in, uint64_t data_begin, co
         uint8_t *elements = b->elements + 2 * i * b->room;
         size_t got;
         if (input_seek(in, data_begin + s->begin, f) || input_read(in, elements, size, &got, f)) return 1;
-        if (got < size) return fault_set(f, "ended early, while it was read");
+        if (got < size) return fault_set(f, "ended early while it was read");
         if (file_base_read(base, &s->range, elements + b->room, base_size, f)) return 1;
         swap_elements(elements, size, width);
         swap_elements(elements + b->room, base_size, base_width);
@@ -475,7 +475,7 @@ void pairs_print(const pairs *p, FILE *to, const char *path, const safetensors *
         if (kind == PAIR_FOUND) print_unlike(to, &p->list[i], t);
         else print_slice(to, t->name);
         if (kind == PAIR_ABSENT) (void)fputs(": the base has no such tensor", to);
-        if (kind == PAIR_NO_GAIN) (void)fputs(": samples are no smaller with that of the base", to);
+        if (kind == PAIR_NO_GAIN) (void)fputs(": in samples the base does not help", to);
         if (kind == PAIR_SHAPE || kind == PAIR_DTYPE) print_kinds(to, t, old);
         (void)putc('\n', to);
     }

@@ -227,7 +227,7 @@ static int find(stage *s, adam_policy *p, job *j, const char *path, const char *
     failed = failed || open_weights(j, path, pattern, weights) || measure_all(j, m_path);
     free(m_path);
     if (failed) return 1;
-    if (!j->elements) return fault_set(j->f, "--adam stage finds no weights that both moments are there for; give them with --weights");
+    if (!j->elements) return fault_set(j->f, "--adam stage finds no weights that have both moments; give them with --weights");
     conclude(s, p, j);
     return 0;
 }
