@@ -1,17 +1,17 @@
 /* bitsnap_file.h - .bsnap files, and what is in them: docs/FORMAT.md, section 8. MIT licence, see bitsnap.h.
  *
- * Stands on bitsnap.h, and is copied like it. In exactly ONE .c (or .cpp) file write
+ * Needs bitsnap.h; copy both. In exactly ONE .c (or .cpp) file write
  *
  *     #define BITSNAP_FILE_IMPLEMENTATION
  *     #include "bitsnap_file.h"
  *
  * The contract of every function below, in addition to that of bitsnap.h:
- *   - Memory comes from the caller's bitsnap_memory only. There is no global state, and no call to a system.
- *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside of the buffers, and no
- *     call takes more than linear time in the sizes of its input and output, except for sorting.
- *   - Functions that can fail return a status, and say more in the bitsnap_file_error that they are given, which must not be null.
- *   - Stack: less than 8 KiB more than bitsnap.h takes, and 1 KiB for each base of a base, 2 KiB if it has references. No recursion, but
- *     from a file to its base, and from a frame to the earlier one that it refers to, which refers to none.
+ *   - Memory comes only from the caller's bitsnap_memory. There is no global state, and no system call.
+ *   - Malicious input is safe: sizes are checked before they are used, nothing is read or written outside the buffers, and the time of a
+ *     call is linear in the sizes of its input and output, except for sorting.
+ *   - Functions that can fail return a status, and details in a bitsnap_file_error, which must not be null.
+ *   - Stack: less than 8 KiB more than bitsnap.h takes, plus 1 KiB for each base of a base, 2 KiB if it has references. The only recursion is
+ *     from a file to its base, and from a frame to the earlier one that it refers to, which refers to no other.
  */
 #ifndef BITSNAP_FILE_H
 #define BITSNAP_FILE_H
@@ -24,15 +24,15 @@ extern "C" {
 
 /* ================================================================================= TYPES */
 
-/* Where memory comes from: resize is as realloc (null and a size: new memory), release as free. Null, or a zeroed one: realloc and
- * free themselves. */
+/* The allocator: resize works like realloc (memory null: allocates), release like free. A null pointer to it, or a zeroed one, means realloc
+ * and free. */
 typedef struct bitsnap_memory {
     void *(*resize)(void *context, void *memory, size_t size);
     void (*release)(void *context, void *memory);
     void *context;
 } bitsnap_memory;
 
-/* Characters, not terminated: they may be any, U+0000 too. */
+/* Characters, not terminated. Any character may occur, U+0000 too. */
 typedef struct bitsnap_slice {
     const char *at;
     size_t size;
@@ -42,10 +42,10 @@ typedef struct bitsnap_slice {
 typedef struct bitsnap_file_error {
     bitsnap_status status; /* BITSNAP_E_WORKSPACE: no memory */
     unsigned rule;         /* the condition of docs/FORMAT.md, section 9.2: 9 is S9 */
-    unsigned frame_rule;   /* that of a frame or list, BITSNAP_R_... */
-    uint64_t offset;       /* byte of the file; of header texts 8 more than that of the text; of coded texts that of these */
+    unsigned frame_rule;   /* the condition of a frame or list, BITSNAP_R_... */
+    uint64_t offset;       /* byte of the file. In a header text: byte of the text plus 8. In coded texts: their byte */
     const char *message;   /* an English phrase without a full stop; a static string */
-    bitsnap_slice tensor;  /* its name, which lies in what the call was given or has made */
+    bitsnap_slice tensor;  /* its name, in memory that the call was given or has made */
     bitsnap_slice base_tensor; /* that of the earlier tensor of the file in which the damage is, where it refers to that; until the file is closed */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
                                bitsnap_file_read_start needs; found: the unknown incompatible features, as bits (S28) */
@@ -53,37 +53,37 @@ typedef struct bitsnap_file_error {
     unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
 } bitsnap_file_error;
 
-/* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 of each MiB of it; the last may be shorter, and an empty source has none.
- * So threads can make it. It names a file where somebody may forge one, which XXH3 does not (docs/SECURITY.md). */
+/* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 hashes of each MiB, so that threads can compute it. The last MiB may be
+ * shorter; an empty source has none. It identifies a file even against forgery, which XXH3 does not (docs/SECURITY.md). */
 #define BITSNAP_SHA256_SIZE 32
 
-typedef struct bitsnap_sha256 { /* private: of bytes that come in order */
+typedef struct bitsnap_sha256 { /* private: the state of a SHA-256 */
     uint32_t state[8];
     uint64_t size;
-    uint8_t bytes[64]; /* since the last whole 64 */
+    uint8_t bytes[64]; /* bytes after the last whole 64 */
 } bitsnap_sha256;
 
 typedef struct bitsnap_strong_hash { /* private */
     bitsnap_sha256 whole, piece;
 } bitsnap_strong_hash;
 
-/* Adds the next bytes of a source, any number of them. `b` gives the threads that share whole MiB; null: only the caller's. */
+/* _add hashes the next bytes of a source, any number of them. The threads of `b` share whole MiB; null: only the caller's thread. */
 BITSNAP_API void bitsnap_strong_hash_begin(bitsnap_strong_hash *h);
 BITSNAP_API void bitsnap_strong_hash_add(bitsnap_strong_hash *h, const bitsnap *b, const void *bytes, size_t size);
 BITSNAP_API void bitsnap_strong_hash_end(bitsnap_strong_hash *h, uint8_t digest[BITSNAP_SHA256_SIZE]);
 
 /* ================================================================================= SAFETENSORS
- * A .safetensors file is a u64 (the size of the header text), the text (JSON), the data of the tensors. What is accepted is
- * what the reference implementation accepts (the Rust crate safetensors 0.8.0), odd forms with it: they come back bit for bit.
- * So every byte of the data belongs to one tensor. Other are only dtypes that it does not know: they are carried as bytes. */
+ * A .safetensors file is a u64 (the size of the header text), the text (JSON), and the data of the tensors. The parser accepts what the
+ * reference implementation accepts (the Rust crate safetensors 0.8.0), with its odd forms, which come back bit for bit. So every byte of
+ * the data belongs to one tensor. There is one exception: dtypes that the reference does not know are accepted, as bytes. */
 
 #define BITSNAP_TEXT_MAX 100000000u /* bytes of a text: the limit of .safetensors */
 
-/* What there is to know of an element type. */
+/* An element type. */
 typedef struct bitsnap_element_type {
     const char *name;
     unsigned bits;         /* of an element */
-    bitsnap_dtype codec;   /* as what its bytes are coded */
+    bitsnap_dtype codec;   /* the dtype that its bytes are coded as */
 } bitsnap_element_type;
 
 typedef struct bitsnap_tensor {
@@ -91,7 +91,7 @@ typedef struct bitsnap_tensor {
     bitsnap_slice dtype;
     const bitsnap_element_type *type; /* null: an unknown dtype, carried as bytes */
     bitsnap_slice shape;   /* as the header has it, from '[' to ']' */
-    uint64_t elements;     /* 0 where the shape has a 0 */
+    uint64_t elements;     /* 0 if the shape has a 0 */
     uint64_t begin, end;   /* bytes of the data */
     size_t place;          /* where the name begins in the text */
 } bitsnap_tensor;
@@ -105,25 +105,25 @@ typedef struct bitsnap_safetensors {
     const bitsnap_memory *memory; /* private */
 } bitsnap_safetensors;
 
-/* Parses a header text. Text and memory must outlive the result, which refers to them; bitsnap_safetensors_free is to be called
- * after failures, too. Linear time, except for sorting the tensors; hostile names and places do not slow that. */
+/* Parses a header text. Text and memory must outlive the result, which refers to them. Call bitsnap_safetensors_free after failures, too.
+ * Linear time, except for sorting the tensors, which hostile names and offsets do not slow down. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_parse(bitsnap_safetensors *s, const char *text, size_t size,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
-/* Finds the names of tensors and their places alone, in any text: those that the tree of names of a .bsnap file has. */
+/* Finds only the names of tensors and their positions, in any text: the entries of the tree of names of a .bsnap file. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_names(bitsnap_safetensors *s, const char *text, size_t size,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 BITSNAP_API void bitsnap_safetensors_free(bitsnap_safetensors *s);
 
-/* Returns the type with this name, or null. `any_case`: for names that people type. */
+/* Returns the type with this name, or null. `any_case`: ignores case, for names that people type. */
 BITSNAP_API const bitsnap_element_type *bitsnap_element_type_find(const char *name, size_t size, int any_case);
 
 /* Goes through a shape: writes the next dimension and returns 1, or returns 0 after the last one. Begin with *at = 0. */
 BITSNAP_API int bitsnap_shape_next(bitsnap_slice shape, size_t *at, uint64_t *dimension);
 
-/* Whether two shapes are the same numbers. */
+/* Returns 1 if two shapes have the same numbers, else 0. */
 BITSNAP_API int bitsnap_shape_same(bitsnap_slice a, bitsnap_slice b);
 
-/* As what its bytes are coded; and whether these are the floats that quantizers and columns are for. */
+/* _codec returns the dtype that its bytes are coded as; _has_octaves returns 1 if quantizers and columns apply to it. */
 BITSNAP_API bitsnap_dtype bitsnap_tensor_codec(const bitsnap_tensor *t);
 BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t);
 
@@ -131,7 +131,7 @@ BITSNAP_API int bitsnap_tensor_has_octaves(const bitsnap_tensor *t);
  * other F16 or BF16: a master copy and what it rounds to. Does not compare shapes. */
 BITSNAP_API bitsnap_dtype bitsnap_tensor_base(const bitsnap_tensor *t, const bitsnap_tensor *old);
 
-/* Return the tensors in the order of their names, in memory that the caller releases (null: no memory); and the tensor of a name, or null. */
+/* _by_name returns the tensors sorted by name, in memory that the caller releases (null: no memory). _find returns the tensor of a name, or null. */
 BITSNAP_API const bitsnap_tensor **bitsnap_tensors_by_name(const bitsnap_safetensors *s);
 BITSNAP_API const bitsnap_tensor *bitsnap_tensor_find(const bitsnap_tensor **names, size_t count, bitsnap_slice name);
 
@@ -141,9 +141,9 @@ BITSNAP_API int bitsnap_slice_compare(bitsnap_slice a, bitsnap_slice b); /* <0, 
 BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char *end);
 
 /* ================================================================================= READING
- * Reads one tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that say where everything is. So a read takes the
- * blocks with the elements and less than 64 KiB of the rest, whatever the size of the file. A .safetensors file is read the same way, and so is a
- * delta, given its bases. These are files that were opened before. They may be deltas with bases of their own.
+ * Reads one tensor of a file, or a part of it, without the rest. A .bsnap file ends with trees that locate everything. So a read takes the blocks
+ * with the elements and less than 64 KiB of the rest, whatever the size of the file. A .safetensors file is read in the same way. So is a delta,
+ * given its bases: files that were opened before, which may be deltas themselves.
  *
  *     bitsnap_file file;
  *     bitsnap_tensor t;
@@ -153,71 +153,71 @@ BITSNAP_API size_t bitsnap_utf8_size(const unsigned char *p, const unsigned char
  *         fprintf(stderr, "%s at byte %llu\n", file.error.message, (unsigned long long)file.error.offset);
  *     bitsnap_file_close(&file);
  *
- * Everything that is read is checked before it is used. If the file changes between two reads, there is an error or the checked bytes.
+ * Everything that is read is checked before it is used. If the file changes between two reads, the result is an error or the checked bytes.
  * Parts that were not read may be damaged; bitsnap_file_verify reads everything.
  *
- * Memory, from bitsnap_memory: 48 KiB for an open file; 1.4 MiB while a text is decoded, and the text if it is needed as a whole; the
- * workspace and one block of the frame that is read, each at most some MiB, and a block of its base for each worker; the same for each base;
- * and twice that once a frame is read that refers to earlier data of its own file.
- * Threads: one at a time may use a file or one that has it as its base; a file can be opened several times. */
+ * Memory, from bitsnap_memory: 48 KiB for an open file; 1.4 MiB while a text is decoded, and the text if all of it is needed; the workspace and
+ * one block of the frame that is read, each at most some MiB, and a block of its base for each worker; the same for each base; and twice that
+ * after a frame was read that refers to earlier data of its own file.
+ * Threads: only one at a time may use a file, or a file whose base it is. A file can be opened several times. */
 
-/* What a file holds: values of the format; and a .safetensors file itself, which holds what it is. */
+/* The contents of a file: values of the format, and PLAIN for a .safetensors file itself. */
 enum { BITSNAP_SOURCE_RAW = 0, BITSNAP_SOURCE_SAFETENSORS = 1, BITSNAP_SOURCE_DELTA = 2, BITSNAP_SOURCE_PLAIN = 3 };
 
 #define BITSNAP_FILE_CHAIN 256 /* most deltas in a chain */
 
 struct bsf_reader;
 
-/* What a delta is against: one of its bases, which are the files of a model. */
+/* A base of a delta. Its bases are the files of one model. */
 typedef struct bitsnap_file_base {
-    const char *name;        /* a hint what it may be called, without directories; empty, or for writing null: none */
+    const char *name;        /* a hint at its file name, without directories; empty: none (null when writing) */
     uint64_t text_size, data_size;
     uint64_t text_id;        /* XXH3 of its header text */
-    struct bitsnap_file *file; /* what was given as it, or null */
+    struct bitsnap_file *file; /* the file given as this base, or null */
 } bitsnap_file_base;
 
 /* A file that is open. Its members are set by bitsnap_file_open. Only `name` and, for decoding, `b.kernels`, `b.flags`, `b.run`, `b.run_context` and
  * `b.workers` may be set by the caller, before or between reads. */
 typedef struct bitsnap_file {
     int kind;                /* BITSNAP_SOURCE_... */
-    int quantized;           /* 1: some of its elements are not those that it was made from */
+    int quantized;           /* 1: some of its elements differ from those that it was made from */
     uint32_t incompatible, compatible; /* its features: BITSNAP_FILE_..., and bits that only newer versions know */
-    uint64_t check;          /* of its end record: it identifies the whole file. XXH3, so it finds accidents and is no signature */
+    uint64_t check;          /* of its end record; identifies the whole file. XXH3: detects accidents, not forgery */
     uint64_t size;           /* of the file */
     uint64_t text_size, data_size; /* bytes of the header text, and of the data after it; raw elements have only data */
     const bitsnap_file_base *bases; /* of a delta: base_count of them, at least one */
     size_t base_count;
-    const char *name;        /* what deltas against it call it (a file name without directories): set by the caller, or null */
+    const char *name;        /* its name in deltas against it, without directories; set by the caller, or null */
     bitsnap b;
-    bitsnap_file_error error; /* of the last call; where `error.depth` is not 0 that of the base `error.base` says more */
+    bitsnap_file_error error; /* of the last call; if error.depth is not 0, the error of base number error.base has details */
     struct bsf_reader *reader; /* private */
 } bitsnap_file;
 
-/* Opens a file. Memory, bases and what the source refers to must outlive it; they and *f itself must not be moved, but the array of
- * pointers may go. bitsnap_file_close is to be called after failures, too.
- * bases: of a delta, all of them, in its order; others do not use them. With base_count 0 a delta can be opened and its frames listed;
- *        what takes a base is then BITSNAP_E_BASE. Of bases that are given the header texts are read, whole, and compared
- *        (BITSNAP_E_BASE, S17 or S18). That their elements are the right ones each block says when it is decoded (R44).
+/* Opens a file. Memory, bases and what the source refers to must outlive it. They and *f itself must not be moved; the array of pointers
+ * may be released. Call bitsnap_file_close after failures, too.
+ * bases: all bases of a delta, in its order; other files ignore them. With base_count 0 a delta can be opened and its frames listed; calls that
+ *        need a base return BITSNAP_E_BASE. The whole header texts of given bases are read and compared (BITSNAP_E_BASE, S17 or S18). Their
+ *        elements are compared when a block is decoded (R44).
  * memory: null: realloc and free.
  * BITSNAP_E_MAGIC: neither a .bsnap file nor a .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_file_open(bitsnap_file *f, const bitsnap_source *source, bitsnap_file *const *bases, size_t base_count,
                                              const bitsnap_memory *memory);
 BITSNAP_API void bitsnap_file_close(bitsnap_file *f);
 
-/* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text. If the file has no
- * tree of names, as files of some dozens of tensors, the first call reads the whole text. BITSNAP_E_MISMATCH: no tensor has
- * that name. The slices of *t are good until the next call of this function or bitsnap_file_close. */
+/* Finds a tensor by its name (UTF-8, without escapes). Reads a node and a page of each tree and a piece of the text. In a file without a tree of
+ * names, as files of some dozens of tensors are, the first call reads the whole text. BITSNAP_E_MISMATCH: no tensor has that name. The slices
+ * of *t are valid until the next call of this function or bitsnap_file_close. */
 BITSNAP_API bitsnap_status bitsnap_file_find(bitsnap_file *f, const char *name, size_t size, bitsnap_tensor *t);
 
-/* All tensors in the order of their bytes, and the metadata, good until bitsnap_file_close. Reads the whole text, at the first time.
- * BITSNAP_E_MISMATCH: raw elements, or a text that is no header (which is then restored all the same by bitsnap_file_read_data). */
+/* Gives all tensors in the order of their bytes, and the metadata, valid until bitsnap_file_close. The first call reads the whole text.
+ * BITSNAP_E_MISMATCH: raw elements, or a text that is not a header (bitsnap_file_read_data can still restore the data). */
 BITSNAP_API bitsnap_status bitsnap_file_tensors(bitsnap_file *f, const bitsnap_safetensors **tensors);
 
-/* The header text, text_size bytes, good until bitsnap_file_close (of it or, of a delta with the text of its first base, of that). */
+/* Gives the header text, text_size bytes, valid until bitsnap_file_close of the file; if a delta has the text of its first base, of that base. */
 BITSNAP_API bitsnap_status bitsnap_file_text(bitsnap_file *f, const char **text);
 
-/* Elements first .. first + count - 1 of a tensor, in native byte order: only the blocks that they need are read, each whole. Elements
- * of less than a byte come in whole bytes, else BITSNAP_E_ARGUMENT; those of an unknown dtype (t->type null) are bytes. */
+/* Reads elements first .. first + count - 1 of a tensor, in native byte order. Reads only the blocks that hold them, each whole. Elements of
+ * less than a byte must fill whole bytes, else BITSNAP_E_ARGUMENT; those of an unknown dtype (t->type null) are bytes. */
 BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tensor *t, void *to, uint64_t first, uint64_t count);
 
 /* Reads bytes of the data, as a .safetensors file has them: little-endian. They may belong to several tensors. */
@@ -227,29 +227,29 @@ BITSNAP_API bitsnap_status bitsnap_file_read_data(bitsnap_file *f, uint64_t offs
 typedef struct bitsnap_file_frame {
     uint64_t at, size;       /* bytes of the file */
     uint64_t begin;          /* where its elements begin in the data: info.elements_size bytes */
-    unsigned base;           /* with info.has_base: the number of its base, or BITSNAP_BASE_ITSELF, */
-    uint64_t base_begin;     /* and the same of that base's data */
+    unsigned base;           /* with info.has_base: the number of its base, or BITSNAP_BASE_ITSELF */
+    uint64_t base_begin;     /* with info.has_base: the byte of that base's data */
     uint64_t referred;       /* the byte of the data at which the last frame begins that refers to this one; 0: none does */
     bitsnap_info info;       /* without the counts of blocks */
     uint64_t seal;           /* identifies what the frame holds: docs/FORMAT.md, 8.3 */
 } bitsnap_file_frame;
 
-/* How many frames there are; and one of them, by its number from 0 on. None of a .safetensors file. */
+/* Give the number of frames, and the frame of a number, from 0 on. A .safetensors file has no frames. */
 BITSNAP_API bitsnap_status bitsnap_file_frames(bitsnap_file *f, uint64_t *count);
 BITSNAP_API bitsnap_status bitsnap_file_frame_at(bitsnap_file *f, uint64_t number, bitsnap_file_frame *frame);
 
 /* Finds the frame with this byte of the data. BITSNAP_E_MISMATCH: no frame has it, as in a .safetensors file. */
 BITSNAP_API bitsnap_status bitsnap_file_frame_of(bitsnap_file *f, uint64_t offset, bitsnap_file_frame *frame);
 
-/* The content id of `count` elements from this byte of the data on: that of a frame, if they are one, else by reading them. */
+/* Gives the content id of `count` elements from this byte of the data on: the id of a frame if they are one, else by reading them. */
 BITSNAP_API bitsnap_status bitsnap_file_content_id(bitsnap_file *f, uint64_t offset, uint64_t count, bitsnap_dtype dtype, uint64_t *id);
 
-/* Reads everything, in order, and checks all that docs/FORMAT.md, section 9, has; of bases only what is taken from them. Linear time. */
+/* Reads everything, in order, and checks all conditions of docs/FORMAT.md, section 9; of bases, only what the file needs. Linear time. */
 BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
 
 /* ================================================================================= IN ORDER
- * A file from its first byte to its last, as it comes from a pipe: its start, its texts, frame by frame, its end. All of it is checked that
- * docs/FORMAT.md, section 9, has.
+ * Reads a file from its first byte to its last, as from a pipe: its start, its texts, frame by frame, its end. All conditions of
+ * docs/FORMAT.md, section 9, are checked.
  *
  *     bitsnap b = {0};
  *     bitsnap_file_stream s;
@@ -264,11 +264,11 @@ BITSNAP_API bitsnap_status bitsnap_file_verify(bitsnap_file *f);
  *     if (status) fprintf(stderr, "%s at byte %llu\n", s.error.message, (unsigned long long)s.error.offset);
  *     bitsnap_file_stream_close(&s);
  *
- * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 20 bytes for each frame, the header text as it
- * is coded, and of a base one block for each worker; elements that later frames refer to, up to kept_most bytes of them. Sizes that the file
- * states cost memory only as its bytes arrive. */
+ * Memory: a window of the file and the largest block that has arrived, the workspace of `b`, 20 bytes for each frame, the coded header text, one
+ * block of a base for each worker, and at most kept_most bytes of elements that later frames refer to. Sizes that the file states cost memory
+ * only as its bytes arrive. */
 
-/* The begin of a file, before texts and frames: its header and, in a delta, the record of its bases. */
+/* The beginning of a file, before texts and frames: its header and, in a delta, the record of its bases. */
 typedef struct bitsnap_file_start {
     int kind, quantized;      /* as in bitsnap_file, and so are features */
     uint32_t incompatible, compatible;
@@ -282,29 +282,29 @@ typedef struct bitsnap_file_start {
     uint64_t end;             /* byte of the file where the rest begins */
 } bitsnap_file_start;
 
-/* Reads that from the first `size` bytes of a file. Fewer than it takes are BITSNAP_E_TRUNCATED: then error->wanted bytes, 18,087,452 at most,
- * are to be given, or more, again and again until there is another answer (where the source does not change, by the fourth call).
- * After failures there is nothing to release. BITSNAP_E_MAGIC: no .bsnap file. */
+/* Reads it from the first `size` bytes of a file. BITSNAP_E_TRUNCATED: too few bytes; repeat the call with error->wanted bytes or more, which
+ * are 18,087,452 at most. If the source does not change, the fourth call ends with another status. After failures there is nothing to
+ * release. BITSNAP_E_MAGIC: not a .bsnap file. */
 BITSNAP_API bitsnap_status bitsnap_file_read_start(bitsnap_file_start *s, const void *bytes, size_t size, const bitsnap_memory *memory,
                                                    bitsnap_file_error *error);
 
-/* Where the bytes come from. `read` gives the next `size` bytes, and fewer only at their end. `skip` passes over them, and may be null.
- * Both return 0, or anything else where the bytes cannot be read (BITSNAP_E_SOURCE). */
+/* A source that is read in order. `read` gives the next `size` bytes, fewer only at the end. `skip` skips them, and may be null. Both return 0,
+ * or anything else if the bytes cannot be read (BITSNAP_E_SOURCE). */
 typedef struct bitsnap_input {
     int (*read)(void *context, void *to, size_t size, size_t *got);
     int (*skip)(void *context, uint64_t size, uint64_t *passed);
     void *context;
 } bitsnap_input;
 
-/* Takes elements that later frames refer to, where memory may not hold all of them. `write` gets them in order, as bytes of the data from byte
- * `offset` on, and `read` gives parts of them again. Both return 0, or anything else if they fail (BITSNAP_E_SOURCE). */
+/* Stores elements that later frames refer to and that exceed kept_most. `write` gets them in order, as bytes of the data from byte `offset` on;
+ * `read` returns parts of them. Both return 0, or anything else if they fail (BITSNAP_E_SOURCE). */
 typedef struct bitsnap_spill {
     int (*write)(void *context, uint64_t offset, const void *bytes, size_t size);
     int (*read)(void *context, uint64_t offset, void *to, size_t size);
     void *context;
 } bitsnap_spill;
 
-/* A block of a frame, by its first bytes. */
+/* A block of a frame, known from its first bytes. */
 typedef struct bitsnap_file_block {
     unsigned form;
     uint64_t cells, elements;
@@ -315,64 +315,64 @@ typedef struct bitsnap_file_block {
  * bitsnap_file_stream_next; all other members are for reading. */
 typedef struct bitsnap_file_stream {
     bitsnap_file_start start;
-    uint8_t *coded, *base_coded; /* the texts of the file and, of a delta, of its first base, as text records: what the file has of them. The */
-    size_t coded_size, base_coded_size; /* caller may take this memory, by setting the pointer to null */
-    const char *text;         /* start.text_size bytes that the caller has decoded; null: names are believed as they are in the file */
+    uint8_t *coded, *base_coded; /* text records that the file has: of its own text and, in a delta, of the first base's. The */
+    size_t coded_size, base_coded_size; /* caller may take over this memory by setting the pointer to null */
+    const char *text;         /* start.text_size bytes that the caller has decoded; null: the names in the file are not compared with the text */
     const bitsnap_safetensors *model; /* the text as the caller has parsed it, or null */
     size_t window;            /* bytes that are read ahead; 0: 1 MiB */
     uint64_t kept_most;       /* bytes of elements that memory may hold for later frames; 256 MiB unless it is set. More go to `spill`; without */
     bitsnap_spill spill;      /* its functions they are BITSNAP_E_WORKSPACE */
-    uint64_t offset;          /* bytes of the file that are done with */
+    uint64_t offset;          /* bytes of the file that have been processed */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
-    uint64_t frames, frame_bytes; /* how many frames have been read; their bytes */
-    uint64_t check;           /* after the end of the file: that of its end record, */
-    uint8_t sha256[BITSNAP_SHA256_SIZE]; /* and its SHA-256, where start.compatible says that it has one. 1: this is the source's, which has */
-    int sha256_checked;       /* been read whole, with the text that the caller gave */
+    uint64_t frames, frame_bytes; /* the number of frames read, and their bytes */
+    uint64_t check;           /* after the end of the file: the check of its end record, */
+    uint8_t sha256[BITSNAP_SHA256_SIZE]; /* and its SHA-256, if start.compatible says that it has one. sha256_checked 1: it was compared with the source, which */
+    int sha256_checked;       /* was read whole, with the text that the caller gave */
     int in_frame;             /* a frame has begun, and not ended */
-    bitsnap_file_frame frame; /* it, or the last one. When it has ended size, content_id and certificate are known, and info counts its cells: */
+    bitsnap_file_frame frame; /* that frame, or the last one. After its end, size, content_id and certificate are known, and info has the numbers of its cells: */
                               /* same, sparse, classed and plain */
     int quantized;            /* 1: that frame is */
     bitsnap_decoder decoder;  /* of it */
-    const bitsnap_base *base; /* what the decoder got of its base for the last elements; null: it has none */
-    const uint8_t *blocks;    /* the blocks that the last call has decoded or passed: blocks_size bytes, and where that is 0 the head of */
-    size_t blocks_size;       /* a run that goes on; until the next call */
-    bitsnap_file_block block; /* the block that bitsnap_file_stream_pass has found */
-    bitsnap_file_error error; /* of the last call. What the codec found has no `rule`, and b->error says more */
+    const bitsnap_base *base; /* the part of its base used for the last elements; null: it has no base */
+    const uint8_t *blocks;    /* the blocks that the last call decoded or passed over: blocks_size bytes. If that is 0, the head of */
+    size_t blocks_size;       /* a run that continues. Valid until the next call */
+    bitsnap_file_block block; /* the block that bitsnap_file_stream_pass found */
+    bitsnap_file_error error; /* of the last call. An error of the codec has no `rule`; b->error has details */
     bitsnap *b;
     struct bsf_stream_reader *reader; /* private */
 } bitsnap_file_stream;
 
-/* Begins to read: the header and, of a delta, the record of its bases. `b` gives kernels, flags, threads and workspace of the decoder (null:
- * from `memory`). It, what `input` refers to and memory must outlive the stream. bitsnap_file_stream_close is to be called after failures, too. */
+/* Begins to read: the header and, in a delta, the record of its bases. `b` has kernels, flags, threads and workspace of the decoder (a null
+ * workspace: from `memory`). b, memory and what `input` refers to must outlive the stream. Call bitsnap_file_stream_close after failures, too. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_begin(bitsnap_file_stream *s, bitsnap *b, const bitsnap_input *input, const bitsnap_memory *memory);
 
-/* Reads the texts, which stay as they are coded: bitsnap_text_decode. */
+/* Reads the texts without decoding them; bitsnap_text_decode does that. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s);
 
-/* Reads the header of the next frame. Without one, when in_frame is 0, it was the end: the end record has been checked, and nothing follows. */
+/* Reads the header of the next frame. If in_frame is then 0, the file has ended: the end record has been checked, and nothing follows it. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_next(bitsnap_file_stream *s);
 
-/* Decodes the next elements of the frame in native byte order: *count of them, at least 1 where any are left, and at most `room`, which is a
- * block (2^frame.info.block_log2 elements) or all that are left, or more; else BITSNAP_E_CAPACITY. Where `to` is null they are only checked.
- * A frame with a base needs that: start.bases[frame.base].file. */
+/* Decodes the next *count elements of the frame, in native byte order: at least 1 unless the frame has no more, at most `room`. `room` must hold
+ * a block (2^frame.info.block_log2 elements) or all elements that remain, else BITSNAP_E_CAPACITY. If `to` is null they are only checked.
+ * A frame with a base needs start.bases[frame.base].file. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_read(bitsnap_file_stream *s, void *to, size_t room, size_t *count);
 
-/* Instead: passes over the next block of the frame without decoding it. blocks has `least` bytes of the block, or all if it has fewer;
- * blocks_size is 0 if there was no block any more. Checks grammar alone. */
+/* Skips the next block of the frame without decoding it; checks only its grammar. `blocks` then has `least` bytes of the block, or all if it has
+ * fewer. blocks_size is 0 after the last block. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_pass(bitsnap_file_stream *s, size_t least);
 
 /* Reads the footer of the frame. All its elements must have been read, or all its blocks passed. */
 BITSNAP_API bitsnap_status bitsnap_file_stream_frame_end(bitsnap_file_stream *s);
 BITSNAP_API void bitsnap_file_stream_close(bitsnap_file_stream *s);
 
-/* The block at p; its first element is number `first` of the frame. Only its first 4 bytes are read. Nothing is checked: the form may be unknown,
- * and a run may be empty or too long (then it has all elements that are left). */
+/* Returns the block at p, whose first element is number `first` of the frame. Reads only its first 4 bytes, and checks nothing: the form may be
+ * unknown, and a run may be empty or too long (it then has all elements that remain). */
 BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsnap_info *info, uint64_t first);
 
 #ifndef BITSNAP_NO_ENCODE
 /* ================================================================================= WRITING
- * A file from its first byte to its last, by a callback. The header text comes first, then the data, in order and in pieces of any
- * size: so memory does not depend on the file's. What has been written is good only when bitsnap_file_write_end has returned 0.
+ * Writes a file from its first byte to its last, through a callback. The header text comes first, then the data, in order and in pieces of any
+ * size, so memory does not depend on the size of the file. The file is valid only when bitsnap_file_write_end has returned 0.
  *
  *     bitsnap b = {0};                                   // level, flags, workers as you like
  *     bitsnap_file_writer w;
@@ -457,9 +457,9 @@ BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const
 BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w);
 BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 
-/* ---- for who cuts frames, or has them ---- */
+/* ---- for callers that cut frames themselves, or have finished ones ---- */
 
-/* What a file says of itself before its frames; all 0 but what applies. */
+/* What a file states before its frames. Members that do not apply are 0. */
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
@@ -468,33 +468,33 @@ typedef struct bitsnap_file_head {
     uint64_t source_size;     /* UINT64_MAX: not known yet; deltas must know it */
     const char *text;         /* null in raw files, or if it is not known */
     size_t text_size;
-    const uint8_t *coded;     /* the text as text records; of deltas no bytes: it is that of the first base. Null: of `text`, alone */
+    const uint8_t *coded;     /* the text as text records. Null: made from `text`. In deltas, no bytes: the text is the first base's */
     size_t coded_size;
-    uint64_t text_id;         /* of deltas: XXH3 of the text, and what they are against */
-    const bitsnap_file_base *bases; /* with `file`, an open one, frames against it need not be given its elements */
+    uint64_t text_id;         /* of deltas: XXH3 of the text */
+    const bitsnap_file_base *bases; /* of deltas. If `file` is an open file, frames against it read its elements */
     size_t base_count;
-    const uint8_t *base_coded; /* the text of the first base as text records; no bytes: it is not to be in the file */
+    const uint8_t *base_coded; /* the text of the first base as text records; no bytes: the file does not hold it */
     size_t base_coded_size;
 } bitsnap_file_head;
 
-/* Adds the next bytes of the data of the source to its SHA-256, on the threads of b. With head.sha256 all of them must have been given when
- * the file ends, in order; of a quantized frame what it decodes to. bitsnap_file_write_data calls this. */
+/* Adds the next bytes of the data of the source to its SHA-256, on the threads of b. With head.sha256, give all of them, in order, before the file
+ * ends; for a quantized frame, the elements that it decodes to. bitsnap_file_write_data calls this. */
 BITSNAP_API void bitsnap_file_write_source(bitsnap_file_writer *w, const void *bytes, size_t size);
 
 /* As bitsnap_file_write_begin; frames follow, not data. */
 BITSNAP_API bitsnap_status bitsnap_file_write_head(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink, const bitsnap_file_head *head,
                                                    const bitsnap_memory *memory);
 
-/* Where b->base begins: the number of the base, and the byte of its data. Number BITSNAP_BASE_ITSELF: earlier data of the file, in frames for
- * which `referred` was set; the frame then has BITSNAP_REFERENCE_LEAST elements or more. */
+/* The position of b->base: the number of the base, and the byte of its data. Number BITSNAP_BASE_ITSELF means earlier data of the file, in frames
+ * that were written with `referred`; the new frame must have BITSNAP_REFERENCE_LEAST elements or more. */
 typedef struct bitsnap_file_place {
     unsigned base;
     uint64_t begin;
 } bitsnap_file_place;
 
 /* Write a frame with the options of b (b->base, b->columns, b->quantizer): its header; elements in native byte order, whole blocks in all calls
- * but the last; the end. `place`: null if it has no base. If the base is open, b->base.dtype is enough: its elements are read when they are
- * needed, a block for each worker. */
+ * except the last; the end. `place`: null without a base. If the base is open, set only b->base.dtype: its elements are read when needed, a
+ * block for each worker. */
 BITSNAP_API bitsnap_status bitsnap_file_write_frame(bitsnap_file_writer *w, bitsnap_dtype dtype, uint64_t count,
                                                     const bitsnap_file_place *place);
 BITSNAP_API bitsnap_status bitsnap_file_write_elements(bitsnap_file_writer *w, const void *elements, size_t count);
@@ -504,7 +504,7 @@ BITSNAP_API bitsnap_status bitsnap_file_write_frame_end(bitsnap_file_writer *w);
 BITSNAP_API bitsnap_status bitsnap_file_pack(bitsnap_file_writer *w, void *frame, size_t capacity, size_t *size, bitsnap_dtype dtype,
                                              const void *elements, size_t count, const bitsnap_file_place *place);
 
-/* Writes a finished frame, which stores `source_bytes` bytes of the source. */
+/* Writes a finished frame, which codes `source_bytes` bytes of the source. */
 BITSNAP_API bitsnap_status bitsnap_file_write_packed(bitsnap_file_writer *w, const void *frame, size_t size, uint64_t source_bytes,
                                                      const bitsnap_file_place *place);
 #endif
@@ -539,7 +539,7 @@ enum {
 #define BITSNAP_KEPT_BESIDE 65536u /* bytes of a tensor, at most, that joins the frame of neighbours that are referred to, though it is not, or the reverse */
 #define BITSNAP_FILE_MOST (((uint64_t)1 << 48) - 1) /* bytes of a file, and of its source */
 
-/* Compatible features of a file: some frames are quantized; the end record has a SHA-256. Incompatible: some frames refer to earlier data. */
+/* Features of a file. Compatible: some frames are quantized; the end record has a SHA-256. Incompatible: some frames refer to earlier data. */
 enum { BITSNAP_FILE_QUANTIZED = 1, BITSNAP_FILE_SHA256 = 2 };
 enum { BITSNAP_FILE_REFERENCES = 1 };
 #define BITSNAP_FILE_INCOMPATIBLE 1u /* those that this version can read */
