@@ -134,7 +134,7 @@ BITSNAP_API const char *bitsnap_version(void); /* BITSNAP_VERSION of the impleme
 /* Element types. The values are those of the format. */
 typedef enum bitsnap_dtype {
     BITSNAP_BOOL = 1,    /* 1 byte, any value is kept */
-    BITSNAP_I8 = 2,      /* integers, signed or not: the codec makes no difference */
+    BITSNAP_I8 = 2,      /* integers, signed or unsigned, which are coded alike */
     BITSNAP_I16 = 3,
     BITSNAP_I32 = 4,
     BITSNAP_I64 = 5,
@@ -241,8 +241,8 @@ typedef struct bitsnap_error {
     uint64_t offset;      /* byte of the source where it was found, from the start of the frame */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
     uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size, in the unit of the argument
-                             that is too small; _TRUNCATED of a decoder: the number of bytes to supply at
-                             least */
+                             that is too small; _TRUNCATED of a decoder: the least number of bytes to
+                             supply */
     const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_CAPACITY: "index"
                              if it is encoder.index that is too small; BITSNAP_E_UNSUPPORTED: the switch that
                              removed the feature, or null; a static string */
@@ -264,8 +264,8 @@ enum {
     BITSNAP_IGNORE_CHECKS = 8, /* decode, except bitsnap_apply: skip all checksums and the content id; as
                                   memory-safe as ever */
     BITSNAP_SELF_CONTAINED = 16, /* encode with a base: a single class of differences, so that deltas can be
-                                    merged and inverted without the base; 10 to 30 % larger, and no form for
-                                    what was pruned */
+                                    merged and inverted without the base; 10 to 30 % larger; pruned elements
+                                    have no form of their own */
     BITSNAP_ALLOW_TRAILING = 32 /* decode: accept bytes after the frame; bitsnap.used receives the frame's
                                    size */
 };
@@ -319,8 +319,8 @@ typedef void (*bitsnap_task)(void *argument, uint64_t index, unsigned worker);
  * `base`, `quantizer` and `columns` set or zeroed for each. */
 typedef struct bitsnap {
     size_t struct_size;     /* 0, or sizeof(bitsnap) as the caller was compiled. With another value, calls
-                               return BITSNAP_E_ARGUMENT and write nothing here, as members may have other
-                               places; bitsnap_message says so */
+                               return BITSNAP_E_ARGUMENT and write nothing here, because members may be at
+                               other offsets; bitsnap_message says so */
     void *workspace;        /* scratch memory of any alignment; contents need not be kept between calls */
     size_t workspace_size;  /* to encode: bitsnap_workspace_size(); to decode: info.workspace_size.
                                BITSNAP_WORKSPACE is enough for default options */
@@ -333,8 +333,8 @@ typedef struct bitsnap {
                                last block (at most half full) follows fewer than 4; with a base: 17 for
                                elements of 4 or 8 bytes (level fast: 18); else 18 with BITSNAP_SELF_CONTAINED,
                                20 at level best, 19 otherwise; above 16 never more than the elements need.
-                               What is constant in parts of the larger blocks of level best may not be so in
-                               all: then 16, or 19 with a base, makes smaller frames */
+                               The larger blocks of level best can cost bytes if only parts of them are
+                               constant: 16, or 19 with a base, then makes smaller frames */
     const bitsnap_kernels *kernels; /* null: the fastest table of this machine */
 
     /* Threads. run(run_context, task, argument, count) must call task(argument, i, worker) once for each i <
@@ -378,7 +378,7 @@ typedef struct bitsnap {
 #ifndef BITSNAP_NO_ENCODE
 /* What encoding `count` elements with the options in b needs (null: default options): the exact size of the
  * workspace, and the largest size of the frame. 0 if an option, count or dtype is invalid or the size exceeds
- * a size_t. b->base.data is not read: any pointer but null will do. */
+ * a size_t. b->base.data is not read: any pointer except null will do. */
 BITSNAP_API size_t bitsnap_workspace_size(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 BITSNAP_API size_t bitsnap_bound(const bitsnap *b, uint64_t count, bitsnap_dtype dtype);
 #endif
@@ -507,10 +507,9 @@ BITSNAP_API bitsnap_status bitsnap_planes_join(const bitsnap_kernels *kernels, v
 
 /* Canonical Huffman coding of a list of n bytes, n <= 2^20, as in frames. Workspace: bitsnap_workspace_size()
  * of n elements of BITSNAP_I8 with block_log2 20. A list is raw, constant, a tree of codes of at most 8 bits
- * whose nodes are masks, or split by a mask, whichever the level estimates to be smallest. At most n + 1
- * bytes; none for n = 0. Neither the length nor a checksum is
- * stored: both are up to the caller. A list is self-delimiting: `used` receives its size. With `used` null,
- * bytes after the list are BITSNAP_E_TRAILING.
+ * whose nodes are masks, or split by a mask, whichever the level estimates to be smallest. It has at most n +
+ * 1 bytes, none for n = 0. It stores neither its length nor a checksum: both are up to the caller. A list is
+ * self-delimiting: `used` receives its size. With `used` null, bytes after the list are BITSNAP_E_TRAILING.
  *
  *     bitsnap_list_encode(&b, list, n + 1, &size, planes + 3 * n, n);
  *     bitsnap_list_decode(&b, planes + 3 * n, n, list, size, NULL); */
@@ -568,8 +567,7 @@ BITSNAP_API const char *bitsnap_status_message(bitsnap_status status);
  * its end by reading the first 4 bytes of every block.
  * BITSNAP_E_TRUNCATED: `size` is less than the header (24 bytes without extensions; with those of this
  * version at most 43). After an error *info is all 0. A damaged footer counts as absent and is not an error.
- * What the frame states is not
- * verified: do not trust it until a decoder has succeeded. */
+ * What the frame states is not verified: do not trust it until a decoder has succeeded. */
 BITSNAP_API bitsnap_status bitsnap_read_info(bitsnap_info *info, const void *source, size_t size);
 
 /* How a block is coded. Forms and list kinds are the numbers of docs/FORMAT.md, sections 5 and 4. */
@@ -619,7 +617,7 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *   calls. Sufficient capacities: begin 64; push n * width, plus 12 bytes per block, 28 with a base; end 112
  *   + index_size + index_size / 32. After an error push and end have changed only the destination and can be
  *   called again. Options of the header (NO_CHECKS, CONTENT_ID, block_log2, quantizer, columns) are those at
- *   begin: push does not look at them.
+ *   begin: push ignores them.
  * push_block: the next block is `block` of `size` bytes, made by bitsnap_block_encode; the caller appends it
  *   to the frame. It is decoded to verify it. With a content id and block_log2 below 16 the workspace must
  *   also hold the elements of a block. Not with BITSNAP_IGNORE_CHECKS.
@@ -630,8 +628,8 @@ BITSNAP_API bitsnap_status bitsnap_read_block(bitsnap *b, bitsnap_block *block, 
  *   them. BITSNAP_E_TRUNCATED: the source is too short, nothing has happened; supply at least error.needed
  *   bytes. Any capacity of a block or more will do; BITSNAP_E_CAPACITY: it is less, and error.needed elements
  *   suffice. After any error the decoder is unchanged, n and `used` are 0, and the elements are unspecified.
- *   `elements` may be null, to check only: all but the content id of frames with blocks of less than 65536
- *   elements; constant blocks then take no time.
+ *   `elements` may be null, to check only: everything except the content id of frames with blocks of fewer
+ *   than 65536 elements. Constant blocks then take no time.
  * Objects that were not begun are BITSNAP_E_ARGUMENT. Objects modified otherwise give errors or wrong bytes,
  * but stay memory-safe. */
 typedef struct bitsnap_encoder {
@@ -753,21 +751,21 @@ typedef struct bitsnap_request {
     bitsnap_error error;    /* result of this one */
 } bitsnap_request;
 
-/* decode: restores frames on the device, many tensors in few launches; blocks are copied while those before
- * are decoded. What the device declines or refuses is decoded by the host, whose error it is if there is one:
- * only what the device calls good is believed. Other frames go on after an error, which is in request.error,
- * that of the first bad block if there are several; that of the first request is returned. Checks all that
- * bitsnap_decode checks, but the content id. Requests are done side by side: none may write what another one
+/* decode: restores frames on the device, many tensors in few launches; blocks are copied while earlier ones
+ * are decoded. The host decodes what the device declines or refuses, and reports its own error: only what the
+ * device calls good is believed. After an error in one frame the others are still decoded. request.error is
+ * the error of the first bad block; the call returns that of the first bad request. Checks all that
+ * bitsnap_decode checks, except the content id. Requests run side by side: none may write what another one
  * reads or writes.
- * apply: turns bases at `elements` into results, in place; base, base_dtype and base_id are not looked at,
- * and checks are always verified. A first pass tests all blocks of all frames: where one is refused, nothing
- * at all is stored. An error in the second one (the device failed, or a frame has changed) may leave some
- * blocks stored and others not. Frames are refused as by bitsnap_apply; but this cannot be repeated, as
- * results are no bases. Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags.
- * What keeps a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests; a
- * function of the device that fails (BITSNAP_E_SOURCE) is the error of all that have none of their own, as
- * what became of them is not known. A single request has BITSNAP_E_SOURCE if its frame has changed since the
- * call measured it, and has larger blocks now. */
+ * apply: turns the bases at `elements` into results, in place. Ignores base, base_dtype and base_id; always
+ * verifies checks. A first pass tests all blocks of all frames: if one is refused, nothing is stored. An
+ * error in the second pass (the device failed, or a frame changed) may leave some blocks stored and others
+ * not, and the call cannot be repeated, because a result is not a base. Refuses what bitsnap_apply refuses.
+ * Both use b->workspace, of bitsnap_offload_workspace() bytes, b->kernels and b->flags. An error that keeps
+ * a call from beginning (BITSNAP_E_ARGUMENT, _WORKSPACE) is the status of all its requests. If a function of
+ * the device fails, BITSNAP_E_SOURCE is the error of all requests that have none of their own, because their
+ * state is not known. A single request has BITSNAP_E_SOURCE if its frame has changed since the call measured
+ * it, and now has larger blocks. */
 BITSNAP_API size_t bitsnap_offload_workspace(const bitsnap_request *requests, size_t count);
 BITSNAP_API bitsnap_status bitsnap_offload_decode(bitsnap *b, const bitsnap_offload *offload, bitsnap_request *requests, size_t count);
 #ifndef BITSNAP_NO_DELTA
@@ -880,29 +878,30 @@ BITSNAP_API bitsnap_status bitsnap_verify(bitsnap *b, const void *elements, uint
 
 #ifndef BITSNAP_NO_DELTA
 /* Turns the base of a delta into its result, in place: all or nothing. A first pass decodes and checks
- * everything without a store, a second one stores the elements. So on every error except BITSNAP_E_CANCELLED
+ * everything without a store; a second one stores the elements. So on every error except BITSNAP_E_CANCELLED
  * they are unchanged (progress is called in both passes, but cancels only in the first). Checksums and hashes
- * of blocks are verified even with BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped:
+ * of blocks are verified even with BITSNAP_IGNORE_CHECKS. Blocks that already hold the result are skipped, so
  * applying twice is harmless. Elements that are neither base nor result, nor in between as below:
  * BITSNAP_E_BASE, and error.element is the first of the block. b->base is not used. Frames without a base:
  * BITSNAP_E_ARGUMENT; roles 2 and 3 (against a cast): BITSNAP_E_UNSUPPORTED. Source and elements must not
  * change during the call.
  *
- * If the process is killed during the second pass and the elements are in memory that outlives it (shared, or
- * a mapped file), repeating the call completes the tensor, with any number of workers. The hashes of the
- * blocks prove it:
- *   - without a journal, all blocks except PATCHED ones and CLASSED ones with several classes.
+ * If the process is killed during the second pass, and the elements are in memory that outlives it (shared,
+ * or a mapped file), repeating the call completes the tensor, with any number of workers. The hashes of the
+ * blocks prove the result.
+ *   - Without a journal: all blocks except PATCHED ones and CLASSED ones with several classes.
  *     BITSNAP_SELF_CONTAINED deltas have neither. SPARSE blocks and those with one class are overwritten in
- *     order, and the place of the interruption is found by trial: up to 20 ms per 65536 elements of 2 bytes, 4 times that for elements twice as wide
- *     (also before a wrong base is refused). Other blocks leave a mark and are stored again;
- *   - with a journal, all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer:
- *     BITSNAP_E_ARGUMENT) of memory that outlives the process too; each worker saves a block of these kinds
+ *     order, and the position of the interruption is found by trial: up to 20 ms per 65536 elements of 2
+ *     bytes, 4 times that for elements twice as wide (also before a wrong base is refused). Other blocks
+ *     leave a mark and are stored again.
+ *   - With a journal: all blocks. b->journal is bitsnap_journal_size() bytes or more (fewer:
+ *     BITSNAP_E_ARGUMENT) of memory that outlives the process too. Each worker saves a block of these kinds
  *     there before it overwrites it. Its contents are used only if they match the hash of the block's base,
  *     so it need not be cleared. Pass the same journal when repeating the call, before it is used for
- *     anything else; a block found in it is put back in the first pass.
+ *     anything else; the first pass puts back a block found in it.
  * This requires gcc, clang or MSVC, elements aligned to 8 bytes and, on 32-bit machines, elements of at most
- * 4 bytes. It covers killed processes, not power failures: what a crashed machine has written of a mapped
- * file is up to its kernel. */
+ * 4 bytes. It covers killed processes, not power failures: after a machine fails, its kernel decides which
+ * parts of a mapped file were written. */
 BITSNAP_API bitsnap_status bitsnap_apply(bitsnap *b, void *elements, uint64_t count, bitsnap_dtype dtype,
                                          const void *source, size_t source_size);
 
@@ -7833,9 +7832,8 @@ static void bsn_lay_alone(bsn_arena *a, bsn_rooms *x, const bsn_context *c, size
     x->lists = (uint8_t *)bsn_arena_take(a, BSN_WRITE_SIZE(n));
 }
 
-/* Returns 1 if PARTED is tried. The elements of a side lie where the list of its symbols is made later, which
- * has room for 7 bytes of
- * each: too little for F64. */
+/* Returns 1 if PARTED is tried. The elements of a side are stored where the list of its symbols is made
+ * later, which has room for 7 bytes of each: too little for F64. */
 BSN_INLINE int bsn_may_part(const bsn_context *c) { return bsn_symbol_bits(c->shape.dtype) && c->shape.width <= 4; }
 
 /* Encoding SPLIT, BYTES, ZIGZAG and PARTED. */
