@@ -88,6 +88,38 @@ def packed_folders():
     refused(ValueError, "one: this File is closed", files.read, "w0")
 
 
+def sibling_folders():
+    """Files that the tool has coded against others of their folder, read as folder, alone, from a store, and as the base of a step."""
+    os.mkdir("both")
+    weights = {f"model.w{i}": torch.randn(9000).bfloat16() for i in range(3)}
+    noise = {name: 1 + torch.randint(-100, 100, (9000,)) / 2 ** 16 for name in weights}
+    master = {"optim." + name[6:]: (t.float() * noise[name]) for name, t in weights.items()}
+    safetensors.torch.save_file(weights, "both/weights.safetensors")
+    safetensors.torch.save_file(master, "both/master.safetensors")
+    use("compress", "-q", "-r", "both", "-o", "both.packed")
+    alone = "both.packed/master.safetensors.bsnap"
+    assert bitsnap.info("both.packed")["files"][alone]["bases"] == ["weights.safetensors"]
+    assert os.path.getsize(alone) < 60000
+    assert same(bitsnap.torch.load_file("both.packed"), {**weights, **master}) and same(bitsnap.torch.load_file(alone), master)
+    with bitsnap.safe_open(alone) as f:
+        assert torch.equal(f.get_slice("optim.w2")[100:200], master["optim.w2"][100:200])
+        f.verify()
+    use("snapshot", "-q", "both.store", "both")
+    assert same(bitsnap.torch.load_file("both.store", step="latest"), {**weights, **master})
+    shutil.copytree("both", "next")
+    later = {name: t + (torch.arange(9000) % 100 == 0) for name, t in master.items()}
+    safetensors.torch.save_file(later, "next/master.safetensors")
+    use("compress", "-q", "-r", "next", "-b", "both.packed", "-o", "next.delta")
+    assert same(bitsnap.torch.load_file("next.delta", base="both.packed"), {**weights, **later})
+    shutil.copy("both/weights.safetensors", "both.packed")
+    os.unlink("both.packed/weights.safetensors.bsnap")
+    assert same(bitsnap.torch.load_file(alone), master)
+    os.unlink("both.packed/weights.safetensors")
+    refused(bitsnap.Error, "it was called weights.safetensors", bitsnap.torch.load_file, alone)
+    safetensors.torch.save_file({name: -t for name, t in weights.items()}, "both.packed/weights.safetensors")
+    refused(bitsnap.Error, "base", bitsnap.torch.load_file, alone)
+
+
 def saved_folders():
     """save_folder: what it writes the tool reads, deltas of deltas are found beside, whatever the shards are; nothing is half written."""
     state, total = shards(), 7 * 2000
@@ -681,6 +713,6 @@ def data_loaders():
     assert said == 2 * (state["w1"].numpy().tobytes().hex() + "\n")
 
 
-every = [packed_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, references, files_of_torch_save, packed_checkpoints,
+every = [packed_folders, sibling_folders, saved_folders, snapshot_stores, foreign_folders, many_files_and_threads, states, references, files_of_torch_save, packed_checkpoints,
          transparent_loading, progress, data_loaders]
 sys.exit(run("checkpoints", [test for test in every if not sys.argv[2:] or test.__name__ in sys.argv[2:]]))

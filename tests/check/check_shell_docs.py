@@ -63,7 +63,8 @@ week = ("for d in 'sunday monday' 'monday tuesday' 'tuesday wednesday'; do set -
         "bitsnap compress -q --self-contained -b $1.safetensors -o $2.delta $2.safetensors; done; rm [mtw]*day.safetensors")
 start = {  # .safetensors files, and commands before the first block
     "README.md": ("model optimizer step1 step2", ""),
-    "docs/TOOL.md": ("model optimizer step1 step2 step3", folder + "mkdir checkpoints; cp {model,step[12]}.safetensors checkpoints; "
+    "docs/TOOL.md": ("model model.bf16 optimizer step1 step2 step3", folder + "mkdir step; mv model.bf16.safetensors step/model.safetensors; cp model.safetensors step/master.safetensors; "
+                     "mkdir checkpoints; cp {model,step[12]}.safetensors checkpoints; "
                      "for i in 1 2 3; do mkdir -p run/step${i}00; cp step$i.safetensors run/step${i}00/model.safetensors; echo {} >run/step${i}00/config.json; done"),
     "": ("model step1 step2", folder),
     "compress": ("model optimizer step1 step2 step3 master model.bf16", folder + "mkdir backup remote; cp model.safetensors remote; head -c 2000 model.safetensors >weights.bin"),

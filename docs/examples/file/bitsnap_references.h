@@ -14,7 +14,8 @@ extern "C" {
 #endif
 
 /* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data.
- * `skip`: of each tensor, 1 if it takes no part; or null. *list is in the order of the data, and is to be released by free().
+ * `skip`: of each tensor, 1 if it takes no part, 2 if others may refer to it, but it does not refer; or null. *list is in the order of
+ * the data, and is to be released by free().
  * A tensor refers to an earlier one
  *   - of the same dtype, size and bytes, or
  *   - whose name ends alike, with the same number of elements, if one of the two is F32, the other F16 or BF16, and samples say
@@ -95,11 +96,14 @@ static int bsr_read(bsr_search *s, uint64_t at, void *to, size_t size)
     return s->data->read && s->data->read(s->data->context, at, to, size) ? bsr_fail(s, BITSNAP_E_SOURCE) : 0;
 }
 
+/* Whether a tensor is only referred to. */
+static int bsr_only_base(const bsr_search *s, size_t i) { return s->skip && s->skip[i] == 2; }
+
 /* Whether a tensor can take part: a sample of it is no smaller than it is. */
 static int bsr_takes_part(const bsr_search *s, size_t i)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
-    return bsr_count(t) >= BSR_NEIGHBOURS && bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i]);
+    return bsr_count(t) >= BSR_NEIGHBOURS && bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i] == 1);
 }
 
 /* ================================================================================= SAMPLES */
@@ -561,7 +565,7 @@ static int bsr_try(bsr_search *s, bsr_content *c, size_t i, uint64_t x, uint64_t
     m.at = t->begin + x * width;
     m.base = base;
     m.dtype = bitsnap_tensor_codec(t);
-    if (base >= m.at) return 0;
+    if (base >= m.at || bsr_only_base(s, i)) return 0;
     m.base_dtype = bitsnap_tensor_base(t, &s->model->tensors[k]);
     if (!m.base_dtype || !bsr_bounds(s, c, k, base, &begin, &end)) return 0;
     base_width = bitsnap_width(m.base_dtype);
@@ -716,7 +720,7 @@ static int bsr_content_begin(bsr_search *s, bsr_content *c)
     c->run_ends = c->run_begins + model->count;
     for (i = 0; i < model->count; i++) {
         const bitsnap_tensor *t = &model->tensors[i];
-        const int is_base = bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i]);
+        const int is_base = bsr_bytes(t) % bsr_width(t) == 0 && !(s->skip && s->skip[i] == 1);
         const int joins = i && is_base && c->run_ends[i - 1] == t->begin && bitsnap_tensor_codec(t) == bitsnap_tensor_codec(t - 1);
         c->run_begins[i] = joins ? c->run_begins[i - 1] : t->begin;
         c->run_ends[i] = t->begin + (is_base ? bsr_bytes(t) : 0);
@@ -743,7 +747,7 @@ static int bsr_find_all(bsr_search *s, bsr_content *c)
     if (bsr_sort_keys(s) || (c && bsr_content_begin(s, c))) return 1;
     for (i = 0; i < s->model->count; i++) {
         if (!s->looks[i].has_sample) continue;
-        if (s->looks[i].is_constant ? bsr_join_constant(s, i) : bsr_find_partner(s, i)) return 1;
+        if (!bsr_only_base(s, i) && (s->looks[i].is_constant ? bsr_join_constant(s, i) : bsr_find_partner(s, i))) return 1;
         if (c && !s->looks[i].refers && bsr_scan(s, c, i)) return 1;
     }
     bsr_drop_small_runs(s);

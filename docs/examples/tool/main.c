@@ -14,6 +14,7 @@
 #include "system/posix.h"
 
 #include "commands/commands.h"
+#include "files/file.h"
 #include "console/help.h"
 #include "system/io.h"
 #include "console/progress.h"
@@ -97,29 +98,62 @@ static int note_names(const options *o, used_files *u, fault *f)
     return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
 }
 
+/* decompress --rm: what is no delta may be what others in its folder need, and comes after them. */
+static int comes_last(const options *o, size_t i)
+{
+    fault ignored;
+    input in;
+    struct stat st;
+    int is;
+    if (stat(o->files[i], &st) || !S_ISREG(st.st_mode) || input_open(&in, o->files[i], &ignored)) return 0;
+    is = !input_fill(&in, 10, &ignored) && !file_is_delta(input_bytes(&in), input_available(&in));
+    input_close(&in);
+    return is;
+}
+
+/* The order of the files of decompress --rm, to be freed; null: that of the command line. */
+static size_t *order_of(const options *o)
+{
+    size_t *order, i, n = 0, end = o->file_count;
+    if (o->command != DECOMPRESS || !o->remove_input || o->file_count < 2) return NULL;
+    order = (size_t *)malloc(o->file_count * sizeof *order);
+    for (i = 0; order && i < o->file_count; i++)
+        if (comes_last(o, i)) order[--end] = i;
+        else order[n++] = i;
+    for (i = o->file_count; order && n + 1 < i; n++) { /* the last ones came in backwards */
+        const size_t x = order[n];
+        order[n] = order[--i];
+        order[i] = x;
+    }
+    return order;
+}
+
 /* The whole command, where there is one folder; else file by file. */
-static int run_all(const options *o, codec *c, const base *b, const base_folders *folders)
+static int run_all(const options *o, codec *c, const base *b, const base_folders *folders, const sibling_files *siblings)
 {
     const size_t runs = o->command & (COMPARE | APPLY | MERGE | EXTRACT | SNAPSHOT | RESTORE) ? 1 : o->file_count;
     const int failed = o->command == COMPARE ? EXIT_USAGE : EXIT_ERROR;
     int status = EXIT_OK;
     fault f;
-    size_t i;
+    size_t i, *order;
     if (options_whole_folder(o)) {
         memset(&f, 0, sizeof f);
         if (!command_folder(o, c, o->files[0], &f)) return EXIT_OK;
         print_failure(o, &c->used, o->files[0], &f);
         return EXIT_ERROR;
     }
+    order = order_of(o);
     for (i = 0; i < runs; i++) {
+        const size_t number = siblings->order ? siblings->order[i] : order ? order[i] : i;
         memset(&f, 0, sizeof f);
         progress_files(i + 1, runs);
-        if (!run(o, c, b, folders, i, &f)) continue;
+        if (!(siblings->order ? command_sibling(o, c, &siblings->found, number, &f) : run(o, c, b, folders, number, &f))) continue;
         status = *f.text ? failed : EXIT_ERROR;
         if (!*f.text) continue; /* compare: the files differ, and that has been said */
-        (void)fault_about(&f, shown_name(o->files[i]));
-        print_failure(o, &c->used, o->files[i], &f);
+        (void)fault_about(&f, shown_name(o->files[number]));
+        print_failure(o, &c->used, o->files[number], &f);
     }
+    free(order);
     if (o->command == INFO) info_sum(o);
     print_sum(o, o->file_count);
     return status;
@@ -154,7 +188,7 @@ static int finish_output(void)
 }
 
 /* The command, with the codec and the bases that it takes. Returns its status, or -1 with the fault set if it has not begun. */
-static int run_command(options *o, codec *c, base *b, base_folders *folders, fault *f)
+static int run_command(options *o, codec *c, base *b, base_folders *folders, sibling_files *siblings, fault *f)
 {
     if (codec_open(c, o->threads, o->level, o->memory, o->base_count, f)) return -1;
     if (o->self_contained) c->b.flags |= BITSNAP_SELF_CONTAINED;
@@ -164,7 +198,8 @@ static int run_command(options *o, codec *c, base *b, base_folders *folders, fau
     if (o->base_count && o->command != EXTRACT && !options_whole_folder(o) &&
         (has_folder_bases(o) ? bases_open(folders, o, c, f) : base_open(b, c, o->bases, o->base_count, o->max_output, f))) return -1;
     if (o->command == BENCHMARK) benchmark_title(o);
-    return run_all(o, c, o->base_count && !has_folder_bases(o) ? b : NULL, folders);
+    if (has_siblings(o) && !options_whole_folder(o) && siblings_open(siblings, o, o->files, o->file_count, f)) return -1;
+    return run_all(o, c, o->base_count && !has_folder_bases(o) ? b : NULL, folders, siblings);
 }
 
 int main(int argc, char **argv)
@@ -173,6 +208,7 @@ int main(int argc, char **argv)
     codec c;
     base b;
     base_folders folders = { NULL, 0 };
+    sibling_files siblings = { 0 };
     fault f;
     int status, failed;
     keep_standard_streams();
@@ -192,12 +228,13 @@ int main(int argc, char **argv)
         failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
         place_handle_signals(failed);
         spool_in(o.temp);
-        status = run_command(&o, &c, &b, &folders, &f);
+        status = run_command(&o, &c, &b, &folders, &siblings, &f);
         if (status < 0) fault_print(&f);
         if (status < 0 || finish_output()) status = failed;
     }
     base_close(&b);
     bases_close(&folders);
+    siblings_close(&siblings);
     options_free(&o);
     codec_close(&c);
     return status;

@@ -52,7 +52,7 @@ static int make_plan(job *j)
         raw.tensors = &all;
         raw.count = 1;
     }
-    if (plan_make(&j->plan, j->o->dtype ? &raw : &j->header.model, NULL, NULL, NULL, j->o->level, j->f)) return 1;
+    if (plan_make(&j->plan, j->o->dtype ? &raw : &j->header.model, NULL, NULL, NULL, 0, j->o->level, j->f)) return 1;
     j->made = (frame *)calloc(j->plan.count + 1, sizeof *j->made);
     return j->made ? 0 : fault_memory(j->f);
 }

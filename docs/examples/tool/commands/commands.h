@@ -9,9 +9,11 @@
 #include "../files/shards.h"
 #include "../console/json.h"
 #include "../console/options.h"
+#include "../tensors/siblings.h"
 
 /* `b`: what was given with -b, or null */
 int command_convert(const options *o, codec *c, const base *b, const char *path, fault *f); /* compress, decompress */
+int command_sibling(const options *o, codec *c, const siblings *s, size_t number, fault *f); /* compress, against others of the folder */
 int command_test(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_info(const options *o, codec *c, const base *b, const char *path, fault *f);
 int command_apply(const options *o, codec *c, const char *delta, const char *path, fault *f);
@@ -42,8 +44,8 @@ int refuse_name(const char *path, fault *f); /* says why there is none */
 /* Whether bytes, `what` as it is said, may go to this output: not to a terminal that nobody has forced them on. */
 int refuse_terminal(const options *o, const char *target, const char *what, fault *f);
 
-/* From an input that is open, which is closed. */
-int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
+/* From an input that is open, which is closed. `known`: partners of its tensors in `b`, which are siblings of the file, and in itself; or null. */
+int compress_to(const options *o, codec *c, const base *b, const pairs *known, input *in, const char *path, const char *target, fault *f);
 int decompress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f);
 
 /* apply with folders, before anything is written: whether a file of tensors is what this delta, or whole .bsnap file, makes; and whether
@@ -65,6 +67,17 @@ int has_folder_bases(const options *o);
 int bases_open(base_folders *b, const options *o, codec *c, fault *f); /* bases_close in any case */
 void bases_close(base_folders *b);
 int with_folder_bases(const options *o, codec *c, const base_folders *folders, size_t number, file_command *run, fault *f);
+
+/* compress -r: files that may be coded against others of their folder; the first ones in `order` are coded against none. */
+typedef struct sibling_files {
+    siblings found;
+    size_t *order;
+} sibling_files;
+
+int has_siblings(const options *o);
+int siblings_open(sibling_files *s, const options *o, char *const *paths, size_t count, fault *f); /* siblings_close in any case */
+void siblings_close(sibling_files *s);
+int compress_sibling(const options *o, codec *c, const siblings *s, size_t number, input *in, const char *target, fault *f); /* as compress_to */
 
 /* -r: the files in folders that are for the command, in place of the folders. */
 int folders_open(options *o, const used_files *u, fault *f);

@@ -32,6 +32,7 @@ typedef struct job {
     output out;
     header header;         /* of a .safetensors file */
     const base *given;     /* what -b says */
+    const pairs *known;    /* partners in siblings, which are `base` then, and not given */
     const base *base;      /* the same; null: the output is a whole file, not a delta */
     file_base *bases;      /* those of it that are used, a list */
     pairs pairs;           /* of its tensors with ours */
@@ -247,7 +248,7 @@ static int begin_delta(job *j)
         bases[n++].name = b->name;
     }
     failed = delta_make_ends(&j->ends, bases, n, j->bases->text, &own, h->text, j->o->self_contained, j->f) ||
-             file_write_delta(&j->writer, j->codec, &j->out, &j->ends, j->bases, j->f);
+             file_write_delta(&j->writer, j->codec, &j->out, &j->ends, j->bases, j->plan.refers ? FRAMES_REFER : 0u, j->f);
     free(bases);
     return failed;
 }
@@ -319,8 +320,8 @@ static int find_pairs(job *j, unsigned count)
     return failed;
 }
 
-/* The list of the bases that are used; of a single one anyway. */
-static int number_bases(job *j, unsigned count)
+/* The list of the bases that are used; of a single one, and of siblings, anyway. */
+static int number_bases(job *j, const base *list, unsigned count)
 {
     unsigned *numbers = (unsigned *)malloc(count * sizeof *numbers), k, n = 0;
     const base *b;
@@ -329,9 +330,9 @@ static int number_bases(job *j, unsigned count)
         free(numbers);
         return fault_memory(j->f);
     }
-    if (count > 1) (void)pairs_number(&j->pairs, numbers, count);
-    else numbers[0] = 0;
-    for (b = j->given, k = 0; b; b = b->next, k++) {
+    for (k = 0; k < count; k++) numbers[k] = k;
+    if (count > 1 && !j->known) (void)pairs_number(&j->pairs, numbers, count);
+    for (b = list, k = 0; b; b = b->next, k++) {
         if (numbers[k] == count) continue;
         j->bases[n] = b->file;
         j->bases[n].next = NULL;
@@ -342,11 +343,25 @@ static int number_bases(job *j, unsigned count)
     return 0;
 }
 
+/* Takes the partners that are known, which siblings have. */
+static int take_known(job *j)
+{
+    unsigned count = 0;
+    const base *b;
+    j->pairs = *j->known;
+    j->pairs.list = (pair *)malloc((j->known->count + 1) * sizeof *j->pairs.list);
+    if (!j->pairs.list) return fault_memory(j->f);
+    memcpy(j->pairs.list, j->known->list, j->known->count * sizeof *j->pairs.list);
+    for (b = j->base; b; b = b->next) count++;
+    return number_bases(j, j->base, count);
+}
+
 /* Finds the partners of tensors in the base. compress drops a base that saves nothing. merge and invert keep it: they always make deltas. */
 static int pair_tensors(job *j)
 {
     const base *b;
     unsigned count = 0;
+    if (j->known) return take_known(j);
     for (b = j->given; b; b = b->next) count++;
     if (!count) return 0;
     if (find_pairs(j, count)) return 1;
@@ -354,7 +369,7 @@ static int pair_tensors(job *j)
         if (pairs_sample(&j->pairs, j->codec, &j->in, &j->header.model, &j->given->file, j->f)) return 1;
         if (!j->pairs.used_bytes) j->base = NULL;
     }
-    return j->base ? number_bases(j, count) : 0;
+    return j->base ? number_bases(j, j->given, count) : 0;
 }
 
 /* Tensors that are equal to earlier ones, or what these round to: in a file without base, which can be read at any place. */
@@ -364,15 +379,16 @@ static int find_references(job *j)
     unsigned char *skip;
     size_t i;
     int failed, found = 0;
-    if (j->base || j->o->no_references || !j->in.regular) return 0;
+    if ((j->base && !j->known) || j->o->no_references || !j->in.regular) return 0;
     skip = (unsigned char *)malloc(model->count + 1);
     if (!skip) return fault_memory(j->f);
-    for (i = 0; i < model->count; i++) skip[i] = (j->choices[i].cells | j->choices[i].clusters) != 0;
+    for (i = 0; i < model->count; i++)
+        skip[i] = j->choices[i].cells | j->choices[i].clusters ? 1 : j->known && j->known->list[i].kind == PAIR_FOUND ? 2 : 0;
     failed = references_find(&j->references, model, j->in.offset, &j->in, skip, j->o->partners || j->o->level == BITSNAP_BEST, j->f);
     free(skip);
     if (failed || !j->references.count) return failed;
     failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);
-    if (!found) j->references.count = 0; /* samples are hints, which may be of other places */
+    if (!found) j->references.count = j->references.tensors = 0, j->references.bytes = 0; /* samples are hints, which may be of other places */
     return failed;
 }
 
@@ -380,15 +396,17 @@ static int find_references(job *j)
 static int choose(job *j, const char *path)
 {
     const safetensors *model = &j->header.model;
+    int is_delta;
     j->adam = j->o->adam;
     if (j->adam.stage && stage_find(&j->stage, &j->adam, model, path, j->o->weights, &j->codec->used, j->f)) return 1;
     j->choices = adam_roles(model, path);
     if (!j->choices || adam_choose(&j->adam, model, j->choices)) return fault_memory(j->f);
     j->lossy.model = model;
     j->lossy.roles = j->choices;
-    return check_moments(j) || pair_tensors(j) || find_references(j) ||
-           plan_make(&j->plan, model, j->base ? &j->pairs : NULL, &j->references, j->choices, j->o->level, j->f) ||
-           group_plan(&j->plan, j->base != NULL, j->f);
+    if (check_moments(j) || pair_tensors(j) || find_references(j)) return 1;
+    is_delta = j->base && !j->known;
+    return plan_make(&j->plan, model, j->base ? &j->pairs : NULL, &j->references, j->choices, is_delta, j->o->level, j->f) ||
+           group_plan(&j->plan, is_delta, j->f);
 }
 
 /* What is removed must be there still, in the output and its base. */
@@ -397,6 +415,14 @@ static int check_removable(const job *j, const char *path)
     if (j->in.regular && used_is_base(&j->codec->used, &j->in.stamp))
         return fault_set(j->f, "is its own base, which the output needs: leave out --rm");
     return output_check_removable(&j->out, &j->in, path, j->f);
+}
+
+/* What is replaced may be what others are restored with. With the time of the input it was made from that. */
+static int check_replaced(const job *j)
+{
+    const struct timespec *before = &j->out.before.modified, *now = &j->in.stamp.modified;
+    if (!j->out.replaces || (before->tv_sec == now->tv_sec && before->tv_nsec == now->tv_nsec)) return 0;
+    return check_not_needed(j->codec, j->out.target, j->f) && fault_in(j->f, j->out.target);
 }
 
 /* Looks at the input, and at the output's place, before anything is written. */
@@ -416,6 +442,7 @@ static int prepare(job *j, const char *path, const char *target)
     if (j->o->dry_run) return output_open(&j->out, "/dev/null", 1, NULL, &j->codec->used, j->f); /* counts bytes */
     if (refuse_terminal(j->o, target, "compressed bytes", j->f) || output_open(&j->out, target, j->o->force, &j->in, &j->codec->used, j->f)) return 1;
     output_keep_time(&j->out);
+    if (check_replaced(j)) return 1;
     return j->o->remove_input && check_removable(j, path);
 }
 
@@ -703,12 +730,13 @@ static int report(const job *j, const char *path, const char *target, elapsed be
     print_summary(j->o, &s);
     if (j->o->json) {
         static const char *const levels[] = { "default", "fast", "default", "best" };
+        const size_t refer = j->references.tensors + (j->known ? j->known->found : 0);
         json out = json_summary(j->o, &s);
         json_member_string(&out, "level", levels[j->o->level]);
         json_member_whole(&out, "threads", pool_workers(j->codec->threads));
         json_member_whole(&out, "frames", j->frames);
-        if (j->references.count) json_member_whole(&out, "reference_tensors", j->references.tensors);
-        if (j->references.count) json_member_whole(&out, "reference_bytes", j->references.bytes);
+        if (refer) json_member_whole(&out, "reference_tensors", refer);
+        if (refer) json_member_whole(&out, "reference_bytes", j->references.bytes + (j->known ? j->known->found_bytes : 0));
         json_bases(&out, j->o);
         if (j->given) {
             json_member_truth(&out, "needs_base", j->base != NULL);
@@ -730,10 +758,10 @@ static int report(const job *j, const char *path, const char *target, elapsed be
     return 0;
 }
 
-int compress_to(const options *o, codec *c, const base *b, input *in, const char *path, const char *target, fault *f)
+int compress_to(const options *o, codec *c, const base *b, const pairs *known, input *in, const char *path, const char *target, fault *f)
 {
     const elapsed begun = elapsed_now();
-    job j = { .o = o, .codec = c, .given = b, .base = b, .f = f, .in = *in, .out.fd = -1, .itself.in.fd = -1 };
+    job j = { .o = o, .codec = c, .given = known ? NULL : b, .known = known, .base = b, .f = f, .in = *in, .out.fd = -1, .itself.in.fd = -1 };
     int failed;
     memset(in, 0, sizeof *in);
     in->fd = -1;
@@ -776,7 +804,7 @@ char *target_of(const options *o, const char *path)
     return inside;
 }
 
-int command_convert(const options *o, codec *c, const base *b, const char *path, fault *f)
+static int convert(const options *o, codec *c, const base *b, const siblings *s, size_t number, const char *path, fault *f)
 {
     const char *target = o->output;
     char *named = NULL;
@@ -791,8 +819,17 @@ int command_convert(const options *o, codec *c, const base *b, const char *path,
         failed = o->remove_input && remove_proven(o, c, b, path, target, f);
         if (!failed) report_skipped(o, path, target);
     } else {
-        failed = input_open(&in, path, f) || (o->command == COMPRESS ? compress_to : decompress_to)(o, c, b, &in, path, target, f);
+        failed = input_open(&in, path, f) || (o->command != COMPRESS ? decompress_to(o, c, b, &in, path, target, f)
+                                              : s ? compress_sibling(o, c, s, number, &in, target, f)
+                                                  : compress_to(o, c, b, NULL, &in, path, target, f));
     }
     free(named);
     return failed;
+}
+
+int command_convert(const options *o, codec *c, const base *b, const char *path, fault *f) { return convert(o, c, b, NULL, 0, path, f); }
+
+int command_sibling(const options *o, codec *c, const siblings *s, size_t number, fault *f)
+{
+    return convert(o, c, NULL, s, number, s->files[number].path, f);
 }

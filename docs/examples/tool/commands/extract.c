@@ -25,6 +25,7 @@ enum { WINDOW = 1 << 22, WIDE = 1 << 16, PAGE = 4096, NPY_DIMENSIONS = 64 };
 typedef struct source {
     input in;
     bitsnap_file file;
+    base beside;          /* of a delta: what has been found as its base, as none was given */
     int with_base;
     uint64_t read;        /* bytes, so far */
     int error;            /* errno of a read that failed; 0: it came to the file's end */
@@ -106,6 +107,12 @@ static int get_page(void *context, uint64_t offset, void *to, size_t size)
 static int fail(source *s, fault *f)
 {
     const bitsnap_file_error *e = &s->file.error;
+    if (e->depth && s->beside.reader) {
+        const base *b = &s->beside;
+        unsigned number;
+        for (number = e->base; number; number--) b = b->next;
+        return b->file.failed(&b->file, f);
+    }
     s -= e->depth;
     (void)fault_in(f, s->in.name);
     if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
@@ -116,19 +123,37 @@ static int fail(source *s, fault *f)
     if (e->status == BITSNAP_E_SOURCE && errno) return fault_errno(f, "cannot be read at byte %llu", (unsigned long long)e->offset);
     if (e->status == BITSNAP_E_BASE && !s->with_base) {
         if (!*s->file.bases->name) return fault_set(f, "this delta needs its base: give it with -b");
-        return fault_set(f, "this delta needs its base: give it with -b; it was called %s", s->file.bases->name);
+        return fault_set(f, "this delta needs its base: give it with -b; it was called %s, and beside this file it would be found, packed or not", s->file.bases->name);
     }
-    return container_failed(e, f);
+    (void)container_failed(e, f);
+    return e->status == BITSNAP_E_BASE && s->beside.reader && !s->beside.next ? fault_add(f, ", which was called ") && fault_add(f, s->file.bases->name) : 1;
 }
 
-/* The next of the sources; a delta is one to the source before it. */
+/* Opens the file of a source: a delta to the source before it, or to what has been found beside it. */
+static int open_file(source *s, const bitsnap_source *from, fault *f)
+{
+    const base *b;
+    bitsnap_file **of;
+    size_t count = 0;
+    bitsnap_status status;
+    for (b = s->beside.reader ? &s->beside : NULL; b; b = b->next) count++;
+    of = (bitsnap_file **)malloc((count + 1) * sizeof(bitsnap_file *));
+    if (!of) return fault_memory(f);
+    if (!count && s->with_base) of[count++] = &s[-1].file;
+    else for (b = &s->beside, count = 0; b && b->reader; b = b->next) of[count++] = b->file.file;
+    status = bitsnap_file_open(&s->file, from, of, count, NULL);
+    free((void *)of);
+    return status && fail(s, f);
+}
+
+/* The next of the sources. */
 static int open_source(job *j, const char *path)
 {
     source *s = &j->sources[j->source_count++];
     const bitsnap *b = &j->codec->b;
-    bitsnap_file *before = NULL;
     bitsnap_source from = { 0 };
-    int delta;
+    int delta, found = 0;
+    base_clear(&s->beside);
     if (input_open(&s->in, path, j->f)) return fault_in(j->f, path);
     if (!s->in.regular || s->in.fd == STDIN_FILENO) return fault_set(j->f, "is a pipe or standard input, but extract needs random access; save it to a file first") && fault_in(j->f, path);
     if (input_note(&s->in, path, &j->codec->used, j->f) || input_fill(&s->in, 10, j->f)) return fault_in(j->f, path);
@@ -137,8 +162,9 @@ static int open_source(job *j, const char *path)
     from.context = s;
     from.size = s->in.size;
     s->with_base = delta && s > j->sources && !j->folder.count;
-    if (s->with_base) before = &s[-1].file;
-    if (bitsnap_file_open(&s->file, &from, &before, before != NULL, NULL)) return fail(s, j->f);
+    if (delta && !j->o->base_count && find_beside(&s->beside, j->codec, &s->in, path, j->o->max_output, &found, j->f)) return fault_in(j->f, path);
+    s->with_base |= found;
+    if (open_file(s, &from, j->f)) return 1;
     s->file.b.run = b->run;
     s->file.b.run_context = b->run_context;
     s->file.b.workers = b->workers;
@@ -150,6 +176,7 @@ static int open_source(job *j, const char *path)
 static void close_source(source *s)
 {
     bitsnap_file_close(&s->file);
+    base_close(&s->beside);
     input_close(&s->in);
 }
 
@@ -662,7 +689,10 @@ static int extract(job *j)
     for (i = 0; i < j->pick_count; i++) {
         const pick *p = &j->picks[i];
         bytes += p->part.end - p->part.begin;
-        if (!i || p->from != p[-1].from) from += p->from->in.size;
+        const base *b;
+        if (i && p->from == p[-1].from) continue;
+        from += p->from->in.size;
+        for (b = &p->from->beside; b && b->reader; b = b->next) from += b->in.size;
     }
     for (i = 0; i < o->base_count; i++) from += j->sources[i].in.size;
     if (file_check_limit(bytes, bytes, from, o->max_output, j->f)) return 1;
@@ -674,8 +704,10 @@ static int extract(job *j)
     if (o->npy ? write_npy(j, j->picks) : !o->raw && write_safetensors(j)) return 1;
     for (i = 0; i < j->pick_count; i++)
         if (take_parts(j, &j->picks[i]) || note_quantized(j, &j->picks[i])) return 1;
-    for (i = 0; i < j->source_count; i++)
+    for (i = 0; i < j->source_count; i++) {
         if (input_check_unchanged(&j->sources[i].in, j->f)) return fault_in(j->f, j->sources[i].in.name);
+        if (j->sources[i].beside.reader && base_check_unchanged(&j->sources[i].beside, j->f)) return 1;
+    }
     return output_commit(&j->out, j->f);
 }
 

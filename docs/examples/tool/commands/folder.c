@@ -26,6 +26,7 @@ typedef struct item {
     char *to;   /* its name in the output */
     char *text; /* of a link */
     int tensors, done;
+    size_t sibling; /* of tensor files: the number among them */
 } item;
 
 typedef struct job {
@@ -33,6 +34,7 @@ typedef struct job {
     codec *codec;
     walk in;
     base_folders bases;
+    sibling_files siblings;
     directory out;
     item *items;
     const item **sorted; /* all, by the name in the output */
@@ -109,6 +111,28 @@ static int check_names(job *j)
     return failed;
 }
 
+/* Which tensor files are coded against others. */
+static int plan_siblings(job *j)
+{
+    char **paths = (char **)malloc((j->count + 1) * sizeof *paths);
+    size_t i, n = 0;
+    int failed;
+    if (!paths) return fault_memory(j->f);
+    for (i = 0; i < j->count; i++) {
+        if (!j->items[i].tensors || j->items[i].from->kind != FOUND_FILE) continue;
+        j->items[i].sibling = n;
+        paths[n++] = j->items[i].from->path;
+    }
+    failed = siblings_open(&j->siblings, j->o, paths, has_siblings(j->o) ? n : 0, j->f);
+    free(paths);
+    return failed;
+}
+
+static const sibling *sibling_of(const job *j, const item *i)
+{
+    return i->tensors && i->from->kind == FOUND_FILE && i->sibling < j->siblings.found.count ? &j->siblings.found.files[i->sibling] : NULL;
+}
+
 static int plan(job *j)
 {
     size_t i;
@@ -117,7 +141,7 @@ static int plan(job *j)
     for (i = 0; i < j->in.count; i++)
         if (plan_item(j, &j->in.at[i])) return 1;
     for (i = 0; i < j->count; i++)
-        if (j->items[i].tensors) return check_names(j);
+        if (j->items[i].tensors) return check_names(j) || plan_siblings(j);
     return fault_set(j->f, j->o->command == COMPRESS ? "has no .safetensors file that the options select" : "has no .bsnap file that the options select");
 }
 
@@ -149,13 +173,28 @@ static int base_state(const options *o, uint64_t *hash, fault *f)
     return 0;
 }
 
+/* Which files are coded against which. */
+static void mix_siblings(const siblings *s, uint64_t *hash)
+{
+    size_t i;
+    unsigned k;
+    for (i = 0; i < s->count; i++) {
+        const sibling *x = &s->files[i];
+        for (k = 0; k < x->base_count; k++) {
+            mix(hash, x->path, strlen(x->path) + 1);
+            mix(hash, s->files[x->bases[k]].path, strlen(s->files[x->bases[k]].path) + 1);
+        }
+    }
+}
+
 /* Everything that makes files what they become. */
-static int how(const options *o, char *text, size_t size, fault *f)
+static int how(const options *o, const siblings *s, char *text, size_t size, fault *f)
 {
     const adam_policy *a = &o->adam;
     uint64_t bases;
     int n;
     if (base_state(o, &bases, f)) return 1;
+    mix_siblings(s, &bases);
     n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d sha256 %d references %d partners %d align %llu adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
                  o->base_count, (unsigned long long)bases, o->self_contained, o->sha256, !o->no_references, o->partners, (unsigned long long)o->align, a->name ? a->name : "-", (unsigned long long)a->least,
                  (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
@@ -300,7 +339,8 @@ static int make_tensors(const job *j, const item *i, options *one, input *in, co
     int failed = open_bases(j->o, j->codec, &j->bases, in, packing ? i->from->name : i->to, one, &b, j->f);
     given = one->base_count ? &b : NULL;
     if (failed) input_close(in);
-    else if (packing) failed = compress_to(one, j->codec, given, in, path, target, j->f);
+    else if (packing && sibling_of(j, i)) failed = compress_sibling(one, j->codec, &j->siblings.found, i->sibling, in, target, j->f);
+    else if (packing) failed = compress_to(one, j->codec, given, NULL, in, path, target, j->f);
     else failed = decompress_to(one, j->codec, given, in, path, target, j->f);
     base_close(&b);
     free((void *)one->bases);
@@ -411,22 +451,43 @@ static int check_unchanged(const job *j)
     return failed;
 }
 
+/* Whether all that this one is coded against has been done by a run before, if it has been. */
+static int are_bases_done(const job *j, const sibling *x)
+{
+    size_t i, done = 0;
+    unsigned k;
+    for (i = 0; i < j->count && done < x->base_count; i++)
+        for (k = 0; k < x->base_count && j->items[i].done; k++) done += sibling_of(j, &j->items[i]) == &j->siblings.found.files[x->bases[k]];
+    return done == x->base_count;
+}
+
+/* What is coded against others comes after them. */
+static int comes_later(const job *j, const item *i)
+{
+    const sibling *x = sibling_of(j, i);
+    return x && x->base_count;
+}
+
 static int make_all(job *j)
 {
     size_t i, number = 0, wrong = 0;
-    for (i = 0; i < j->count; i++)
-        if (j->items[i].from->kind == FOUND_FILE) j->items[i].done = directory_has(&j->out, j->items[i].to, &j->items[i].from->stamp);
+    for (i = 0; i < 2 * j->count; i++) {
+        item *x = &j->items[i % j->count];
+        if (x->from->kind != FOUND_FILE || comes_later(j, x) != (i >= j->count)) continue;
+        x->done = (i < j->count || are_bases_done(j, sibling_of(j, x))) && directory_has(&j->out, x->to, &x->from->stamp);
+    }
     if (directory_begin(&j->out, j->f)) return 1;
     for (i = 0; i < j->count; i++)
         if (j->items[i].from->kind != FOUND_FILE && make_name(j, &j->items[i])) return 1;
-    for (i = 0; i < j->count; i++) {
-        if (j->items[i].from->kind != FOUND_FILE) continue;
+    for (i = 0; i < 2 * j->count; i++) {
+        item *x = &j->items[i % j->count];
+        if (x->from->kind != FOUND_FILE || comes_later(j, x) != (i >= j->count)) continue;
         progress_files(++number, j->files);
-        if (j->items[i].done) {
-            take_over(j, &j->items[i]);
-        } else if (make_file(j, &j->items[i])) {
+        if (x->done) {
+            take_over(j, x);
+        } else if (make_file(j, x)) {
             wrong++;
-            print_failure(j->o, &j->codec->used, j->items[i].from->path, j->f);
+            print_failure(j->o, &j->codec->used, x->from->path, j->f);
             memset(j->f, 0, sizeof *j->f);
         }
     }
@@ -516,7 +577,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
         report_skipped(o, path, o->output);
         return 0;
     }
-    failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, text, sizeof text, f) ||
+    failed = bases_open(&j.bases, o, c, f) || walk_folder(&j.in, path, &o->select, f) || plan(&j) || how(o, &j.siblings.found, text, sizeof text, f) ||
              (applies && check_fit(&j));
     if (failed && applies && j.sorted && is_result(&j)) {
         memset(f, 0, sizeof *f);
@@ -541,6 +602,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     free(j.items);
     free((void *)j.sorted);
     walk_free(&j.in);
+    siblings_close(&j.siblings);
     bases_close(&j.bases);
     return failed;
 }

@@ -742,7 +742,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     if (!failed && foreign_is_plain(&j.in) && !b && !o->chain && !o->no_bound) {
         options dry = *o;
         dry.dry_run = 1;
-        return compress_to(&dry, c, NULL, &j.in, path, path, f);
+        return compress_to(&dry, c, NULL, NULL, &j.in, path, path, f);
     }
     progress_begin(&j.progress, options_show_progress(o), shown_name(path));
     failed = failed || look(&j) || check_chain(&j, path);

@@ -36,7 +36,7 @@ static int restore_all(base *b, codec *c, const base *from, const options *o, fa
 static int compress_base(const options *o, codec *c, const base *from, const base *to, fault *f)
 {
     input in;
-    return base_input(to, c, &in, f) || compress_to(o, c, from, &in, o->files[0], o->output, f);
+    return base_input(to, c, &in, f) || compress_to(o, c, from, NULL, &in, o->files[0], o->output, f);
 }
 
 /* ================================================================================= WITHOUT IT */

@@ -19,11 +19,16 @@
 /* Deltas that take more than so many times what the whole file at the start of their chain does are too much to read. */
 #define DELTAS_MOST 2
 
+#define SIBLING_NONE SIZE_MAX
+
 typedef struct job {
     const options *o;
     codec *codec;
     store store;
     walk in;
+    siblings siblings;    /* its tensor files, */
+    size_t *sibling;      /* of each entry the number there, or SIBLING_NONE, */
+    uint64_t *contents;   /* and of each of them the id, once it is known */
     store_step step;      /* the new one */
     uint64_t number;      /* of it */
     uint64_t newest;      /* of prune: the first step that --keep-last keeps */
@@ -48,6 +53,9 @@ static int job_close(job *j, int failed)
 {
     if (failed) store_undo(&j->store);
     step_free(&j->step);
+    siblings_free(&j->siblings);
+    free(j->sibling);
+    free(j->contents);
     walk_free(&j->in);
     store_close(&j->store);
     return failed;
@@ -56,7 +64,8 @@ static int job_close(job *j, int failed)
 /* ================================================================================= TENSORS */
 
 /* A .bsnap file of the input, which is mapped and stays; whether it is a delta. */
-static int write_packed(const job *j, const input *in, const char *path, const base *b, const char *target, uint64_t *bytes, int *is_delta)
+static int write_packed(const job *j, const input *in, const char *path, const base *b, const pairs *known, const char *target, uint64_t *bytes,
+                        int *is_delta)
 {
     options one = *j->o;
     const int quiet = j->codec->used.quiet;
@@ -65,7 +74,7 @@ static int write_packed(const job *j, const input *in, const char *path, const b
     one.command = COMPRESS;
     one.force = one.quiet = j->codec->used.quiet = 1; /* what is said is of the snapshot as a whole */
     one.json = 0;
-    failed = input_again(in, &again, j->f) || compress_to(&one, j->codec, b, &again, path, target, j->f);
+    failed = input_again(in, &again, j->f) || compress_to(&one, j->codec, b, known, &again, path, target, j->f);
     j->codec->used.quiet = quiet;
     if (failed) return 1;
     if (input_open(&again, target, j->f)) return fail(j, target);
@@ -120,8 +129,8 @@ static int rename_object(const job *j, const store_object *x, const char *staged
 }
 
 /* Writes the object of a tensor file: a delta to what `from` holds (null: nothing), or whole where that is no larger. A delta that is
- * less than half of what the whole may take is not compared with it. */
-static int put_tensors(const job *j, const input *in, const char *path, store_object *x, const store_object *from)
+ * less than half of what the whole may take is not compared with it. `known`: partners in `from`, if that is of another file; or null. */
+static int put_tensors(const job *j, const input *in, const char *path, store_object *x, const store_object *from, const pairs *known)
 {
     char *delta = staged_path(j, x, "delta"), *whole = staged_path(j, x, "whole");
     base b;
@@ -138,14 +147,14 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
             from = NULL;
         } else {
             with_delta = 1;
-            failed = write_packed(j, in, path, &b, delta, &x->bytes, &is_delta);
+            failed = write_packed(j, in, path, &b, known, delta, &x->bytes, &is_delta);
         }
         base_close(&b);
     }
     if (!failed && (!from || (is_delta && (double)x->bytes > whole_guess(j, x, from) / 2))) {
         int ignored;
         with_whole = 1;
-        failed = write_packed(j, in, path, NULL, whole, &bytes, &ignored);
+        failed = write_packed(j, in, path, NULL, NULL, whole, &bytes, &ignored);
     }
     if (!failed && with_whole && (!with_delta || bytes <= x->bytes)) {
         x->bytes = bytes;
@@ -220,14 +229,49 @@ static const store_object *find_base(const job *j, const input *in, const char *
     const store_entry *e = i ? step_entry(&m->steps[i - 1], name) : NULL;
     const store_object *o = e && e->kind == ENTRY_FILE ? manifest_object(m, e->id) : NULL, *chain[CHAIN_MAX];
     uint64_t deltas = 0;
-    size_t n, k;
+    size_t n, k, start = 0;
     if (i && !e) o = most_alike(j, in, &m->steps[i - 1]);
     if (!o || !o->tensors) return NULL;
     n = manifest_chain(m, o, chain);
-    for (k = 1; k < n; k++) deltas += chain[k]->bytes;
-    if (n >= j->o->max_chain || deltas > DELTAS_MOST * chain[0]->bytes) return NULL;
+    for (k = 1; k < n; k++) /* the first of this file: what is before it may be another file of the step, and smaller */
+        if (chain[k]->bytes > chain[start]->bytes) start = k;
+    for (k = start + 1; k < n; k++) deltas += chain[k]->bytes;
+    if (n >= j->o->max_chain || deltas > DELTAS_MOST * chain[start]->bytes) return NULL;
     *copy = *o;
     return copy;
+}
+
+/* The file of the same step that a file may become a delta to: of several the one that has partners for most of its bytes. *is 0: there is none. */
+static int find_sibling(const job *j, size_t number, pairs *known, store_object *copy, int *is)
+{
+    const sibling *x = &j->siblings.files[number];
+    const store_object *o, *chain[CHAIN_MAX];
+    uint64_t *bytes;
+    unsigned most = 0;
+    size_t i;
+    if (!x->base_count) return 0;
+    *known = x->found;
+    known->list = (pair *)malloc((x->found.count + 1) * sizeof *known->list);
+    bytes = (uint64_t *)calloc(x->base_count, sizeof *bytes);
+    for (i = 0; known->list && bytes && i < x->found.count; i++) {
+        const pair *a = &x->found.list[i];
+        if (a->kind != PAIR_FOUND) continue;
+        bytes[a->base] += a->bytes;
+        if (bytes[a->base] > bytes[most]) most = a->base;
+    }
+    for (i = 0; known->list && bytes && i < x->found.count; i++) {
+        pair *a = &known->list[i];
+        *a = x->found.list[i];
+        if (a->kind != PAIR_FOUND) continue;
+        if (a->base != most) a->kind = PAIR_ABSENT;
+        a->base = 0;
+    }
+    free(bytes);
+    if (!known->list || !bytes) return fault_memory(j->f);
+    o = manifest_object(&j->store.m, j->contents[x->bases[most]]);
+    *is = o && o->tensors && manifest_chain(&j->store.m, o, chain) < j->o->max_chain;
+    if (*is) *copy = *o;
+    return 0;
 }
 
 /* Whether an object has the content of this file. If it has not, but its id, either the object is damaged, or two contents have one
@@ -297,18 +341,34 @@ static int put_copy(const job *j, const input *in, store_object *x)
     return failed;
 }
 
+/* A tensor file: a delta to one of the step before, or to another file of this step. */
+static int put_tensor_file(const job *j, const input *in, const walk_entry *e, int known, store_object *x)
+{
+    const size_t number = j->sibling[e - j->in.at];
+    store_object copy;
+    const store_object *from = known ? NULL : find_base(j, in, e->name, &copy);
+    pairs partners = { 0 };
+    int failed = 0, beside = 0;
+    if (!known && !from && number != SIBLING_NONE && stamp_is_same(&in->stamp, &j->siblings.files[number].stamp))
+        failed = find_sibling(j, number, &partners, &copy, &beside);
+    failed = failed || put_tensors(j, in, e->path, x, beside ? &copy : from, beside ? &partners : NULL);
+    free(partners.list);
+    return failed;
+}
+
 static int put_content(job *j, input *in, const walk_entry *e, uint64_t *id)
 {
-    store_object x, from, *known;
+    store_object x, *known;
     int is = 0, failed;
     if (in->size && input_map(in, j->f)) return 1;
     memset(&x, 0, sizeof x);
     x.size = in->size;
     x.id = *id = store_id(in);
+    if (j->sibling[e - j->in.at] != SIBLING_NONE) j->contents[j->sibling[e - j->in.at]] = x.id;
     known = manifest_object(&j->store.m, x.id);
     if (known && is_stored(j, in, known, &is)) return 1;
     if (is) return input_check_unchanged(in, j->f);
-    if (is_tensor_file(j, in, e)) failed = put_tensors(j, in, e->path, &x, known ? NULL : find_base(j, in, e->name, &from));
+    if (is_tensor_file(j, in, e)) failed = put_tensor_file(j, in, e, known != NULL, &x);
     else failed = put_copy(j, in, &x);
     if (failed || input_check_unchanged(in, j->f)) return 1;
     j->objects++;
@@ -390,17 +450,39 @@ static int choose_number(job *j)
     return 0;
 }
 
+static int plan_siblings(job *j)
+{
+    const char **paths = (const char **)malloc(j->in.count * sizeof *paths);
+    size_t i, n = 0;
+    int failed;
+    j->sibling = (size_t *)malloc(j->in.count * sizeof *j->sibling);
+    j->contents = (uint64_t *)calloc(j->in.count, sizeof *j->contents);
+    failed = (!paths || !j->sibling || !j->contents) && fault_memory(j->f);
+    for (i = 0; i < j->in.count && !failed; i++) {
+        j->sibling[i] = SIBLING_NONE;
+        if (!has_tensor_name(&j->in.at[i])) continue;
+        j->sibling[i] = n;
+        paths[n++] = j->in.at[i].path;
+    }
+    failed = failed || siblings_find(&j->siblings, paths, n, 0, j->f);
+    free((void *)paths);
+    return failed;
+}
+
 /* All of the folder, which stays as it was meanwhile. */
 static int put_folder(job *j, const char *path)
 {
     walk again;
     size_t i;
+    int later;
     int failed = walk_folder(&j->in, path, &j->o->select, j->f);
     if (failed) return fail(j, path);
     if (!step_date(&j->step)) return fault_set(j->f, "the clock of this machine is wrong");
     j->step.mode = j->in.at[0].mode & 0777;
-    for (i = 1; i < j->in.count; i++) /* first, so that no copy of the same content keeps it from being packed */
-        if (has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
+    if (plan_siblings(j)) return 1;
+    for (later = 0; later < 2; later++) /* first, so that no copy of the same content keeps it from being packed; and what has siblings after these */
+        for (i = 1; i < j->in.count; i++)
+            if (j->sibling[i] != SIBLING_NONE && (j->siblings.files[j->sibling[i]].base_count != 0) == later && put_entry(j, &j->in.at[i])) return 1;
     for (i = 1; i < j->in.count; i++)
         if (!has_tensor_name(&j->in.at[i]) && put_entry(j, &j->in.at[i])) return 1;
     if (!j->files) return fault_set(j->f, "has no file that the options select") && fail(j, path);
@@ -550,7 +632,7 @@ static int join(const job *j, store_object *x)
         b.in.mode = st.st_mode & 0777;
         b.in.owner = st.st_uid;
         b.in.group = st.st_gid;
-        failed = put_tensors(j, &b.in, path, &to, from ? &next : NULL);
+        failed = put_tensors(j, &b.in, path, &to, from ? &next : NULL, NULL);
     }
     free(path);
     base_close(&b);

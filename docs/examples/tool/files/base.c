@@ -12,6 +12,7 @@
 #include "foreign.h"
 #include "header.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,6 +262,7 @@ typedef struct known_file {
     int good;            /* it has a header */
     delta_end end;
     base opened;         /* without a reader: not yet */
+    int opening;
 } known_file;
 
 struct known_files {
@@ -363,12 +365,21 @@ static void say(const codec *c, const char *path, const char *beside)
     fault_print(&note);
 }
 
-/* Returns the path of the file beside `path` that is this base; the caller frees it. Null: not found. Then *others is 1 if another file has its name. */
+static int is_later(const struct timespec *a, const struct timespec *b)
+{
+    return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
+}
+
+/* Returns the path of the file beside `path` that is this base; the caller frees it. Null: not found. Then *others is 1 if another file has its name.
+ * What has changed since the delta was made may be a next step by now: a packed file comes before it. */
 static char *base_beside(codec *c, const delta_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
 {
-    int packed;
-    for (packed = 0; *e->name && packed < 2; packed++) {
-        char *beside = path_beside(path, e->name, packed, stamp, f);
+    char *plain = *e->name ? path_beside(path, e->name, 0, stamp, f) : NULL;
+    const int has_changed = plain && is_later(&stamp->changed, &in->stamp.changed);
+    int way;
+    free(plain);
+    for (way = 0; *e->name && way < 2; way++) {
+        char *beside = path_beside(path, e->name, way != has_changed, stamp, f);
         const known_file *is = beside ? know(c, beside, stamp, f) : NULL;
         if (is && is->good && delta_ends_agree(&is->end, e) && !stamp_is_file(stamp, &in->stamp)) return beside;
         *others |= is && !(is->good && delta_ends_agree(&is->end, e));
@@ -387,8 +398,10 @@ static int open_beside(base *b, codec *c, const char *path, const char *beside, 
         *b = is->opened;
         return 0;
     }
+    if (is && is->opening) return fault_set(f, "is a delta to a file that is restored with it, so neither can be restored");
     failed = failed || used_name(&c->used, beside, USE_BASE, f);
     if (failed) return 1;
+    is->opening = 1;
     say(c, path, beside);
     name = c->used.files[c->used.count - 1].name;
     c->depth++;
@@ -396,6 +409,7 @@ static int open_beside(base *b, codec *c, const char *path, const char *beside, 
     c->depth--;
     is = failed ? NULL : know(c, beside, stamp, f); /* again: opening it may have added others */
     if (!is) return 1;
+    is->opening = 0;
     is->opened = *b;
     is->opened.shared = 1;
     return 0;
@@ -413,8 +427,10 @@ static int open_all(base *list, codec *c, const delta_ends *ends, const input *i
     for (n = 0; n < count && !failed; n++) {
         paths[n] = base_beside(c, &ends->bases[n], in, path, &stamps[n], &others, f);
         if (paths[n]) continue;
-        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; the file of that name beside it has another header: "
-                                                  "give the base with -b", ends->bases[n].name));
+        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
+                                                  "give the base with -b", ends->bases[n].name)) ||
+                 (n && fault_set(f, "this delta needs %zu files beside it, and %s is not there, packed or not: put it there, or give their folder with -b",
+                                 count, *ends->bases[n].name ? ends->bases[n].name : "one without a name"));
         break;
     }
     *found = n == count;
@@ -449,6 +465,55 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
         c->known = NULL;
     }
     return failed || input_seek(in, 0, f);
+}
+
+/* ================================================================================= NEEDED */
+
+/* Whether the file at this path is a delta to what has this name and this end. */
+static int stands_on(codec *c, const char *path, const char *name, const delta_end *e)
+{
+    file_reader r = { 0 };
+    input in;
+    struct stat st;
+    fault ignored;
+    size_t i;
+    int does = 0;
+    if (stat(path, &st) || !S_ISREG(st.st_mode) || input_open(&in, path, &ignored)) return 0;
+    if (!input_fill(&in, 10, &ignored) && file_is_delta(input_bytes(&in), input_available(&in)) && !file_look_begin(&r, c, &in, NULL, &ignored))
+        for (i = 0; i < r.ends.base_count; i++) does |= r.ends.bases[i].name && !strcmp(r.ends.bases[i].name, name) && delta_ends_agree(&r.ends.bases[i], e);
+    file_read_close(&r);
+    input_close(&in);
+    return does;
+}
+
+int check_not_needed(codec *c, const char *path, fault *f)
+{
+    char *folder = directory_of(path, 0), *name = strdup(last_part(path));
+    const size_t size = name ? strlen(name) : 0;
+    const struct dirent *entry;
+    delta_end end;
+    fault ignored;
+    DIR *dir = folder ? opendir(folder) : NULL;
+    int failed = (!folder || !name) && fault_memory(f);
+    if (dir && size > 6 && !strcmp(name + size - 6, ".bsnap") && !find_end(&end, c, path, &ignored)) {
+        name[size - 6] = 0;
+        while (!failed && (entry = readdir(dir)) != NULL) {
+            const size_t n = strlen(entry->d_name);
+            char *other = n > 6 && !strcmp(entry->d_name + n - 6, ".bsnap") ? path_in(folder, entry->d_name, &ignored) : NULL;
+            struct stat st;
+            if (other && strcmp(entry->d_name, last_part(path)) && stands_on(c, other, name, &end)) {
+                other[strlen(other) - 6] = 0;
+                if (stat(other, &st))
+                    failed = fault_set(f, "is what %.300s is restored with, so it is not replaced by other contents: decompress that first, or choose "
+                                          "another output with -o", entry->d_name);
+            }
+            free(other);
+        }
+    }
+    if (dir) (void)closedir(dir);
+    free(folder);
+    free(name);
+    return failed;
 }
 
 /* ================================================================================= AS A WHOLE */

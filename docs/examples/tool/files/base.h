@@ -39,6 +39,10 @@ int base_restore(base *b, codec *c, const char *path, const base *before, uint64
  * input is open, at its start, and goes back there: it may be no delta. base_close is to be called in any case. */
 int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, int *found, fault *f);
 
+/* Fails if a packed file, which is to be replaced by one of other contents, is the base of another one in its folder that is not there unpacked,
+ * too: that could not be restored any more. */
+int check_not_needed(codec *c, const char *path, fault *f);
+
 /* What it holds as an input: the file itself, or a temporary one. */
 int base_input(const base *b, const codec *c, input *in, fault *f);
 

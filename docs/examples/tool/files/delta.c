@@ -452,7 +452,7 @@ int delta_write(const delta *d, codec *c, output *out, fault *f)
 {
     file_writer w;
     size_t i;
-    int failed = file_write_delta(&w, c, out, &d->ends, NULL, f);
+    int failed = file_write_delta(&w, c, out, &d->ends, NULL, 0, f);
     for (i = 0; i < d->count && !failed; i++) {
         const delta_frame *x = &d->frames[i];
         const bitsnap_file_place place = { x->about.base, x->about.base_begin };

@@ -113,7 +113,7 @@ void file_write_itself(file_writer *w, const file_base *itself)
     w->to.itself = itself->file;
 }
 
-int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f)
+int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, unsigned frames, fault *f)
 {
     bitsnap_file_head head;
     const file_base *from = base;
@@ -122,6 +122,7 @@ int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *en
     for (i = 0; from && i < ends->base_count; i++, from = from->next) ends->bases[i].file = from->file;
     memset(&head, 0, sizeof head);
     head.kind = BITSNAP_SOURCE_DELTA;
+    head.references = (frames & FRAMES_REFER) != 0;
     head.source_size = 8 + ends->own.text_size + ends->own.data_size;
     head.text = ends->own_text;
     head.text_size = (size_t)ends->own.text_size;
@@ -275,8 +276,11 @@ static int codec_failed(const file_reader *r, uint64_t at, fault *f)
 {
     const bitsnap *b = &r->codec->b;
     const unsigned long long element = b->error.element, byte = at, frame = r->s.frames;
+    const char *called = r->s.frame.base < r->ends.base_count ? r->ends.bases[r->s.frame.base].name : NULL;
     switch (b->error.status) {
-    case BITSNAP_E_BASE: return fault_set(f, "%s (frame %llu, element %llu); give the right base", bitsnap_message(b), frame, element);
+    case BITSNAP_E_BASE:
+        return fault_set(f, "%s (frame %llu, element %llu); give the right base%s%s", bitsnap_message(b), frame, element,
+                         called && *called ? ", which was called " : "", called ? called : "");
     case BITSNAP_E_UNSUPPORTED:
         (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that version", bitsnap_message(b), b->error.rule, byte);
         return f->passes = 1; /* it says nothing against the file */
@@ -365,7 +369,7 @@ static int find_texts(file_reader *r, const file_base *base, int needed, fault *
     if (needed && ends->base_count > 1 && (!base || !base->next))
         return fault_set(f, "this delta needs %zu files of one model, %s and others: give their folder with -b", ends->base_count,
                          *name ? name : "nothing");
-    if (needed && !base && *name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s", name);
+    if (needed && !base && *name) return fault_set(f, "this delta needs its base: give it with -b; it was called %s, and beside this file it would be found, packed or not", name);
     if (needed && !base) return fault_set(f, "this delta needs its base: give it with -b");
     if (needed && !agrees)
         return fault_set(f, "the base given is not the one that this delta was made against: its header differs; give the right base");

@@ -94,8 +94,8 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 /* Gives the source as an open file, for frames that refer to earlier data of it: their range has base BITSNAP_BASE_ITSELF. */
 void file_write_itself(file_writer *w, const file_base *itself);
 
-/* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. */
-int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, fault *f);
+/* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. `frames`: FRAMES_REFER, or 0. */
+int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, unsigned frames, fault *f);
 
 /* Write a frame: its begin, its windows, its end. Each window has c->window bytes; the last may have fewer. `elements` are little-endian;
  * big-endian machines change them. `range` is null, or names the elements of the base that the frame is coded against. */

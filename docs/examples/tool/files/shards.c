@@ -25,8 +25,12 @@ static int is_in_folder_of(const char *file, const char *name)
     return (size_t)(last_part(file) - file) == size && !memcmp(file, name, size);
 }
 
-/* The number of the file that is this base of a delta, which is called `name`; s->count: there is none, or which it is cannot be told. */
-static size_t find_base(const shards *s, const delta_end *e, const char *name)
+/* Where the bases of a folder's deltas are: in the folder before; in the first one of a chain beside them, and there they are whole. */
+static const shards *bases_of(const shards *s) { return s->before ? s->before : s; }
+
+/* The number of the file that is this base of a delta, which is called `name`; s->count: there is none, or which it is cannot be told.
+ * `whole`: it is no delta. */
+static size_t find_base(const shards *s, const delta_end *e, const char *name, int whole)
 {
     enum { BESIDE, BY_NAME, BY_DELTA, BY_HEADER, WAYS };
     int way;
@@ -34,7 +38,7 @@ static size_t find_base(const shards *s, const delta_end *e, const char *name)
         size_t i, found = s->count, n = 0;
         for (i = 0; i < s->count; i++) {
             const char *file = s->files[i].name;
-            if (!delta_ends_agree(&s->files[i].ends.own, e)) continue;
+            if (!delta_ends_agree(&s->files[i].ends.own, e) || (whole && s->files[i].is_delta)) continue;
             if (way <= BY_NAME && (!e->name || !*e->name || !is_called(last_part(file), e->name) || (way == BESIDE && !is_in_folder_of(file, name)))) continue;
             if ((way == BY_DELTA && !is_called(file, name)) || (way == BY_HEADER && s->files[i].is_twin)) continue;
             found = i;
@@ -52,10 +56,11 @@ static int look_again(const shards *s, const shard *x, codec *c, input *in, file
     size_t n;
     int failed = 0;
     if (!texts) return fault_memory(f);
-    for (n = 0; n < r->ends.base_count && s->before; n++) {
-        const size_t number = find_base(s->before, &r->ends.bases[n], x->name);
-        if (number == s->before->count) break;
-        texts[n].text = s->before->files[number].text;
+    for (n = 0; n < r->ends.base_count; n++) {
+        const shards *in_these = bases_of(s);
+        const size_t number = find_base(in_these, &r->ends.bases[n], x->name, !s->before);
+        if (number == in_these->count) break;
+        texts[n].text = in_these->files[number].text;
         texts[n].text_size = (size_t)r->ends.bases[n].text_size;
         if (n) texts[n - 1].next = &texts[n];
     }
@@ -67,6 +72,20 @@ static int look_again(const shards *s, const shard *x, codec *c, input *in, file
     return failed;
 }
 
+/* Again, with the text of a base that lies beside it. */
+static int look_beside(const shard *x, codec *c, input *in, file_reader *r, fault *f)
+{
+    base b;
+    int found;
+    int failed = input_seek(in, 0, f) || find_beside(&b, c, in, x->path, 0, &found, f);
+    if (!failed && found) {
+        file_read_close(r);
+        failed = file_look_begin(r, c, in, &b.file, f);
+    }
+    base_close(&b);
+    return failed;
+}
+
 static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
 {
     file_reader r = { 0 };
@@ -74,6 +93,7 @@ static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
     failed = file_look_begin(&r, c, in, NULL, f);
     x->is_delta = !failed && r.s.start.kind == BITSNAP_SOURCE_DELTA;
     if (x->is_delta && s->path) failed = look_again(s, x, c, in, &r, f);
+    else if (x->is_delta && !r.text) failed = look_beside(x, c, in, &r, f);
     if (!failed && !r.text && !s->path)
         failed = fault_set(f, x->is_delta ? "is a delta: restore it first, or leave it out with --exclude"
                                           : "holds raw elements, which have no names; leave it out with --exclude");
@@ -272,6 +292,43 @@ static int is_there_unpacked(const shards *s, const char *name)
     return 0;
 }
 
+/* It is no base, for a reason that is given, or that the fault has. */
+static int refuse(shard *x, const char *why, fault *f)
+{
+    x->why = strdup(*f->text ? f->text : why);
+    if (!x->why) return fault_memory(f);
+    memset(f, 0, sizeof *f);
+    bitsnap_safetensors_free(&x->model);
+    free(x->text);
+    delta_ends_free(&x->ends);
+    memset(&x->model, 0, sizeof x->model);
+    x->text = NULL;
+    return 0;
+}
+
+static int has_bases(const shards *s, const shard *x)
+{
+    size_t i;
+    for (i = 0; i < x->ends.base_count; i++)
+        if (find_base(s, &x->ends.bases[i], x->name, 1) == s->count) return 0;
+    return 1;
+}
+
+/* Deltas of the first folder to others in it, once all of these are known. */
+static int read_siblings(shards *s, codec *c, fault *f)
+{
+    size_t i;
+    for (i = 0; i < s->count; i++) {
+        shard *x = &s->files[i];
+        if (!x->is_delta) continue;
+        free(x->why);
+        x->why = NULL;
+        if (!read_header(s, x, c, f) && x->text && has_bases(s, x)) continue;
+        if (refuse(x, "is a delta, whose base is neither beside it nor in a folder before this one", f)) return 1;
+    }
+    return 0;
+}
+
 int shards_open_bases(shards *s, codec *c, const char *path, const shards *before, fault *f)
 {
     static const selection all = { { NULL }, { NULL }, 0, 0, 1 };
@@ -291,17 +348,13 @@ int shards_open_bases(shards *s, codec *c, const char *path, const shards *befor
         for (k = 0; k < i && !to->is_twin; k++) to->is_twin = s->folder.at[k].kind == FOUND_FILE && stamp_is_file(&s->folder.at[k].stamp, &x->stamp);
         s->count++;
         if (!read_header(s, to, c, f) && to->text && (!to->is_delta || before)) continue;
-        to->why = strdup(*f->text ? f->text : to->is_delta ? "is a delta, whose base is not in a folder before this one" : "holds raw elements, which cannot be a base");
-        if (!to->why) return fault_memory(f);
-        memset(f, 0, sizeof *f);
-        bitsnap_safetensors_free(&to->model);
-        free(to->text);
-        delta_ends_free(&to->ends);
-        memset(&to->model, 0, sizeof to->model);
-        to->text = NULL;
+        if (refuse(to, to->is_delta ? "is a delta, whose base is not in a folder before this one" : "holds raw elements, which cannot be a base", f)) return 1;
     }
+    if (!before && read_siblings(s, c, f)) return 1;
     return s->count ? 0 : fault_set(f, "has no .safetensors or .bsnap file in it that could be a base") && fault_in(f, path);
 }
+
+static int find_bases(const shards *s, const delta_ends *ends, const char *name, int whole, codec *c, uint64_t limit, base *list, fault *f);
 
 static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, base *b, fault *f)
 {
@@ -312,7 +365,7 @@ static int open_base(const shards *s, size_t number, codec *c, uint64_t limit, b
     if (used_name(&c->used, x->path, USE_BASE, f)) return 1;
     if (!x->is_delta) return base_open(b, c, &x->path, 1, limit, f);
     (void)snprintf(name, sizeof name, "%.*s", (int)(strlen(x->name) - 6), x->name);
-    failed = shards_find_bases(s->before, &x->ends, name, c, limit, &before, f);
+    failed = find_bases(bases_of(s), &x->ends, name, !s->before, c, limit, &before, f);
     if (failed) (void)fault_about(f, x->path);
     failed = failed || base_follow(b, c, x->path, &before, limit, f);
     base_close(&before);
@@ -331,18 +384,23 @@ base *shards_add_base(const shards *s, size_t number, codec *c, uint64_t limit, 
     return b;
 }
 
-int shards_find_bases(const shards *s, const delta_ends *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f)
+static int find_bases(const shards *s, const delta_ends *ends, const char *name, int whole, codec *c, uint64_t limit, base *list, fault *f)
 {
     base *last = NULL;
     size_t i;
     base_clear(list);
     for (i = 0; i < ends->base_count; i++) {
         const delta_end *e = &ends->bases[i];
-        const size_t number = find_base(s, e, name);
+        const size_t number = find_base(s, e, name, whole);
         if (number == s->count)
             return fault_set(f, "is a delta against %s, but in %s no file, or more than one, has the header of that", *e->name ? e->name : "a file", s->path);
         last = shards_add_base(s, number, c, limit, list, last, f);
         if (!last) return 1;
     }
     return 0;
+}
+
+int shards_find_bases(const shards *s, const delta_ends *ends, const char *name, codec *c, uint64_t limit, base *list, fault *f)
+{
+    return find_bases(s, ends, name, 0, c, limit, list, f);
 }

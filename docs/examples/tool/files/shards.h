@@ -47,7 +47,7 @@ void shards_close(shards *s);
  * A folder as what deltas are against: the files of one model, or of several; names may be in more than one. */
 
 /* Of all .safetensors and .bsnap files in the folder, but for what is packed beside a file that is not. Deltas have their bases in the
- * folder `before`, or null. What can be no base has a reason instead of tensors. */
+ * folder `before`, or, if that is null, beside them, as whole files. What can be no base has a reason instead of tensors. */
 int shards_open_bases(shards *s, codec *c, const char *path, const shards *before, fault *f);
 
 /* The number of the file that is called so, packed or not; s->count: there is none. */

@@ -238,11 +238,11 @@ static void find_referred(maker *m)
     }
 }
 
-static void add_tensor(maker *m, size_t i, const pair *with, const adam_choice *choice, int level)
+static void add_tensor(maker *m, size_t i, const pair *with, const adam_choice *choice, int is_delta, int level)
 {
     const tensor *t = &m->model->tensors[i];
     uint64_t at = t->begin;
-    piece all = piece_of(t, choice, with != NULL, level);
+    piece all = piece_of(t, choice, is_delta, level);
     all.referred = m->referred[i];
     if (piece_stands_alone(&all)) m->p->quantizes = 1;
     if (with && with->kind == PAIR_FOUND) {
@@ -255,8 +255,8 @@ static void add_tensor(maker *m, size_t i, const pair *with, const adam_choice *
     add_part(m, &all, at, t->end, NULL);
 }
 
-int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level,
-              fault *f)
+int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices,
+              int is_delta, int level, fault *f)
 {
     maker m = { .p = p, .model = model, .f = f };
     size_t i;
@@ -268,7 +268,7 @@ int plan_make(plan *p, const safetensors *model, const pairs *with, const refere
     if (!m.failed) find_referred(&m);
     for (i = 0; i < model->count && !m.failed; i++) {
         if (model->tensors[i].begin == model->tensors[i].end) continue; /* ends no run */
-        add_tensor(&m, i, with ? &with->list[i] : NULL, choices ? &choices[i] : NULL, level);
+        add_tensor(&m, i, with ? &with->list[i] : NULL, choices ? &choices[i] : NULL, is_delta, level);
     }
     free(m.referred);
     free(m.layouts);

@@ -36,8 +36,8 @@ typedef struct plan {
  * (`refs`, or null), their partners are neighbours, too. If some are referred to and others are not, only small ones join.
  * Without a base, a tensor that is quantized (`choices`, of each tensor, or null) is a frame of its own, and so is, at level
  * best, a matrix of floats that is large enough to gain by its columns, or what is left of it beside references. */
-int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices, int level,
-              fault *f);
+int plan_make(plan *p, const safetensors *model, const pairs *with, const references *refs, const adam_choice *choices,
+              int is_delta, int level, fault *f);
 void plan_free(plan *p);
 
 #endif
