@@ -211,6 +211,17 @@ with tempfile.TemporaryDirectory() as t:
         report(not status and not wide and not lost and any(l.startswith("file ") for l in s.lines[-20:]),
                f"{' '.join(given)}: 120 long names in 80 columns, the sum last", f"{status} {wide[:2]} {lost[:2]} {s.lines[-3:]}")
 
+    base = bytearray(open(os.path.join(t, "many.safetensors"), "rb").read())
+    for i in range(30000, len(base), 997):
+        base[i] ^= 1
+    with open(os.path.join(t, "base.safetensors"), "wb") as f:
+        f.write(base)
+    subprocess.check_call([tool, "compress", "-q", "-f", "-b", "base.safetensors", "-o", "many.delta", "many.safetensors"], cwd=t)
+    for given in (["info", "many.delta"], ["info", "-v", "many.delta"], ["info", "-b", "base.safetensors", "many.delta"]):
+        s, status = watch(given, 80, t)
+        wide = [l for l in s.lines if width_of(l) >= 80]
+        report(not status and not wide and any(l.startswith("frame 0 ") for l in s.lines), f"{' '.join(given)} fits 80 columns", f"{status} {wide[:3]}")
+
     # lines of many parts, and the table of benchmark
     def piped(*arguments):
         return subprocess.run([tool, *arguments], cwd=t, capture_output=True, text=True)

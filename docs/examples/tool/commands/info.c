@@ -194,6 +194,7 @@ static file_frame sum_of(const delta *x)
 static void print_delta(const delta *x, uint64_t file_size)
 {
     const file_frame all = sum_of(x);
+    char text[256];
     size_t i;
     for (i = 0; i < x->ends.base_count; i++) {
         const delta_end *e = &x->ends.bases[i];
@@ -201,14 +202,15 @@ static void print_delta(const delta *x, uint64_t file_size)
         if (*e->name) {
             print_file(stdout, e->name, ", ");
         }
-        (void)printf("%llu bytes of header text (id %016llx), %llu bytes of data", (unsigned long long)e->text_size, (unsigned long long)e->text_id,
-                     (unsigned long long)e->data_size);
-        if (!i) (void)printf("; the header text of the file is %s", x->ends.coded_size ? "another" : "the same");
-        (void)putchar('\n');
+        (void)snprintf(text, sizeof text, "%llu bytes of header text (id %016llx), %llu bytes of data%s\n", (unsigned long long)e->text_size,
+                       (unsigned long long)e->text_id, (unsigned long long)e->data_size, i ? "" : x->ends.coded_size ?
+                       "; the header text of the file is another" : "; the header text of the file is the same");
+        print_wrapped(stdout, 11 + text_columns(e->name, strlen(e->name)), text);
     }
-    (void)printf("delta    %llu elements, %.4f bits/element for all of the file; cells: %llu equal, %llu as differences, "
-                 "%llu without the base\n", (unsigned long long)all.info.count, per_element(file_size, all.info.count),
-                 (unsigned long long)all.info.same, (unsigned long long)differences(&all), (unsigned long long)all.info.plain);
+    (void)snprintf(text, sizeof text, "delta    %llu elements, %.4f bits/element for all of the file; cells: %llu equal, %llu as differences, "
+                   "%llu without the base\n", (unsigned long long)all.info.count, per_element(file_size, all.info.count),
+                   (unsigned long long)all.info.same, (unsigned long long)differences(&all), (unsigned long long)all.info.plain);
+    print_wrapped(stdout, 0, text);
 }
 
 /* What frames refer to earlier data. */
@@ -250,27 +252,33 @@ static void json_references(json *j, const delta *x)
     json_end(j, '}');
 }
 
+/* A line for a frame, which a terminal gets in several if it is narrow. */
+static void print_frame(const chain_link *x, size_t i)
+{
+    const file_frame *a = &x->file.frames[i].about;
+    char base[96] = "without a base", of[24] = "", cells[96] = "", from[40] = "", id[40] = "", text[512];
+    if (a->info.has_base) {
+        if (x->file.ends.base_count > 1 && !frame_refers(a)) (void)snprintf(of, sizeof of, ", of base %u", a->base);
+        (void)snprintf(base, sizeof base, "against %s%s at byte %llu%s%s", frame_refers(a) ? "earlier " : "", bitsnap_dtype_name(a->info.base_dtype),
+                       (unsigned long long)a->base_begin, frame_role(a) == 2 ? ", cast" : frame_role(a) == 3 ? ", upcast" : "", of);
+        (void)snprintf(from, sizeof from, ", from id %016llx", (unsigned long long)a->info.base_id);
+    }
+    if (x->is_delta)
+        (void)snprintf(cells, sizeof cells, ", cells %llu + %llu + %llu", (unsigned long long)a->info.same, (unsigned long long)differences(a),
+                       (unsigned long long)a->info.plain);
+    if (a->info.has_content_id) (void)snprintf(id, sizeof id, a->info.has_base ? " to %016llx" : ", id %016llx", (unsigned long long)a->info.content_id);
+    (void)snprintf(text, sizeof text, "frame %-2zu %llu elements %s at byte %llu, %s: %.4f bits/element%s%s%s\n", i, (unsigned long long)a->info.count,
+                   bitsnap_dtype_name(a->info.dtype), (unsigned long long)a->begin, base, per_element(a->size, a->info.count), cells, from, id);
+    print_wrapped(stdout, 0, text);
+}
+
 /* How blocks are coded: in all, and where `each` is set frame by frame; of deltas a line for each frame anyway. */
 static void print_frames(const chain_link *x, int each)
 {
     int unknown = 0;
     size_t i;
     for (i = 0; (x->is_delta || each) && i < x->file.count; i++) {
-        const file_frame *a = &x->file.frames[i].about;
-        (void)printf("frame %-2zu %llu elements %s at byte %llu, ", i, (unsigned long long)a->info.count, bitsnap_dtype_name(a->info.dtype),
-                     (unsigned long long)a->begin);
-        if (a->info.has_base) {
-            (void)printf("against %s%s at byte %llu%s", frame_refers(a) ? "earlier " : "", bitsnap_dtype_name(a->info.base_dtype),
-                         (unsigned long long)a->base_begin, frame_role(a) == 2 ? ", cast" : frame_role(a) == 3 ? ", upcast" : "");
-            if (x->file.ends.base_count > 1 && !frame_refers(a)) (void)printf(", of base %u", a->base);
-        } else (void)printf("without a base");
-        (void)printf(": %.4f bits/element", per_element(a->size, a->info.count));
-        if (x->is_delta)
-            (void)printf(", cells %llu + %llu + %llu", (unsigned long long)a->info.same, (unsigned long long)differences(a),
-                         (unsigned long long)a->info.plain);
-        if (a->info.has_base) (void)printf(", from id %016llx", (unsigned long long)a->info.base_id);
-        if (a->info.has_content_id) (void)printf(a->info.has_base ? " to %016llx" : ", id %016llx", (unsigned long long)a->info.content_id);
-        (void)putchar('\n');
+        print_frame(x, i);
         if (each) forms_print(&x->forms[i], x->is_delta);
     }
     if (x->all.count && each && x->file.count > 1) (void)printf("all frames\n");
@@ -475,10 +483,10 @@ static void widen(widths *w, const job *j)
     widen_to(&w->elements, (size_t)(text + DIGITS - put_digits(text + DIGITS, most, 0)), DIGITS);
 }
 
-/* On a terminal the table is no wider than that, as long as something of the names is left. */
+/* On a terminal the table is no wider than that. */
 static void fit(widths *w)
 {
-    const size_t least = 12, columns = terminal_columns(STDOUT_FILENO);
+    const size_t least = 4, columns = terminal_columns(STDOUT_FILENO);
     const size_t others = 30 + w->dtype + w->shape + w->elements + (w->with_changes ? 11 : 0) + (w->with_bound ? 9 : 0);
     w->cut = columns != 0;
     if (w->cut && w->name + others > columns) w->name = columns > others + least ? columns - others : least;

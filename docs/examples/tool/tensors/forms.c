@@ -113,7 +113,7 @@ static void part_name(const form_row *r, char *text)
     else if (r->form == FORM_PARTED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "zeros" : "one of two kinds of elements");
     else if (r->form == FORM_PATCHED && r->which) (void)snprintf(text, 48, "%s", r->which == ZEROS ? "elements that became zero" : "elements that differ");
     else if (r->form == FORM_PATCHED) (void)snprintf(text, 48, "which elements differ");
-    else if (r->form == FORM_PARTED) (void)snprintf(text, 48, "which elements are of which kind");
+    else if (r->form == FORM_PARTED) (void)snprintf(text, 48, "which of two kinds each is");
     else if (r->form == FORM_SCALED || r->form == FORM_QUANTIZED) (void)snprintf(text, 48, "%s", r->which ? "words" : "scales of rows and columns");
     else if (r->form != FORM_CLASSED) (void)snprintf(text, 48, "byte %u", r->which);
     else if (r->classes == 1) (void)snprintf(text, 48, "all differences");
@@ -134,23 +134,23 @@ static void print_name(const form_row *r)
     } else {
         (void)snprintf(name, sizeof name, "%s", form_name(r->form));
     }
-    (void)printf("%-33s", name);
+    (void)printf("%-30s", name);
 }
 
 void forms_print(const forms *x, int with_changes)
 {
     size_t i;
     if (!x->count) return;
-    (void)printf("%-33s %7s %12s", "form", "blocks", "elements");
-    if (with_changes) (void)printf("  %9s", "changed");
-    (void)printf(" %12s %11s\n", "bits/element", "bytes");
+    (void)printf("%-30s %6s %11s", "form", "blocks", "elements"); /* 79 columns in all, which a terminal of 80 has */
+    if (with_changes) (void)printf(" %9s", "changed");
+    (void)printf(" %8s %10s\n", "bits/el.", "bytes");
     for (i = 0; i < x->count; i++) {
         const form_row *r = &x->rows[i];
         print_name(r);
-        (void)printf(" %7llu %12llu", (unsigned long long)r->count, (unsigned long long)r->elements);
-        if (with_changes && r->known == r->elements) (void)printf("  %7.3f %%", 100 * (double)r->changed / (double)r->known);
-        else if (with_changes) (void)printf("  %9s", "-");
-        (void)printf(" %12.4f %11llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
+        (void)printf(" %6llu %11llu", (unsigned long long)r->count, (unsigned long long)r->elements);
+        if (with_changes && r->known == r->elements) (void)printf(" %7.3f %%", 100 * (double)r->changed / (double)r->known);
+        else if (with_changes) (void)printf(" %9s", "-");
+        (void)printf(" %8.4f %10llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
     }
 }
 
