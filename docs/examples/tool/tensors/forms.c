@@ -134,23 +134,23 @@ static void print_name(const form_row *r)
     } else {
         (void)snprintf(name, sizeof name, "%s", form_name(r->form));
     }
-    (void)printf("%-30s", name);
+    (void)printf("%-31s", name);
 }
 
 void forms_print(const forms *x, int with_changes)
 {
     size_t i;
     if (!x->count) return;
-    (void)printf("%-30s %6s %11s", "form", "blocks", "elements"); /* 79 columns in all, which a terminal of 80 has */
+    (void)printf("%-31s %6s %11s", "form", "blocks", "elements"); /* 79 columns in all, which a terminal of 80 has */
     if (with_changes) (void)printf(" %9s", "changed");
-    (void)printf(" %8s %10s\n", "bits/el.", "bytes");
+    (void)printf(" %8s %9s\n", "bits/el.", "bytes");
     for (i = 0; i < x->count; i++) {
         const form_row *r = &x->rows[i];
         print_name(r);
         (void)printf(" %6llu %11llu", (unsigned long long)r->count, (unsigned long long)r->elements);
         if (with_changes && r->known == r->elements) (void)printf(" %7.3f %%", 100 * (double)r->changed / (double)r->known);
         else if (with_changes) (void)printf(" %9s", "-");
-        (void)printf(" %8.4f %10llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
+        (void)printf(" %8.4f %9llu\n", 8 * (double)r->bytes / (double)r->elements, (unsigned long long)r->bytes);
     }
 }
 
