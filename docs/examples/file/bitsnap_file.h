@@ -46,7 +46,7 @@ typedef struct bitsnap_file_error {
     uint64_t offset;       /* byte of the file. In a header text: byte of the text plus 8. In coded texts: their byte */
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, in memory that the call was given or has made */
-    bitsnap_slice base_tensor; /* that of the earlier tensor of the file in which the damage is, where it refers to that; until the file is closed */
+    bitsnap_slice base_tensor; /* the earlier tensor of the file that it refers to, if the damage is there; until the file is closed */
     uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
                                bitsnap_file_read_start needs; found: the unknown incompatible features, as bits (S28) */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
@@ -3197,7 +3197,7 @@ BITSNAP_API bitsnap_status bitsnap_file_read(bitsnap_file *f, const bitsnap_tens
     return status;
 }
 
-/* The tensor in which damage was found while these bytes of the data were read; no characters if it is not known. */
+/* The damaged tensor that the last call met when it read these bytes of the data; no characters if it is not known. */
 static bitsnap_slice bsf_damaged(bitsnap_file *f, uint64_t begin, uint64_t end)
 {
     const bitsnap_slice none = { NULL, 0 };

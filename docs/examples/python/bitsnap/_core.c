@@ -1276,8 +1276,8 @@ static int writer_source_at(void *context, uint64_t at, void *to, size_t size)
     return size ? writer_data_at(context, at - 8 - x->text_size, p, size) : 0;
 }
 
-/* Finds the tensors that refer to earlier ones. *list is to be freed. In a delta only equal ones do: a master that has not changed takes nothing
- * there, but not if it refers to its weight. */
+/* Finds the tensors that refer to earlier ones. *list is to be freed. In a delta only equal ones do: an unchanged master takes nothing against
+ * its base, but half of its bytes against its weight. */
 static int writer_refer(writer *x, int level, bitsnap_reference **list, size_t *count)
 {
     const uint64_t size = x->count ? x->ends[x->count - 1] : 0;

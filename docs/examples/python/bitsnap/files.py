@@ -591,7 +591,7 @@ def write(filename: Any, tensors: list[Any], metadata: Mapping[str, str] | str |
           flags: int = 0, sha256: bool = False, told: Callable[[int], Any] | None = None, references: bool = True) -> Any:
     """Writes [(name, dtype, shape, memory), ...] to a file that appears as a whole, or not at all; with filename None to bytes; or to an
     open file. metadata and shapes: as objects, or as the JSON text that the header gets. told: called with the bytes of each step.
-    memory: the elements, or, where it is called when they are needed, what gives all of them, or bytes from the first number to the second."""
+    memory: the elements; or a function that is called when they are needed: it gives all bytes, or those from one number to another."""
     from . import _level
 
     text = metadata if isinstance(metadata, str) else None if metadata is None else _metadata_text(metadata)
