@@ -51,7 +51,7 @@ static int look(job *j, int (*note)(void *context, const file_frame *frame, faul
     int failed;
     if (file_look_begin(r, j->codec, &j->in, &j->base.file, j->f)) return 1;
     if (r->s.start.kind != BITSNAP_SOURCE_DELTA && note == note_frame)
-        return fault_set(j->f, "is no delta but a whole file; bitsnap decompress restores it");
+        return fault_set(j->f, "is a whole file, not a delta; bitsnap decompress restores it");
     own = r->s.start.kind == BITSNAP_SOURCE_SAFETENSORS ? delta_end_of(r->text, r->text_size, r->s.start.source_size - 8 - r->text_size) : r->ends.own;
     j->is_result = own.text_size == j->base.file.text_size && own.data_size == j->base.file.data_size &&
                    own.text_id == bitsnap_hash(j->base.file.text, j->base.file.text_size);

@@ -197,7 +197,7 @@ int remove_proven(const options *o, codec *c, const base *b, const char *path, c
     else if (!failed && used_is_base(&c->used, &gone->stamp))
         failed = fault_set(f, "is not removed, as %s is a delta that needs it", target);
     else if (!failed) /* nobody knows whether who made the other has waited for the disk */
-        failed = ((fsync(kept->fd) && fault_errno(f, "cannot be written to the disk")) || place_sync(target, f)) && fault_in(f, target);
+        failed = ((fsync(kept->fd) && fault_errno(f, "cannot be written to disk")) || place_sync(target, f)) && fault_in(f, target);
     failed = failed || output_remove_source(&out, gone, path, f);
     input_close(&plain);
     end(&j);

@@ -107,7 +107,7 @@ static int check_names(job *j)
     qsort((void *)all, j->count, sizeof *all, by_target);
     for (i = 1; i < j->count && !failed; i++)
         if (!strcmp(all[i - 1]->to, all[i]->to))
-            failed = fault_set(j->f, "would be called %s, as would be %s; leave one out with --exclude", all[i]->to, all[i - 1]->from->name) && fail(j, all[i]->from->path);
+            failed = fault_set(j->f, "would be called %s, and so would %s; leave one out with --exclude", all[i]->to, all[i - 1]->from->name) && fail(j, all[i]->from->path);
     return failed;
 }
 
@@ -547,9 +547,9 @@ static int check_replaced(const job *j)
         const walk_entry *x = &j->out.before.at[i];
         if (x->kind == FOUND_DIRECTORY) continue;
         if (!bsearch(x->name, (const void *)j->sorted, j->count, sizeof(const item *), is_named))
-            return fault_set(j->f, "is not in %s, so it would be gone; move it elsewhere, or remove it with -f", j->in.at[0].path) && fail(j, x->path);
+            return fault_set(j->f, "is not in %s, so it would be lost; move it elsewhere, or use -f to remove it", j->in.at[0].path) && fail(j, x->path);
         if (x->kind == FOUND_FILE && !(x->mode & 0200))
-            return fault_set(j->f, "is read-only, as files are that others share; -f replaces it all the same") && fail(j, x->path);
+            return fault_set(j->f, "is read-only, as shared files are; -f replaces it anyway") && fail(j, x->path);
     }
     return 0;
 }
@@ -562,7 +562,7 @@ static void report_result(const options *o)
         json_member_truth(&out, "changed", 0);
         json_report_end(&out);
     } else if (!o->quiet) {
-        print_file(stdout, o->output, ": its tensors are the result already, nothing changed\n");
+        print_file(stdout, o->output, ": its tensors already are the result; nothing changed\n");
     }
 }
 

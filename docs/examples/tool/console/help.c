@@ -596,7 +596,7 @@ static const char store_temp_text[] =
     "                       the room of the largest tensor file; default $TMPDIR, else\n"
     "                       /tmp\n";
 
-static const char see_common[] = "\nOptions of all commands, such as -T, -M, -q, -v, --json and --bytes: bitsnap help\n";
+static const char see_common[] = "\nOptions of all commands, such as -T, -M, -q, -v, --json and --bytes: see bitsnap help\n";
 
 /* The texts of each command; the last ones are examples. */
 static const struct {

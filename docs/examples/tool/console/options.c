@@ -349,16 +349,16 @@ static int check(const options *o, uint64_t used, fault *f)
     if (o->command & STORES) return check_store(o, f);
     if (o->command == EXTRACT) return check_extract(o, f);
     if (o->command == APPLY && o->file_count != 2)
-        return fault_set(f, "apply wants a delta and the .safetensors file that it is to be applied to");
+        return fault_set(f, "apply needs a delta and the .safetensors file to apply it to");
     if (o->command == APPLY && is_folder(o->files[0]) != is_folder(o->files[1]))
-        return fault_set(f, "apply wants two files, or a folder of deltas and the folder that they are to be applied to");
+        return fault_set(f, "apply needs two files, or a folder of deltas and the folder to apply them to");
     if (o->file_count == 0 && !o->files_from)
         return fault_set(f, "%s needs a file, or - for standard input; see bitsnap %s --help", name, name);
     if (o->command == COMPARE && o->file_count != 2) return fault_set(f, "compare needs two files");
     if (o->command == MERGE && o->file_count < 2) return fault_set(f, "merge needs two deltas or more, each following the one before");
     if (o->command & ALGEBRA && !o->output) return fault_set(f, "%s needs the name of its output: -o FILE", name);
     if (o->command == COMPRESS && !o->base_count && (o->self_contained || o->max_output || o->rename_count))
-        return fault_set(f, "--%s is of use only with -b", o->self_contained ? "self-contained" : o->rename_count ? "rename" : "max-output");
+        return fault_set(f, "--%s has an effect only with -b", o->self_contained ? "self-contained" : o->rename_count ? "rename" : "max-output");
     if (o->command == COMPRESS && o->dtype && (o->no_references || o->partners))
         return fault_set(f, "--%s is for .safetensors files, whose tensors have names, not for raw elements", o->partners ? "partners" : "no-references");
     if (o->partners && (o->no_references || o->base_count))
