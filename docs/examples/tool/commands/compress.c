@@ -31,13 +31,13 @@ typedef struct job {
     input in;
     output out;
     header header;         /* of a .safetensors file */
-    const base *given;     /* what -b says */
+    const base *given;     /* the base of -b */
     const pairs *known;    /* partners in siblings, which are `base` then, and not given */
     const base *base;      /* the same; null: the output is a whole file, not a delta */
-    file_base *bases;      /* those of it that are used, a list */
-    pairs pairs;           /* of its tensors with ours */
+    file_base *bases;      /* a list of the bases that are used */
+    pairs pairs;           /* our tensors and their counterparts in it */
     references references; /* of our tensors to earlier ones */
-    base itself;           /* the source, for these */
+    base itself;           /* the source, as the base of references */
     uint64_t against;      /* bytes of elements that are coded against it */
     uint64_t paired_stored; /* bytes of the frames that have elements of it */
     delta_ends ends;
@@ -46,7 +46,7 @@ typedef struct job {
     adam_choice *choices;  /* of each tensor */
     plan plan;
     lossy lossy;           /* what has been quantized */
-    const tensor *refused; /* a second moment with negative elements, so that it stays exact */
+    const tensor *refused; /* a second moment that stays exact because it has negative elements */
     size_t refused_count;
     file_writer writer;
     tally tally;
@@ -67,7 +67,7 @@ static int not_whole(const job *j, uint64_t bytes)
                      (unsigned long long)bytes, j->o->dtype->name);
 }
 
-/* Where the frame that was written last is quantized, what came of it; its elements began with this byte of the data. */
+/* Notes the result of the last frame if it is quantized. `begin`: the byte of the data where its elements begin. */
 static int note_frame(job *j, uint64_t begin)
 {
     file_frame frame = { 0 };
@@ -253,7 +253,7 @@ static int begin_delta(job *j)
     return failed;
 }
 
-/* Everything into an output that is open. */
+/* Writes everything into an open output. */
 static int put_file(job *j)
 {
     const int raw = j->o->dtype != NULL;
@@ -320,7 +320,7 @@ static int find_pairs(job *j, unsigned count)
     return failed;
 }
 
-/* The list of the bases that are used; of a single one, and of siblings, anyway. */
+/* Lists the bases that are used; a single base, and siblings, in any case. */
 static int number_bases(job *j, const base *list, unsigned count)
 {
     unsigned *numbers = (unsigned *)malloc(count * sizeof *numbers), k, n = 0;
@@ -388,11 +388,11 @@ static int find_references(job *j)
     free(skip);
     if (failed || !j->references.count) return failed;
     failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);
-    if (!found) j->references.count = j->references.tensors = 0, j->references.bytes = 0; /* samples are hints, which may be of other places */
+    if (!found) j->references.count = j->references.tensors = 0, j->references.bytes = 0; /* samples are hints, perhaps of other positions */
     return failed;
 }
 
-/* What becomes of each tensor. */
+/* Decides how each tensor is coded. */
 static int choose(job *j, const char *path)
 {
     const safetensors *model = &j->header.model;
@@ -409,7 +409,7 @@ static int choose(job *j, const char *path)
            group_plan(&j->plan, is_delta, j->f);
 }
 
-/* What is removed must be there still, in the output and its base. */
+/* Refuses --rm of a file that is its own base: the output must still be restorable. */
 static int check_removable(const job *j, const char *path)
 {
     if (j->in.regular && used_is_base(&j->codec->used, &j->in.stamp))
@@ -448,7 +448,7 @@ static int prepare(job *j, const char *path, const char *target)
 
 /* ================================================================================= OUTPUT */
 
-/* What is done at this stage of the training, and why. */
+/* Prints the bins that --adam stage chose, and why. */
 static void print_stage(FILE *to, const job *j)
 {
     if (!j->stage.elements) return;
@@ -457,14 +457,14 @@ static void print_stage(FILE *to, const job *j)
     (void)fprintf(to, ", so their error may be %.3g %%: m LOG-%u, v LOG-%u)", 100 * j->stage.allowed, j->adam.m_cells, j->adam.v_cells);
 }
 
-/* Where only one moment is in the file: what the policy makes of the update together with the other. */
+/* If the file has only one moment: the bound of an update together with the other one. */
 static double promised_update(const job *j)
 {
     const adam_policy *p = &j->adam;
     return adam_update_bound(p->m_cells ? bitsnap_log_bound(p->m_cells) : 0, p->v_cells ? bitsnap_log_bound(p->v_cells) : 0);
 }
 
-/* One line, whoever looks: elements have become others. */
+/* Prints a line, even without a terminal: elements have changed. */
 static void report_adam(const job *j, const char *path)
 {
     const lossy_sums s = lossy_add_up(&j->lossy);
@@ -539,7 +539,7 @@ static void print_reasons(const reasons *r, size_t tensors)
     }
 }
 
-/* What a tensor becomes, where moments are quantized. */
+/* The column of a tensor that says how it is stored, if moments are quantized. */
 static size_t print_choice(const adam_choice *c)
 {
     char family[16] = "exact", bound[24] = "-";
@@ -561,7 +561,7 @@ static size_t print_dtype(const tensor *t)
     return columns;
 }
 
-/* Rows of the tensors: what each becomes, and what that takes. */
+/* Prints a row for each tensor: how it is stored, and its size. */
 static void print_plan(const job *j, const reasons *r)
 {
     const safetensors *m = &j->header.model;
@@ -673,7 +673,7 @@ static void warn_of_base(const job *j, const char *path)
     warn(&j->codec->used, path, what);
 }
 
-/* What the base was good for. */
+/* Reports what the base saved. */
 static void report_base(const job *j, const char *path)
 {
     const pairs *p = &j->pairs;
@@ -688,7 +688,7 @@ static void report_base(const job *j, const char *path)
     warn_of_base(j, path);
 }
 
-/* One line, unless -q: what decompress, test and others will refuse if nothing else is said. */
+/* Warns, unless -q, that decompress, test and others will refuse the output without --max-output. */
 static void warn_of_growth(const job *j, const summary *s)
 {
     fault why;
@@ -702,7 +702,7 @@ static void warn_of_growth(const job *j, const summary *s)
     warn(&j->codec->used, s->output, what);
 }
 
-/* With -v: what has the name of a moment, and stays exact. */
+/* With -v: lists tensors that have the name of a moment and stay exact. */
 static void report_exact(const job *j, const char *path)
 {
     const safetensors *m = &j->header.model;

@@ -1,8 +1,7 @@
-/* base.c - what a delta is against: a .safetensors file, a .bsnap file, or a chain of them, read by pieces; and where that is found.
+/* base.c - the base of a delta: a .safetensors file, a .bsnap file, or a chain of them. Finds it, and reads it by pieces.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * bitsnap_file reads all of them; of .safetensors files several threads read pieces of what is wanted. What comes from a pipe goes to a
- * temporary file. */
+ * bitsnap_file reads all of them; several threads share large reads of .safetensors files. A pipe is copied to a temporary file. */
 #include "../system/posix.h"
 
 #include "base.h"
@@ -21,9 +20,9 @@
 
 typedef struct base_reader {
     bitsnap_file file;
-    input in;            /* what the base has open; the name is its own */
-    pool *threads;       /* which read what is not packed, or null */
-    base before;         /* what a delta is against, or the first of these */
+    input in;            /* the open file; the base owns its name */
+    pool *threads;       /* threads that read a plain file, or null */
+    base before;         /* the base of a delta, or the first of several */
 } base_reader;
 
 static int get_failed(const base_reader *r, fault *f)
@@ -32,7 +31,7 @@ static int get_failed(const base_reader *r, fault *f)
     return fault_in(f, r->in.name);
 }
 
-/* Sets the fault to what the last call on the file has found: in the file, or in one of its bases. */
+/* Sets the fault to the error of the last call on the file, in the file or in one of its bases. */
 static int reader_failed(const base_reader *r, fault *f)
 {
     const bitsnap_file_error *e = &r->file.error;
@@ -52,7 +51,7 @@ static int base_failed(const file_base *b, fault *f) { return reader_failed((con
 
 /* ================================================================================= READING */
 
-enum { PIECES = 256 }; /* that several threads read, at most */
+enum { PIECES = 256 }; /* the most that threads share of one read */
 
 typedef struct reading {
     const base_reader *reader;
@@ -82,12 +81,12 @@ static int get(void *context, uint64_t offset, void *to, size_t size)
     r.to = (uint8_t *)to;
     r.size = size;
     pool_run(reader->threads, read_piece, &r, (size - 1) / r.piece + 1);
-    return memchr(r.failed, 1, PIECES) && input_get(&reader->in, offset, to, size); /* once more, to hear why */
+    return memchr(r.failed, 1, PIECES) && input_get(&reader->in, offset, to, size); /* again in this thread, to get the reason */
 }
 
 /* ================================================================================= OPENING */
 
-/* What is wrong with a file that has no header text. */
+/* Sets the fault for a file without a header text. */
 static int foreign(input *in, fault *f)
 {
     uint8_t p[9];
@@ -103,7 +102,7 @@ static int foreign(input *in, fault *f)
     return foreign_refuse(in, WANT_SAFETENSORS, f) || fault_set(f, "is not a .safetensors file, or a .bsnap file of one");
 }
 
-/* The header of a file that is open, and what it says. */
+/* Reads the header of an open file, and what it states. */
 static int look(base *b, uint64_t limit, fault *f)
 {
     base_reader *r = b->reader;
@@ -127,7 +126,7 @@ static int look(base *b, uint64_t limit, fault *f)
     return 0;
 }
 
-/* Makes the base of its input, a file; `before`, or null, is what a delta is against, one base or several, and belongs to it then. */
+/* Makes a base of its input, a file. `before`: the base or bases of a delta, which it then owns; or null. */
 static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fault *f)
 {
     base_reader *r = (base_reader *)calloc(1, sizeof *r);
@@ -171,7 +170,7 @@ static int open_reader(base *b, const codec *c, base *before, uint64_t limit, fa
     return look(b, limit, f);
 }
 
-/* As it was given, without directories and .bsnap. */
+/* The name as given, without directories and .bsnap. */
 static void set_name(base *b, const char *path)
 {
     const char *name = last_part(path);
@@ -224,7 +223,7 @@ int base_open(base *b, codec *c, const char *const *paths, size_t count, uint64_
 
 int base_again(base *b, const codec *c, const input *in, int *found, fault *f)
 {
-    const off_t here = lseek(in->fd, 0, SEEK_CUR); /* which the other input shares and changes */
+    const off_t here = lseek(in->fd, 0, SEEK_CUR); /* the other input shares this position and changes it */
     int failed;
     base_clear(b);
     *found = in->regular && here >= 0 && (uint64_t)here == in->offset + input_available(in);
@@ -251,9 +250,9 @@ int base_plain(base *b, const codec *c, const char *path, fault *f)
 }
 
 /* ================================================================================= BESIDE A DELTA
- * Its bases, where it says only what they were called. */
+ * Finds the bases of a delta that states only their names. */
 
-enum { DEPTH_MOST = 256 }; /* deltas that follow each other */
+enum { DEPTH_MOST = 256 }; /* consecutive deltas */
 
 /* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 65,534 times: its
  * header is read once, and it is opened once. */
@@ -284,7 +283,7 @@ static int packed_end(delta_end *e, codec *c, input *in, fault *f)
     return failed;
 }
 
-/* What the file at this path holds, as deltas to it would have it: sizes and id of its text, without the text itself. */
+/* Gives sizes and text id of the file at this path, as a delta to it would state them, without the text itself. */
 static int find_end(delta_end *e, codec *c, const char *path, fault *f)
 {
     input in;
@@ -305,7 +304,7 @@ static int find_end(delta_end *e, codec *c, const char *path, fault *f)
     return failed ? fault_in(f, path) : 0;
 }
 
-/* Its index among the known files, or the one that it would get. */
+/* Returns its index among the known files, or the index where it belongs. */
 static size_t place_of_known(const struct known_files *k, const file_stamp *stamp)
 {
     size_t low = 0, high = k->count;
@@ -318,7 +317,7 @@ static size_t place_of_known(const struct known_files *k, const file_stamp *stam
     return low;
 }
 
-/* What is known of a file now; null with the fault set. It stays until another one is looked for. */
+/* Returns what is known of a file, valid until the next call; null with the fault set. */
 static known_file *know(codec *c, const char *path, const file_stamp *stamp, fault *f)
 {
     struct known_files *k = c->known;
@@ -415,7 +414,7 @@ static int open_beside(base *b, codec *c, const char *path, const char *beside, 
     return 0;
 }
 
-/* All bases, or none. */
+/* Opens all bases, or none. */
 static int open_all(base *list, codec *c, const delta_ends *ends, const input *in, const char *path, uint64_t limit, int *found, fault *f)
 {
     const size_t count = ends->base_count;
