@@ -716,7 +716,7 @@ cases += [
     (whole % (one.replace('"size":1', '"size":-1'), ""), "there is no number"), (whole % (one, step % "" + "," + step % ""), "a step appears twice, or out of order"),
     (whole % (one, (step % "").replace("01-01T", "01-0xT")), "a time is none"), (whole.replace(":1,", ":2,") % ("", ""), "has version 2, this program knows 1"),
     (whole % ("", "") + "x", "something follows"), (whole.replace(',"steps":[%s]', "") % "", "a member is missing"), ("[" * 100000, "there is no {"), ('{"steps":' * 50000, r"there is no \["),
-    ('{"steps":[' * 50000, "."), ("", "is not a manifest"), ("\0" * 5000, "there is no {"),
+    ('{"steps":[' * 50000, "."), ("", "is not a valid manifest"), ("\0" * 5000, "there is no {"),
     (whole % (",".join('{"id":"%016x","kind":"tensors","base":"%016x","size":1,"bytes":1}' % (i, i + 1) for i in range(1, 400)) + ',{"id":"%016x","kind":"tensors","size":1,"bytes":1}' % 400, ""),
      "needs more than 256"),
 ]

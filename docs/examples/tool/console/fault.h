@@ -16,55 +16,55 @@
 #endif
 
 typedef struct fault {
-    char file[1024]; /* what it is about */
+    char file[1024]; /* the file that the message is about */
     char text[640];
-    int passes; /* whether it may be gone the next time, as a lack of room or an error of the disk, and says nothing of a file */
+    int passes; /* 1: it may not recur, as a lack of room or a disk error, and says nothing about a file */
 } fault;
 
 /* Sets the message; always returns 1. */
 int fault_set(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
-/* The same, with strerror(errno) behind it. Passes but for a file that is not there. */
+/* Sets the message followed by strerror(errno); always returns 1. Sets `passes` unless the file does not exist. */
 int fault_errno(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
 int fault_memory(fault *f);
 
-/* `items` of `each` bytes, moved to where one more than `count` fits if that is not so already (then *capacity grows). That
- * one is zero. Null, with the fault set and all as it was, if there is no memory. */
+/* Makes room for one more than `count` items of `each` bytes, and zeroes that item. Returns the items, which may have moved (*capacity then
+ * grows). Without memory, returns null, sets the fault and changes nothing. */
 void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f);
 
-/* Writes more behind the message; always returns 1. */
+/* Appends to the message; always returns 1. */
 int fault_add(fault *f, const char *more);
 
-/* The failure is about this file; always returns 1. */
+/* Sets the file that the message is about; always returns 1. */
 int fault_in(fault *f, const char *file);
 
-/* The same, after fault_errno. */
+/* fault_errno, then fault_in; always returns 1. */
 int fault_errno_in(fault *f, const char *file, const char *what);
 
-/* As fault_in, unless it is known already which file the failure is about. */
+/* As fault_in, unless the file is already set. */
 int fault_about(fault *f, const char *file);
 
-/* What messages call a file of the command line: "-" is standard input. */
+/* Returns the name of a file of the command line for messages: "-" is standard input. */
 const char *shown_name(const char *path);
 
-/* "bitsnap: FILE: message" on standard error: one line, whatever the file is called. */
+/* Prints "bitsnap: FILE: message" on standard error, as one line whatever the file's name. */
 void fault_print(const fault *f);
 
-/* Writes text that comes from a file to a terminal: characters that would be commands to it, and those that make a name look
- * like another (utf8_is_control), as \u202e, bytes that are no UTF-8 as \x9b. Returns how many columns it took, which
- * text_columns tells without writing: two for a character of East Asia or a picture. */
+/* Prints text that comes from a file. Characters that could control a terminal, or make a name look like another (utf8_is_control), become
+ * \u202e; bytes that are not UTF-8 become \x9b. Returns the number of columns, as text_columns does without printing: two for an East Asian
+ * character or a picture. */
 size_t print_text(FILE *to, const char *text, size_t size);
 size_t text_columns(const char *text, size_t size);
 
-/* The same of a file's name, and the text that comes after it, as it is. */
+/* Prints a file's name in that way, then `then` unchanged. */
 void print_file(FILE *to, const char *name, const char *then);
 
-/* The bytes of the character at `text`, and the columns that print_text makes of it. text < end. */
+/* Returns the bytes of the character at `text`; *columns is the number that print_text uses for it. text < end. */
 size_t text_step(const char *text, const char *end, size_t *columns);
 
-/* A line on the terminal that does not end, as that of progress: line_mark when it has been written. Whoever writes something
- * else there, on either stream, calls line_wipe before. */
+/* For an unfinished line on the terminal, such as that of progress: call line_mark after writing it, and line_wipe before anything else is
+ * written there, on either stream. */
 void line_mark(void);
 void line_wipe(void);
 

@@ -1,4 +1,4 @@
-/* names.c - names of files that are not those of the command line.
+/* names.c - names of files from elsewhere than the command line.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 

@@ -85,7 +85,7 @@ void print_wrapped(FILE *to, size_t at, const char *text)
     }
 }
 
-/* Adds a part behind the name if that keeps so many columns; the text is as long as so many parts need. */
+/* Appends a part if the name keeps enough columns; `text` must hold all parts. */
 static void add_part(char *text, const char *part, size_t columns, size_t name)
 {
     if (strlen(text) + strlen(part) + name <= columns) (void)strcat(text, part);

@@ -1,7 +1,7 @@
-/* processors.c - how many processors there are for this process, and how much memory.
+/* processors.c - the number of processors that this process may use, and its memory.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * A thread more than there is time for costs more than it brings: it waits for its processor while others wait for it. */
+ * A thread without a processor costs more than it brings: it waits for one while others wait for it. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE 1 /* cpu_set_t */
 #endif
@@ -28,7 +28,7 @@ static unsigned allowed(unsigned all)
     return n > 0 && (unsigned)n < all ? (unsigned)n : all;
 }
 
-/* Whether a word is in a list of words with commas between them. */
+/* Returns 1 if a word is in a list of words separated by commas. */
 static int lists(const char *list, const char *word)
 {
     const size_t size = strlen(word);
@@ -40,7 +40,7 @@ static int lists(const char *list, const char *word)
     return 0;
 }
 
-/* The first line of a file; 1 where there is none. */
+/* Reads the first line of a file; returns 1 if there is no line. */
 static int read_line(char *line, int room, const char *directory, const char *name)
 {
     char path[2 * PATH_MAX];
@@ -54,7 +54,7 @@ static int read_line(char *line, int room, const char *directory, const char *na
     return failed;
 }
 
-/* The limits of one group; DBL_MAX where it has none. */
+/* The limits of one group; DBL_MAX without a limit. */
 static double processors_of_group(const char *directory, int version)
 {
     char line[64], *next = line;
@@ -80,7 +80,7 @@ static double memory_of_group(const char *directory, int version)
     return bytes > 0 ? bytes : DBL_MAX;
 }
 
-/* What limits processes; in version 1 its groups are a tree of their own. */
+/* A resource that control groups limit. In version 1 each has its own tree of groups. */
 typedef struct controller {
     const char *name;
     double (*limit)(const char *directory, int version);
@@ -88,7 +88,7 @@ typedef struct controller {
 
 static const controller of_processors = { "cpu", processors_of_group }, of_memory = { "memory", memory_of_group };
 
-/* The path of the process's group, as /proc/self/cgroup has it: "0::/path", or "4:cpu,cpuacct:/path". 1 where there is none. */
+/* Reads the path of the process's group from /proc/self/cgroup: "0::/path", or "4:cpu,cpuacct:/path". Returns 1 if it has no group. */
 static int find_group(const controller *k, char *path, size_t room, const char *root, int version)
 {
     char name[PATH_MAX], line[PATH_MAX + 256];
@@ -109,7 +109,7 @@ static int find_group(const controller *k, char *path, size_t room, const char *
     return !found;
 }
 
-/* The least limit of a group and of those that it is in, up to where they are mounted. */
+/* The smallest limit of a group and its parents, up to the mount point. */
 static double limit_of_mount(const controller *k, const char *root, const char *top, const char *point, int version)
 {
     char group[PATH_MAX], path[2 * PATH_MAX];
@@ -132,8 +132,8 @@ static double limit_of_mount(const controller *k, const char *root, const char *
     }
 }
 
-/* The least limit of all control groups of this process; DBL_MAX where there is none. `root` stands before all paths: nothing,
- * but for tests. */
+/* The smallest limit of all control groups of this process; DBL_MAX without a limit. `root` is put before all paths; it is empty except in
+ * tests. */
 static double limit_of_groups(const controller *k, const char *root)
 {
     char name[PATH_MAX], line[4 * PATH_MAX];
