@@ -426,7 +426,7 @@ static int open_all(base *list, codec *c, const delta_ends *ends, const input *i
     for (n = 0; n < count && !failed; n++) {
         paths[n] = base_beside(c, &ends->bases[n], in, path, &stamps[n], &others, f);
         if (paths[n]) continue;
-        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; what lies beside it under that name has another header: "
+        failed = *f->text || (others && fault_set(f, "this delta needs its base, which was called %s; the file of that name beside it has another header: "
                                                   "give the base with -b", ends->bases[n].name)) ||
                  (n && fault_set(f, "this delta needs %zu files beside it, and %s is not there, packed or not: put it there, or give their folder with -b",
                                  count, *ends->bases[n].name ? ends->bases[n].name : "one without a name"));
