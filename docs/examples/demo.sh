@@ -103,11 +103,14 @@ at=$out/gpt-00$first
 raw=$(bytes $(state "$at"))
 exact=$(bytes "$at"-*.safetensors.bsnap)
 
-# BF16 weights are their F32 master, rounded: they need next to no bytes beside it
-must 'compress weights against their master' "$tool" compress -q -b "$at-master.safetensors" -o "$at-model.delta" "$at-model.safetensors"
-must 'restore weights from their master' "$tool" decompress -q -b "$at-master.safetensors.bsnap" -o "$work/restored" "$at-model.delta"
-must 'weights restored from their master' cmp "$at-model.safetensors" "$work/restored"
-paired=$(bytes "$at-model.delta" "$at-master.safetensors.bsnap" "$at"-exp_avg*.safetensors.bsnap)
+# The step as a folder: BF16 weights are their F32 master, rounded, so the master takes its low bits beside them
+mkdir "$work/step"
+# shellcheck disable=SC2046
+cp $(state "$at") "$work/step"
+must 'compress the step' "$tool" compress -q -r "$work/step" -o "$work/packed"
+must 'restore the step' "$tool" decompress -q -r "$work/packed" -o "$work/again"
+must 'the step that was restored' same "$at" "$work/again/${at##*/}"
+together=$(bytes "$work/packed"/*)
 
 # Moments within 1 %, and what training makes of them
 cp "$work/exact/${at##*/}-master.safetensors" "$work/lossy"
@@ -116,7 +119,7 @@ for kind in exp_avg exp_avg_sq; do
     must "$at-$kind.safetensors within 1 %" "$tool" compare -q "$at-$kind.safetensors" "$work/$kind.bsnap"
     must "decompress $work/$kind.bsnap" "$tool" decompress -q -o "$work/lossy/${at##*/}-$kind.safetensors" "$work/$kind.bsnap"
 done
-small=$(bytes "$at-model.delta" "$at-master.safetensors.bsnap" "$work"/exp_avg*.bsnap)
+small=$(bytes "$work/packed"/*-model.safetensors.bsnap "$work/packed"/*-master.safetensors.bsnap "$work"/exp_avg*.bsnap)
 train 'From moments within 1 %' 0 --out "$work/lossy" --save $last --log "$work/lossy.csv" --resume "$work/lossy/${at##*/}"
 
 # Weights of some steps later as a delta, applied to the file that a server has
@@ -175,7 +178,6 @@ speeds() { awk "BEGIN { printf \"%8.2f %10.2f\", $1, $2 }"; } # GB/s in, out
 say ''
 say 'A checkpoint is 4 files, 14 bytes per weight: BF16 weights, their master copy in'
 say 'F32, and both Adam moments in F32.'
-say ''
 say '%-30s %14s %10s %10s' '' size compress decompress
 say '%-30s %6s %7s %10s %10s' "checkpoint of step $first" MB '% raw' GB/s GB/s
 row raw "$raw" ''
@@ -192,9 +194,10 @@ if command -v zstd >/dev/null; then
 else
     say '(zstd is not installed, so it is not shown.)'
 fi
-row bitsnap "$exact" "$(speeds "$in" "$back")"
-row '  BF16 against its master' "$paired" 'exact: the master, rounded'
+row 'bitsnap, each file alone' "$exact" "$(speeds "$in" "$back")"
+row '  the step together (-r)' "$together" 'exact: BF16 and F32 share bits'
 row '  and moments within 1 %' "$small" 'weights exact (see Lossy)'
+say 'A whole training step takes %s %% of its bytes, exactly.' "$(percent "$together" "$raw")"
 say 'Speeds: one thread, %s kernels, %d MB in memory (these files, repeated).' "$kernels" $((begin / 1000000))
 say ''
 say 'Exact   %d files of %d checkpoints came back byte for byte.' $files $checkpoints
