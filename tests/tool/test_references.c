@@ -247,6 +247,19 @@ static void skipped(void)
     done(&f);
 }
 
+/* What has a base elsewhere refers to nothing, but others refer to it. */
+static void only_bases(void)
+{
+    static const unsigned char skip[] = { 0, 2, 0 };
+    file f;
+    begin(&f);
+    tensor_of(&f, BITSNAP_F32, 0, 20000);
+    tensor_of(&f, BITSNAP_F32, 0, 20000);
+    tensor_of(&f, BITSNAP_F32, 0, 40000);
+    CHECK(find(&f, skip) == 4 * 20000 && f.found == 1 && f.list[0].tensor == 2 && f.list[0].base == 4 * 20000, "to the last one that is equal");
+    done(&f);
+}
+
 /* ---- at random ---- */
 
 static void any_files(void)
@@ -273,7 +286,7 @@ static void any_files(void)
                 if (test_below(4) == 0) f.data[f.size - 1 - test_below(count)] ^= 1;
             }
             end(&f, d, begun);
-            skip[i] = test_below(10) == 0;
+            skip[i] = (unsigned char)(test_below(10) ? 0 : 1 + test_below(2));
         }
         referring += find(&f, round & 1 ? skip : NULL);
         for (i = 0; i < f.found; i++) CHECK(!(round & 1 && skip[f.list[i].tensor]), "one that takes no part");
@@ -358,6 +371,7 @@ int main(void)
     RUN(fused_and_split);
     RUN(flat_buffers);
     RUN(skipped);
+    RUN(only_bases);
     RUN(any_files);
     RUN(hostile);
     RUN(failing_reads);
