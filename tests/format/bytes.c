@@ -51,7 +51,7 @@ static void quantized(bitsnap b)
                 b.quantizer = quantizers[c];
                 b.columns = sizes[i].columns;
                 if (bitsnap_encode(&b, frame, bound, &size, elements, n, dtype) || bitsnap_decode(&b, decoded, n, dtype, frame, size)) exit(1);
-                for (j = 0; j < n * width && BSN_BIG_ENDIAN; j += width) { /* what is decoded is hashed in one order of bytes */
+                for (j = 0; j < n * width && BSN_BIG_ENDIAN; j += width) { /* the hash is of little-endian elements */
                     uint8_t one[8];
                     unsigned k;
                     memcpy(one, decoded + j, width);
@@ -90,7 +90,7 @@ static void frames(bitsnap b)
             }
 }
 
-/* Deltas of which one element in so many has changed, most of them by little; of bf16 also in one large cell. */
+/* Deltas: about 1 of every[rate] elements changes, usually by little. BF16 has one large cell. */
 static void deltas(bitsnap b)
 {
     static const unsigned every[] = { 1, 3, 100, 3000, 30000 };

@@ -1,8 +1,8 @@
 #!/bin/sh
-# The same bytes from every compiler, optimization level, table of kernels, word size and byte order: tests/format/bytes.txt.
-# (A change of the encoder changes them on purpose: `tests/format/check_bytes.sh --update`, and say so in the CHANGELOG.)
-# make check takes from each compiler the build that differs most from the others; NIGHTLY=1 takes all. AArch64's are in
-# tests/platforms/check_neon.sh, which has compiled the codec for it.
+# Every compiler, optimization level, kernel table, word size and byte order must write the bytes of tests/format/bytes.txt.
+# To change the bytes on purpose, run `tests/format/check_bytes.sh --update` and say so in the CHANGELOG.
+# make check builds for each compiler the variant that differs most from the others; NIGHTLY=1 builds all. For AArch64,
+# tests/platforms/check_neon.sh compares the bytes, because it has the codec compiled.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 if [ "$1" = --update ]; then

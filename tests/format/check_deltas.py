@@ -85,7 +85,7 @@ def next_step(tensors, share):
 
 
 def agree(file, base, what, valid=None):
-    """Both restore the same, or both reject; valid: what should come out, or b"" where it must be rejected."""
+    """Both restore the same file, or both reject it. valid: the right result; b"" if it must be rejected."""
     if os.path.exists("tool.out"):
         os.remove("tool.out")
     status = run("decompress", "-q", "-f", "-b", base, "-o", "tool.out", file)
@@ -158,7 +158,7 @@ report(not problem, "%d wrong bases" % count, problem or "")
 
 
 def records(data):
-    """The places of the records of a delta that has not been damaged: their beginnings and sizes."""
+    """The begins and sizes of the records of an undamaged delta."""
     end = len(data) - u64(data, len(data) - 24)
     known = [u48(data, end + decoder.END_PREFIX + decoder.RECORD_ENTRY * i + 6) for i in range(u64(data, end + 16))]
     found, pos = [], decoder.FILE_HEADER
@@ -172,7 +172,7 @@ def records(data):
 
 
 def seal(data, parts):
-    """The checks of everything but the frames and trees made anew; parts: as they were."""
+    """Makes all checks anew, except those inside frames and trees. parts: the parts before the change."""
     data = bytearray(data)
     data[32:40] = le64(xxh3(bytes(data[:32])))
     for pos, size in parts[:-1]:
@@ -187,7 +187,7 @@ def seal(data, parts):
 
 
 def built(kind, source_size, text_size, parts):
-    """A file of these records, with an end record that fits."""
+    """A file of these records with a matching end record."""
     header = decoder.encode_file_header(kind, text_size, source_size)
     data, entries, begin, place = header, [], 8 * (kind > 0), None
     for part in parts:
@@ -240,11 +240,11 @@ for file, base in (("s0-moved", "s0"), ("master-cast", "master"), ("s0-same", "s
             lie %= 1 << 8 * size
             if lie != value:
                 write("bad", seal(data[:at] + lie.to_bytes(size, "little") + data[at + size:], parts))
-                # at another place of its base a frame may find the same elements
+                # at another position in its base a frame may find equal elements
                 problem = problem or agree("bad", base, "%s with %d at byte %d" % (file, lie, at), None if at - 6 in places else b"")
                 count += 1
     coded = [at for p, n in texts for at in range(p + 12, p + n - 8)]
-    for at in random.choices(coded, k=60) if coded else (): # coded ones, of which that of the base is not needed
+    for at in random.choices(coded, k=60) if coded else (): # both may accept this if the text of the base is not needed
         write("bad", seal(data[:at] + bytes((random.randrange(256),)) + data[at + 1:], parts))
         problem = problem or agree("bad", base, "%s with another byte %d" % (file, at))
         count += 1

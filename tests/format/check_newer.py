@@ -37,7 +37,7 @@ def read(name):
 
 
 def run(*arguments):
-    """Status, and what was said"""
+    """The exit status and the output"""
     done = subprocess.run([tool, *arguments], capture_output=True, timeout=60)
     return done.returncode, done.stderr.decode()
 
@@ -79,7 +79,7 @@ def build(parts=records, header=b"", features=(0, 0), between=lambda: b""):
 
 
 def whole(data, name):
-    """What is wrong, if not all readers read all of it"""
+    """The problem, or None if all readers read all of it"""
     write("x.bsnap", data)
     if run("test", "-q", "x.bsnap")[0] or run("decompress", "-q", "-f", "-o", "back", "x.bsnap")[0] or read("back") != source:
         return "%s: %s" % (name, run("test", "x.bsnap")[1])
@@ -107,7 +107,7 @@ report(not problem, "compatible features and ancillary records are passed over",
 
 
 def is_new(data, name):
-    """What is wrong, if it is not said that a newer bitsnap made it"""
+    """The problem, or None if the message says that a newer bitsnap made the file"""
     write("x.bsnap", data)
     for command in (("test", "-q"), ("decompress", "-q", "-f", "-o", "back"), ("info", "-q"), ("extract", "-f", "--raw", "-o", "one")):
         status, said = run(*command, "x.bsnap", *(["b"] if command[0] == "extract" else []))
@@ -137,7 +137,7 @@ for command in (("test", "-q"), ("extract", "-f", "--raw", "-o", "one")):
     problem = problem or ((status != 1 or "newer bitsnap" not in said or "copy" in said) and "%s: %s" % (command[0], said))
 report(not problem, "a frame with an unknown extension: the other tensors are read", problem)
 
-# damage in an ancillary record is found by who reads all
+# damage in an ancillary record is found by readers of the whole file
 problem = None
 for kind in (0, 9, 100):
     data = build(between=lambda: ancillary(kind, bytes(40)))

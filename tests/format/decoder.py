@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""A decoder of the bitsnap format, version 1, that was written from docs/FORMAT.md alone.
+"""A decoder of the bitsnap format, version 1, written from docs/FORMAT.md alone.
 
-It is slow and plain on purpose: it follows the document section by section (the numbers in the comments are those of
-its sections and of its conditions R1 to R57 and S1 to S35), and shares nothing with the codec.
+It is slow and plain on purpose. It follows the document section by section and shares no code with the codec. The
+numbers in the comments are its sections, and its conditions R1 to R57 and S1 to S35.
 
     decoder.py frame FILE [--base BASE]    write the elements of a frame to standard output
     decoder.py file FILE [--base BASE ...] write the source of a .bsnap file to standard output
     decoder.py check DIR                   decode all that generate.py wrote to DIR, and compare
 
-The base of a frame is given as its dtype, a byte, and then its elements; that of a file is a .safetensors file.
+The base of a frame is a file that holds one byte, the dtype, and then the elements. The base of a file is a
+.safetensors file.
 """
 
 import argparse
@@ -40,7 +41,7 @@ class Reject(Exception):
 
 
 class TooLarge(Exception):
-    """What the source stands for has more bytes than the caller allows. It says nothing about its validity."""
+    """The result would have more bytes than the caller allows. The source may be valid or not."""
 
 
 DEFAULT_LIMIT = 1 << 30
@@ -193,7 +194,7 @@ F16, BF16, F32, F64 = 8, 9, 10, 11
 
 
 def value_of_field_order(x, dtype, e, base):
-    """3.1, backwards: the element v whose bits in field order are x."""
+    """3.1, inverse: the element v whose bits in field order are x."""
     bits = 8 * DTYPES[dtype].width
     if dtype == F64:
         symbol, sign, mantissa = x >> 56, x >> 55 & 1, x >> 3 & ((1 << 52) - 1)
@@ -398,7 +399,7 @@ class ListDecoder:
 
 
 def decode_list(data, m, b=8):
-    """A list that stands alone: the bytes of its m symbols, and where in data it ends."""
+    """Decodes one list alone. Returns the bytes of its m symbols, and the position in data where it ends."""
     decoder = ListDecoder(data, 0, len(data))
     return decoder.list(m, b), decoder.pos
 
@@ -412,7 +413,7 @@ MAX_BASE = 1792
 
 @dataclass(frozen=True)
 class Base:
-    """What a delta is decoded with (6.3)."""
+    """The base that a delta is decoded with (6.3)."""
     dtype: int
     elements: bytes
 
@@ -427,7 +428,7 @@ class Base:
 
 @dataclass(frozen=True)
 class BaseInfo:
-    """What a delta says of its base (6.3)."""
+    """The description of the base in the header of a delta (6.3)."""
     role: int
     dtype: int
     id: int
@@ -484,7 +485,7 @@ class Block:
     form: int
     first: int          # the number of its first element in the frame
     count: int          # n
-    cells: int          # 1, but for the run of a CONST block
+    cells: int          # 1; the length of the run for a CONST block
     check: Optional[int]
     certificate: Optional["Certificate"] = None     # of a QUANTIZED block
 
@@ -495,7 +496,7 @@ def need(data, pos, size):
 
 
 class SplitBlock:
-    """5.2: a SPLIT block taken to pieces, but not decoded."""
+    """5.2: the parts of a SPLIT block, not yet decoded."""
 
     def __init__(self, data, start, end, dtype, n, is_side=False):
         self.data, self.start, self.end, self.dtype, self.n = data, start, end, dtype, n
@@ -741,7 +742,7 @@ def decode_patched(data, start, end, dtype, predictions):
 
 
 def exponent_of(v, dtype):
-    """5.7: what the borders of the classes are compared with."""
+    """5.7: the values that the borders of the classes are compared with."""
     bits, shift = {6: (4, 3), 7: (5, 2), 8: (5, 10), 9: (8, 7), 10: (8, 23), 11: (8, 55)}[dtype]
     return v >> shift & (1 << bits) - 1
 
@@ -763,7 +764,7 @@ class WordsDecoder:
         return self.data[self.pos - size:self.pos]
 
     def words(self, m, level=0, shifted=0):
-        """A list of m words; shifted: the sum of s of the lists that it is inside of."""
+        """Decodes a list of m words. `shifted` is the sum of s over the lists around it."""
         if m == 0:
             return []
         start, w = self.pos, self.w
@@ -821,7 +822,7 @@ def decode_classed(data, start, end, dtype, predictions):
 
 
 def difference_of(z):
-    """5.7: what a word stands for, modulo 2^W"""
+    """5.7: the difference that a word codes, modulo 2^W"""
     return -(z + 1 >> 1) if z & 1 else z >> 1
 
 
@@ -877,7 +878,7 @@ def decode_changes(data, pos, end, n, w):
 
 
 def number_of_mask(bits):
-    """The number whose bits these are, the least significant first."""
+    """The number with these bits, least significant bit first."""
     return sum(bit << i for i, bit in enumerate(bits))
 
 
@@ -904,7 +905,7 @@ def signed32(x):
 
 
 def decode_scales(data, pos, end, header, first, n):
-    """5.8: the scales of the n elements from first on (None where there are none), and what follows."""
+    """5.8: the scales of the n elements from `first` on, or None, and the position after them."""
     columns = header.columns
     if pos >= end or data[pos] > 1:
         raise Reject(49, "neither scales nor none", pos)
@@ -946,7 +947,7 @@ def decode_scaled(data, start, end, header, first, n):
 
 @dataclass(frozen=True)
 class Certificate:
-    """5.12: what has been lost. Binary64 numbers are kept as their bits."""
+    """5.12: the errors of quantizing. Binary64 numbers are kept as their bits."""
     numbers: int = 0
     exact: int = 0
     sum_relative: int = 0
@@ -976,14 +977,14 @@ def bits_of_number(x):
 
 
 def sum_upwards(a, b):
-    """5.12: of two binary64 numbers, as bits"""
+    """5.12: the sum of two binary64 numbers, rounded up; all as bits"""
     if max(a, b) == MAX_NUMBER:
         return MAX_NUMBER
     return bits_upwards(fractions.Fraction(number_of_bits(a)) + fractions.Fraction(number_of_bits(b)))
 
 
 def bits_upwards(x):
-    """The bits of the least binary64 number that is not below x; not subnormal."""
+    """The bits of the smallest normal binary64 number >= x; 0 for 0."""
     if x == 0:
         return 0
     try:
@@ -996,7 +997,7 @@ def bits_upwards(x):
 
 @functools.lru_cache(maxsize=None)
 def threshold(n, j):
-    """5.11: T_j, the least integer for which T_j^n >= 2^(23n + j)"""
+    """5.11: T_j, the smallest integer with T_j^n >= 2^(23n + j)"""
     t = int(2.0 ** (23 + j / n))
     while t ** n >= 1 << 23 * n + j:
         t -= 1
@@ -1029,7 +1030,7 @@ def octaves_of(dtype):
 
 @functools.lru_cache(maxsize=None)
 def number_of_cell(n, k, j):
-    """5.11: the significand that belongs to cell j of n, of numbers of k + 1 bits; None if there is none"""
+    """5.11: the significand of cell j of n, a number of k + 1 bits; None if the cell has no number"""
     if 1 << k <= n:
         return (1 << k) + j if j < 1 << k else None
     if k > 23:
@@ -1042,7 +1043,7 @@ def number_of_cell(n, k, j):
 
 
 def magnitude_of_cell(q, n, dtype):
-    """5.11: the bits of the number that q stands for; None if there is none"""
+    """5.11: the bits of the magnitude with number q; None if q has no magnitude"""
     mantissa = FLOATS[dtype][0]
     octave, j = divmod(q, n)
     if not 0 <= octave < octaves_of(dtype):
@@ -1105,7 +1106,7 @@ def need_body(pos, end):
 
 
 def decode_certificate(data, start, end):
-    """5.12: that of a block, and what follows"""
+    """5.12: the certificate of a block, and the position after it"""
     need_body(start + CERTIFICATE_SIZE, end)
     certificate = Certificate.parse(data, start)
     if certificate.sum_squares > MAX_NUMBER or certificate.largest > MAX_NUMBER:
@@ -1114,14 +1115,14 @@ def decode_certificate(data, start, end):
 
 
 def decode_exact(data, pos, end, certificate, w):
-    """5.10, 5.13: the elements that stand exactly, and what follows"""
+    """5.10, 5.13: the elements that are stored exactly, and the position after them"""
     after = pos + certificate.exact * w
     need_body(after, end)
     return [data[i:i + w] for i in range(pos, after, w)], after
 
 
 def fixed_point(v, o, dtype):
-    """5.13: an element in fixed point, in a cluster whose ends have o as the larger of their octaves"""
+    """5.13: an element in fixed point; o is the larger octave of the two ends of its cluster"""
     bits, (mantissa, _) = 8 * DTYPES[dtype].width, FLOATS[dtype]
     magnitude = v & (1 << bits - 1) - 1
     if magnitude == 0:
@@ -1134,7 +1135,7 @@ def fixed_point(v, o, dtype):
 
 
 def octave_of(magnitude, dtype):
-    """5.11: of an element without its sign; 0 for a zero. None if it is infinite or NaN."""
+    """5.11: the octave of an element without its sign; 0 for a zero, None for infinity and NaN"""
     mantissa = FLOATS[dtype][0]
     exponent = magnitude >> mantissa
     octave = mantissa + exponent - 1 if exponent else max(magnitude.bit_length() - 1, 0)
@@ -1142,7 +1143,7 @@ def octave_of(magnitude, dtype):
 
 
 def decode_cluster_ends(data, pos, end, header):
-    """5.13: for each cluster o, A and D; and what follows"""
+    """5.13: o, A and D of each cluster, and the position after the clusters"""
     w, bits = DTYPES[header.dtype].width, 8 * DTYPES[header.dtype].width
     need_body(pos + 1, end)
     count = data[pos] + 1
@@ -1163,7 +1164,7 @@ def decode_cluster_ends(data, pos, end, header):
 
 
 def number_of_cluster(clusters, number, dtype):
-    """5.13: the bits of the element; None if there is no such cluster"""
+    """5.13: the bits of the element; None if the cluster does not exist"""
     cluster, c = divmod(number, 256)
     if cluster >= len(clusters):
         return None
@@ -1172,7 +1173,7 @@ def number_of_cluster(clusters, number, dtype):
     if fixed == 0:
         return 0
     sign, mantissa = (fixed < 0) << 8 * DTYPES[dtype].width - 1, FLOATS[dtype][0]
-    # in octaves of numbers with an exponent, neighbours are 2^above of the least number from each other, below them 1
+    # In units of the smallest number of the dtype, neighbours differ by 2^above; subnormal numbers differ by 1.
     above = max(abs(fixed).bit_length() - 1 + o - 51 - mantissa, 0)
     shift = above - (o - 51)
     nearest = round_shifted(abs(fixed), shift) if shift > 0 else abs(fixed) << -shift
@@ -1190,8 +1191,9 @@ def value_of(v, dtype):
 
 
 def true_certificate(given, decoded, dtype, keeps_signs):
-    """5.12: numbers (without zeros), the sum of the relative errors in 2^-24, each rounded up, the exact sum of the
-    squares, the largest error, the largest relative one in 2^-24, of what was given and what came back."""
+    """5.12: compares what was given with what came back. Returns the number of nonzero numbers; the sum of the relative
+    errors in 2^-24, each rounded up; the exact sum of the squared errors; the largest error; the largest relative error in
+    2^-24."""
     w = DTYPES[dtype].width
     numbers = sum_relative = largest_relative = 0
     sum_squares = largest = fractions.Fraction(0)
@@ -1224,7 +1226,7 @@ def round_shifted(value, shift):
 
 
 def cast_element(x, dtype):
-    """6.3: an F32 element as one of F16 or BF16."""
+    """6.3: an F32 element rounded to F16 or BF16."""
     sign, exponent, mantissa = x >> 31, x >> 23 & 255, x & (1 << 23) - 1
     if dtype == BF16:
         if exponent == 255:
@@ -1244,12 +1246,12 @@ def cast_element(x, dtype):
 
 
 def predict(cell, header):
-    """6.3: the predictions of the elements of a cell, whose base is given."""
+    """6.3: the predictions of the elements of a cell, from the elements of its base."""
     return cell if header.base.role == 1 else cast_cell(cell, header.base.dtype, header.dtype)
 
 
 def upcast_element(x, dtype):
-    """6.3: an element of F16 or BF16 as one of F32, which has its value."""
+    """6.3: an element of F16 or BF16 as the F32 element of equal value."""
     if dtype == BF16:
         return x << 16
     sign, exponent, mantissa = x >> 15 << 31, x >> 10 & 31, x & 1023
@@ -1286,7 +1288,7 @@ def check_body_size(form, size, n, header, pos):
 
 
 def check_head(head, header, cell, pos):
-    """R15 to R17: the cells of the block whose first cell is given, and the bytes before its body and in it."""
+    """R15 to R17: the number of cells of the block that begins with this cell; the sizes before its body and of its body."""
     w, form, size = DTYPES[header.dtype].width, head & 255, head >> 8
     check_body_size(form, size, min(header.cell, header.count - cell * header.cell), header, pos)
     before = (12 if header.has_checks else 4) + (16 if header.base else 0)
@@ -1298,7 +1300,7 @@ def check_head(head, header, cell, pos):
 
 
 def check_base_hash(data, pos, part, base, cell):
-    """R44, of the part of the base that is the given cell"""
+    """R44 for the given cell of the base"""
     if u64(data, pos) != cell_hash(part, base.dtype):
         raise Reject(44, "the cell hash of the base, of cell %d" % cell, pos)
 
@@ -1400,7 +1402,7 @@ def decode_extensions(data, pos, end):
 
 
 def decode_base_info(data, extensions):
-    """6.3: what a header with this data and these extensions says of a base; None if it is no delta."""
+    """6.3: the base that this data and these extensions of a header describe; None if the frame is not a delta."""
     found = [content for kind, content in extensions if kind == BASE_EXTENSION]
     if not found:
         return None
@@ -1415,8 +1417,8 @@ def decode_base_info(data, extensions):
 
 
 def decode_quantizer(data, extensions):
-    """6.5: the family and number of the quantizer of a header with this data and these extensions, and its columns; None if
-    it has none."""
+    """6.5: family and number of the quantizer that this data and these extensions of a header describe, and the columns.
+    None if there is no quantizer."""
     quantizers = [content for kind, content in extensions if kind == QUANTIZER_EXTENSION]
     columns = [content for kind, content in extensions if kind == COLUMNS_EXTENSION]
     if len(quantizers) != (1 if data[7] & IS_QUANTIZED else 0) or len(columns) > 1:
@@ -1476,7 +1478,7 @@ def decode_header(data, ignore_checks=False):
 
 
 class Index:
-    """6.2: where the pages and nodes of an index are, whose first page is at `start`."""
+    """6.2: the positions of the pages and nodes of an index; its first page is at `start`."""
 
     def __init__(self, blocks, start, header):
         self.blocks, self.levels, self.end = blocks, [], start
@@ -1505,7 +1507,7 @@ def part_hash(data, part, header):
 
 
 def fixed_size(header):
-    """Of what stands behind the root of the index, but for extensions."""
+    """The size of the footer after the root of the index, without extensions."""
     return 8 * header.has_content_id + CERTIFICATE_SIZE * header.is_quantized + 8 * header.has_footer_extensions + TAIL_SIZE
 
 
@@ -1550,7 +1552,7 @@ def decode_footer(data, pos, header, blocks, elements, ignore_checks):
 
 
 def certificate_of(blocks):
-    """5.12: that of a frame"""
+    """5.12: the certificate of a frame"""
     certificate = Certificate()
     for block in blocks:
         if block.certificate:
@@ -1559,7 +1561,7 @@ def certificate_of(blocks):
 
 
 def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
-    """The frame at the beginning of data; exact: the source is said to be this one frame (R7)."""
+    """Decodes the frame at the beginning of data. `exact`: the source must hold this one frame alone (R7)."""
     data = bytes(data)
     header = decode_header(data, ignore_checks)
     check_given_base(header, base)
@@ -1582,7 +1584,7 @@ def decode_frame(data, exact=True, ignore_checks=False, limit=DEFAULT_LIMIT, bas
 
 
 def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, base=None):
-    """1: a range decoder: the elements first .. first + count - 1 of a frame, with only the blocks that hold them."""
+    """1: a range decoder: the elements first .. first + count - 1 of a frame. It reads only the blocks that hold them."""
     data = bytes(data)
     header = decode_header(data, ignore_checks)
     check_given_base(header, base)
@@ -1616,7 +1618,7 @@ def decode_range(data, first, count, ignore_checks=False, limit=DEFAULT_LIMIT, b
 
 
 def heads_from(data, index, header, cell, ignore_checks):
-    """6.2: the entries of the blocks from a page on in which a cell is: first cell, place, head, half of the check or None"""
+    """6.2: for each block from the page that holds `cell` on: first cell, position, head, and half of the check or None"""
     footer = index.levels[0][0]
     while True:
         number, at, until = 0, (0, header.size), (header.cells, footer)
@@ -1691,12 +1693,12 @@ def leaves_of(elements, w):
     return b"".join(le64(leaf_hash(elements[i:i + LEAF * w])) for i in range(0, len(elements), LEAF * w))
 
 
-# a leaf is hashed for the cell of a frame, for the frame, and by all who look at the frame again
+# The leaves of a frame are hashed for its cells, for its content id and by later passes.
 leaf_hash = functools.lru_cache(maxsize=64)(xxh3)
 
 
 def cell_hash(elements, dtype):
-    """7.1: of the elements of a cell"""
+    """7.1: the leaf hashes of a cell"""
     return xxh3(leaves_of(elements, DTYPES[dtype].width))
 
 
@@ -1729,7 +1731,7 @@ def file_need(data, pos, size):
 
 
 def moved(reject, offset):
-    """The reject of a part of a file, with its place in the file."""
+    """A reject from inside a file, with its position moved to that of the file."""
     return Reject(reject.rule, reject.message, reject.offset + offset)
 
 
@@ -1751,12 +1753,12 @@ class FileHeader:
 
     @property
     def end_prefix(self):
-        """8.3: the bytes of the end record before its trees"""
+        """8.3: the size of the end record before its trees"""
         return END_PREFIX + (SHA256_SIZE if self.features[4] & FILE_SHA256 else 0)
 
     @property
     def data_begin(self):
-        """the byte of the source with which the data begin"""
+        """The position in the source where the data begins"""
         return 8 + self.text_size if self.kind else 0
 
 
@@ -1786,7 +1788,7 @@ def decode_file_header(data):
 
 
 def exchange(data, decode=True):
-    """8.2: the bytes of a piece from its symbols, or the other way round"""
+    """8.2: the bytes of a piece from its symbols, or its symbols from the bytes"""
     after6, after3, made, before = bytearray(65536), bytearray(65536), bytearray(), 0
     for x in data:
         i, j = (before >> 16) * 0x9E3779B185EBCA87 % 2 ** 64 >> 48, (before >> 40) * 0x9E3779B185EBCA87 % 2 ** 64 >> 48
@@ -1798,7 +1800,7 @@ def exchange(data, decode=True):
 
 
 def decode_piece(data, pos, end, n):
-    """8.2: the n bytes that the coded piece in data[pos:end] is"""
+    """8.2: decodes the piece in data[pos:end] to n bytes"""
     try:
         reader = ListDecoder(data, pos, end)
         symbols = reader.list(n, 8)
@@ -1810,13 +1812,13 @@ def decode_piece(data, pos, end, n):
 
 
 def coded_most(n):
-    """8.2: the most bytes that a coded piece may have"""
+    """8.2: the largest size of a coded piece"""
     return 8 * n + 1024
 
 
 def decode_text_record(data, pos, at, size, decode=True):
-    """8.2: the piece at pos, which begins with byte `at` of a text of `size` bytes, and where the record ends. Without
-    decode it is only passed over."""
+    """8.2: the piece at pos, which begins with byte `at` of a text of `size` bytes, and the end of its record. Without
+    `decode` the record is only skipped."""
     file_need(data, pos, 12)
     if data[pos:pos + 4] != TEXT_MAGIC:
         raise Reject("S10", "no text record", pos)
@@ -1832,7 +1834,7 @@ def decode_text_record(data, pos, at, size, decode=True):
 
 
 def pass_ancillary(data, pos):
-    """8.7: the place after the ancillary records at pos"""
+    """8.7: the position after the ancillary records at pos"""
     while data[pos:pos + 4] == ANCILLARY_MAGIC:
         file_need(data, pos, 16)
         kind, size = u32(data, pos + 4), u64(data, pos + 8)
@@ -1850,7 +1852,7 @@ def pass_ancillary(data, pos):
 
 
 def decode_text(data, pos, size, decode=True):
-    """8.2: the text whose records begin at pos, of each its place in the text and in the file and its check, and where they end"""
+    """8.2: the text whose records begin at pos; position in the text, position in the file and check of each record; their end"""
     text, places = bytearray(), []
     while len(text) < size:
         begin, pos = pos, pass_ancillary(data, pos)
@@ -1878,7 +1880,7 @@ class Bases:
 
 
 def decode_bases(data, pos, header, given):
-    """8.5: what the bases record at pos says, and where it ends. given: the bases as .safetensors files, or None"""
+    """8.5: the content of the bases record at pos, and its end. given: the bases as .safetensors files, or None"""
     file_need(data, pos, BASES_PREFIX)
     if data[pos:pos + 4] != BASES_MAGIC:
         raise Reject("S10", "no bases behind the header of a delta", pos)
@@ -1925,7 +1927,7 @@ def decode_mark(data, pos):
 
 
 def decode_kept_record(data, pos, header):
-    """8.8: the byte of the data at which the last frame begins that refers to the next one"""
+    """8.8: the position in the data of the last frame that refers to the next frame"""
     reserved, last = decode_mark(data, pos)
     if not header.has_references:
         raise Reject("S36", "a kept record in a file without references", pos)
@@ -1935,7 +1937,7 @@ def decode_kept_record(data, pos, header):
 
 
 def decode_place_record(data, pos, header, bases):
-    """8.6: the number of the base, and where in its data that of the next frame begins"""
+    """8.6: the number of the base, and the position in its data of the base of the next frame"""
     number, place = decode_mark(data, pos)
     if number == ITSELF and not header.has_references:
         raise Reject("S36", "a base that is the file itself", pos + 4)
@@ -1946,8 +1948,8 @@ def decode_place_record(data, pos, header, bases):
 
 @dataclass
 class FilePlace:
-    """A frame of a file: its header, its base or None, the byte of the file with which it begins, what its kept record says or None, and
-    whether it refers to earlier data"""
+    """A frame of a file: its header, its base or None, its position in the file, the content of its kept record or None,
+    and whether it refers to earlier data"""
     header: object
     base: object
     pos: int
@@ -1956,8 +1958,8 @@ class FilePlace:
 
 
 def base_of_frame(data, pos, header, bases, begin, earlier):
-    """8.1, 8.6, 8.8: the frame at pos, or behind the kept and place records there. begin: of its elements in the data; earlier(first, size): bytes
-    of the data that a frame may refer to"""
+    """8.1, 8.6, 8.8: the frame at pos, or after the kept and place records there. begin: the position of its elements in
+    the data. earlier(first, size): bytes of the data that a frame may refer to"""
     place, number, last = None, None, None
     if data[pos:pos + 4] == KEPT_MAGIC:
         last, pos = decode_kept_record(data, pos, header), pos + 16
@@ -1996,7 +1998,7 @@ def base_of_frame(data, pos, header, bases, begin, earlier):
 
 
 def of_reference(reject, refers):
-    """8.8: the reject of a frame; if it refers to earlier data no base was given that could be the wrong one"""
+    """8.8: the reject of a frame. A frame that refers to earlier data has no given base that could be the wrong one."""
     return Reject("S41", reject.message, reject.offset) if refers and reject.rule in (43, 44) else reject
 
 
@@ -2015,7 +2017,7 @@ def u48(data, pos):
 
 
 def levels_of(count, entry):
-    """The levels of a tree of so many entries: of each where it begins in the tree, its entries, and their bytes"""
+    """For each level of a tree with `count` entries: its offset in the tree, its number of entries, the size of an entry"""
     levels, at = [], 0
     while count:
         levels.append((at, count, entry))
@@ -2031,7 +2033,7 @@ def tree_size(count, entry):
 
 
 def tree_of(entries, check):
-    """A tree of entries, and the check of its root. check: that of the file"""
+    """A tree of entries, and the check of its root. `check` is the check of the file header."""
     data, level = b"", entries
     while level:
         pages = [b"".join(level[i:i + FAN]) for i in range(0, len(level), FAN)]
@@ -2070,7 +2072,7 @@ def encode_file_header(kind, text_size, source_size, incompatible=0, compatible=
 
 
 def encode_end_record(check, source_size, records, names, end, features=bytes(8), sha256=b""):
-    """8.3: records: (byte of the source, byte of the file, seal) of each; names: keys; end: of the records"""
+    """8.3: records: (position in the source, position in the file, seal) of each; names: keys; end: where the records end"""
     tree, root = tree_of([le64(begin)[:6] + le64(at)[:6] + le64(seal) for begin, at, seal in records], check)
     more, more_root = tree_of(list(map(le64, names)), check)
     data = END_RECORD_MAGIC + le64(len(names))[:4] + le64(source_size) + le64(len(records)) + features + le64(end) + sha256
@@ -2114,7 +2116,7 @@ def decode_end_record(data, pos, header, source_size, records, text, records_end
 
 
 def decode_file(data, limit=DEFAULT_LIMIT, base=None):
-    """8: the source that a .bsnap file holds; base: that of a delta, a .safetensors file, or a list of several"""
+    """8: the source that a .bsnap file holds. base: for a delta, one .safetensors file or a list of them"""
     data = bytes(data)
     header = decode_file_header(data)
     if header.size != UNKNOWN_SIZE and header.size > limit:
@@ -2136,7 +2138,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
     kept, refers = [], False
 
     def earlier(first, size):
-        """8.8: bytes of the data, all of which are kept for the frame that comes next"""
+        """8.8: bytes of the data, which must all be kept for the next frame"""
         at, own = first, len(source) - header.data_begin
         for low, high, last in kept:
             if low <= at < high and last >= own:
@@ -2182,7 +2184,7 @@ def decode_file(data, limit=DEFAULT_LIMIT, base=None):
 # ---- one tensor ----
 
 class Parts:
-    """A file that is read piece by piece; `read` counts bytes, each piece once."""
+    """A file that is read in parts. `read` counts the bytes; a part that is read again counts once."""
 
     def __init__(self, data):
         self.data = data
@@ -2200,13 +2202,13 @@ class Parts:
 
 
 class Tree:
-    """8.3: a tree that is read node by node, each of which is checked"""
+    """8.3: a tree that is read and checked node by node"""
 
     def __init__(self, parts, at, count, entry, root, check):
         self.parts, self.at, self.levels, self.root, self.check = parts, at, levels_of(count, entry), root, check
 
     def ascending(self, page, entry, where):
-        """The keys of a page or node: those of names each above the one before, as records alone may be empty"""
+        """The keys of a page or node. Keys of names must ascend strictly. Keys of records may repeat, as records may be empty."""
         width = 6 if entry == RECORD_ENTRY else 8
         keys = [int.from_bytes(page[i:i + width], "little") for i in range(0, len(page), entry)]
         strictly = self.levels[0][2] == 8
@@ -2215,7 +2217,7 @@ class Tree:
         return keys
 
     def page(self, number):
-        """The entries of page `number` of the lowest level, as it is found from the root"""
+        """The entries of page `number` of the lowest level, reached from the root"""
         expected, path = self.root, range(len(self.levels) - 1, -1, -1)
         for level in path:
             begin, count, entry = self.levels[level]
@@ -2231,7 +2233,7 @@ class Tree:
         return [page[i:i + entry] for i in range(0, size, entry)]
 
     def last(self, below):
-        """The number of the last entry whose key is less, or -1"""
+        """The number of the last entry whose key is below `below`, or -1"""
         if not self.levels:
             return -1
         number, expected = 0, self.root
@@ -2256,8 +2258,8 @@ class Tree:
 
 
 def decode_tensor(data, name, base=None):
-    """8.3: dtype, shape and elements of one tensor, by the trees; base as in decode_file. Without a tree of names the text is decoded
-    whole. The bytes read, but for those of bases and frames, are the fourth."""
+    """8.3: dtype, shape and elements of one tensor, found through the trees; base as in decode_file. Without a tree of names
+    the whole text is decoded. The fourth result is the number of bytes read, without bases and frames."""
     parts = data if isinstance(data, Parts) else Parts(bytes(data))
     header = decode_file_header(parts.at(0, FILE_HEADER))
     tail = parts.at(len(parts.data) - 40, 40)
@@ -2284,7 +2286,7 @@ def decode_tensor(data, name, base=None):
         text = bases.texts[0][0] if bases.same_text else None
 
     def record_at(i):
-        """Where record i begins in the source and in the file, where the next one does, and its seal"""
+        """The begin of record i in the source and in the file, the begin of the next record in the file, and the seal"""
         entry, following = records[i], records[i + 1] if i + 1 < count else 2 * front[32:38]
         begin, end = u48(entry, 6), u48(following, 6)
         while parts.data[begin:begin + 4] == ANCILLARY_MAGIC:
@@ -2292,7 +2294,7 @@ def decode_tensor(data, name, base=None):
         return u48(entry, 0), begin, end, u64(entry, 12)
 
     def text_from(at, least):
-        """At least so many bytes of the text from this one on, as far as it has them"""
+        """At least `least` bytes of the text from `at` on, or all that are left"""
         if text is not None:
             return text[at:]
         found, i = b"", records.last(8 + at + 1)
@@ -2306,7 +2308,7 @@ def decode_tensor(data, name, base=None):
         return found
 
     def member(at):
-        """The name at this byte of the text, and what stands for it: from one piece, if possible."""
+        """The name at byte `at` of the text, its value, and their size. The first try decodes one piece."""
         for least in (1, 1 << 12, MAX_TEXT):
             part = text_from(at, least).decode(errors="ignore")
             try:
@@ -2372,8 +2374,8 @@ def decode_tensor(data, name, base=None):
 
 # ---- command line ----
 
-# Rules that apply, too, where the index was made to break one: a full decoder looks for the rest of the footer behind
-# the index that it expects, so that all of it is read at another place; and only a range decoder can meet R41.
+# Rules that may apply when the index was made to break another one. A full decoder expects the rest of the footer after the
+# index as it should be, so it reads all of the rest at a wrong position. Only a range decoder can find R41.
 ALSO = {39: {6, 7, 10, 11, 12, 37, 38, 40}, 41: {6, 7, 10, 11, 12, 37, 38, 39, 40}}
 
 
@@ -2396,18 +2398,18 @@ def read(directory, name):
 
 
 def parse_base(data):
-    """The base as it stands beside a frame: a byte, its dtype, and then its elements."""
+    """The base of a frame in its own file: one byte, the dtype, and then the elements."""
     return Base(data[0], data[1:])
 
 
 def read_base(directory, name):
-    """The base of a frame; None if there is none."""
+    """The base of a frame; None if it has no base."""
     name = name[:-len(".frame")] + ".base"
     return parse_base(read(directory, name)) if os.path.exists(os.path.join(directory, name)) else None
 
 
 def certificate_problem(frame, given):
-    """6.5 and 5.12: what is wrong with a quantized frame that was made of the given elements, or None"""
+    """6.5 and 5.12: the problem with a quantized frame made of the given elements, or None"""
     w, (family, number) = DTYPES[frame.dtype].width, frame.header.quantizer
     frame_bound = relative_error_bound(number) if family == CELLS else None
     for block in frame.blocks:
@@ -2427,8 +2429,8 @@ def certificate_problem(frame, given):
             return "relative errors above the certificate"
         if not at_least(said.sum_squares, sum_squares) or not at_least(said.largest, largest):
             return "errors above the certificate"
-        # F64, and all where numbers of other octaves come back, is measured with 24 bits: a few units above the truth, and more
-        # where errors are larger than the numbers
+        # F64 and clusters are measured with 24 bits. Results may exceed the truth by a few units, and by more where errors are
+        # larger than the numbers.
         few = 5 if frame.dtype == F64 or family == CLUSTERS else 0
         far = said.largest_relative > largest_relative + few + (few * largest_relative >> 24)
         if far or said.sum_relative > sum_relative + few * numbers + (few * sum_relative >> 24) and said.sum_relative < SATURATED:
@@ -2505,8 +2507,8 @@ def check_invalid_file(directory, name):
 
 
 def check_mutated(directory, name):
-    """A damaged frame: accepted where the other decoder accepted it (then there are elements), else rejected. Names that
-    begin with n are read without heeding checks, so that damage gets past them."""
+    """A damaged frame. It must be accepted if the other decoder accepted it and wrote elements, else rejected. Frames whose
+    names begin with n are read without checks, so that damage gets past the checks."""
     data, stem = read(directory, name), name[:-len(".frame")]
     accepted = os.path.exists(os.path.join(directory, stem + ".elements"))
     try:
@@ -2531,7 +2533,7 @@ GROUPS = (
 
 
 def check_directory(directory):
-    """Prints a line for each group of test cases; the number of groups that failed, all of them if there are none."""
+    """Prints a line for each group of test cases. Returns the number of groups that failed; 1 if there are no cases."""
     names = sorted(os.listdir(directory))
     failed = found = 0
     for letter, ending, title, noun, check in GROUPS:

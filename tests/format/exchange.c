@@ -2,8 +2,8 @@
  *   exchange read DIR         decodes what generate.py wrote: v* must give their elements, x*-R<rule> must be rejected
  *   exchange write DIR SEED   writes frames of every kind that the encoder makes (v*), and damaged ones with what we
  *                             make of them (m*, and n* for those read without heeding checks), for decoder.py
- * Beside the frame of a delta stands its base: NAME.base, a byte with its dtype and then its elements; beside a quantized one
- * what it was made of: NAME.given. */
+ * The base of a delta is in NAME.base: one byte, the dtype, and then the elements. The elements that a quantized frame was made
+ * of are in NAME.given. */
 #include "tests/unit/test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "tests/unit/inside.h"
@@ -48,7 +48,7 @@ static bitsnap codec(void)
     return b;
 }
 
-/* the base beside the frame `name`, to be freed; null where there is none */
+/* Reads the base of the frame `name`; the caller frees it. Null if the frame has no base. */
 static uint8_t *read_base(bitsnap_base *base, const char *directory, const char *name)
 {
     char other[300];
@@ -66,7 +66,7 @@ static uint8_t *read_base(bitsnap_base *base, const char *directory, const char 
 
 static unsigned valid, invalid;
 
-/* the rule asked for, or one that applies as well (the index is read from two sides) */
+/* 1 if this is the expected rule, or one that applies as well. The index may be read from either side. */
 static int agrees(unsigned expected, unsigned rule) { return rule == expected || expected == 39 || expected == 41; }
 
 /* FORMAT.md, section 9 */
@@ -121,7 +121,7 @@ static void read_one(const char *directory, const char *name)
                 s = bitsnap_decode(&b, out, info.count, info.dtype, frame, size);
                 free(out);
             }
-            if (rule == 41 && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) { /* only who reads the index meets it */
+            if (rule == 41 && bitsnap_read_info(&info, frame, size) == BITSNAP_OK) { /* only readers of the index find it */
                 out = (uint8_t *)malloc(8);
                 CHECK(bitsnap_decode_range(&b, out, info.count - 1, 1, info.dtype, frame, size) != BITSNAP_OK && b.error.rule == BITSNAP_R_INDEX_END, "%s: R%u", name, b.error.rule);
                 free(out);
@@ -170,13 +170,13 @@ static void damage(const char *directory, unsigned number, const uint8_t *frame,
 {
     unsigned i;
     char name[64];
-    for (i = 0; i < 6; i++) { /* damage, mostly behind the header */
+    for (i = 0; i < 6; i++) { /* usually after the header */
         const unsigned heed = i == 0;
         unsigned changes = 1 + (unsigned)test_below(3);
         size_t cut = size;
         bitsnap d = codec();
         d.base = *base;
-        d.base.id = 0; /* where it is known it is compared with the frame's, too */
+        d.base.id = 0; /* a known id would also be compared with that in the frame */
         memcpy(copy, frame, size);
         while (changes--) copy[test_below(8) ? 24 + test_below(size - 24 ? size - 24 : 1) % (size > 24 ? size - 24 : 1) : test_below(size)] ^= (uint8_t)(1u << test_below(8));
         if (test_below(20) == 0) cut = test_below(size);
@@ -193,21 +193,21 @@ static void damage(const char *directory, unsigned number, const uint8_t *frame,
     }
 }
 
-/* An element of a base as it may be in the tensor. */
+/* Changes an element of a base in one of several ways. */
 static uint64_t changed(uint64_t v, unsigned dtype, int how)
 {
     static const unsigned exponents[12] = { 0, 0, 0, 0, 0, 0, 4, 5, 5, 8, 8, 11 };
     const unsigned bits = 8 * bitsnap_width((bitsnap_dtype)dtype), top = exponents[dtype];
     const uint64_t all = bits == 64 ? ~(uint64_t)0 : ((uint64_t)1 << bits) - 1, r = test_random();
     switch (how) {
-    case 0: return v;                                                     /* nothing */
-    case 1: return test_below(50) ? v : (v + 1) & all;                    /* few */
-    case 2: return (v + (r & 7) - 3) & all;                               /* all, a little */
-    case 3: return (v + (r >> (8 + test_below(56)))) & all;               /* all, by anything */
-    case 4: return test_below(30) ? (v - (r & 1)) & all : r & all;        /* a little, and some entirely */
+    case 0: return v;                                                     /* none */
+    case 1: return test_below(50) ? v : (v + 1) & all;                    /* a few elements */
+    case 2: return (v + (r & 7) - 3) & all;                               /* all, by little */
+    case 3: return (v + (r >> (8 + test_below(56)))) & all;               /* all, by any amount */
+    case 4: return test_below(30) ? (v - (r & 1)) & all : r & all;        /* most by little, some to anything */
     case 5: return test_below(9) ? v : (v ^ (uint64_t)1 << (bits - 1)) & all; /* signs */
     case 6: return r & all;
-    default: { /* a step of training: as large for every element, so smaller numbers change by more places */
+    default: { /* Like a training step: every element changes by about the same amount, so more bits of small numbers change. */
         const int64_t exponent = top ? (int64_t)(v >> (bits - 1 - top) & ((1u << top) - 1)) : 0, octave = (1 << (top ? top - 1 : 0)) - 4 - exponent;
         const unsigned places = octave < 0 ? 0 : octave > 20 ? 20 : (unsigned)octave;
         return (v + (r >> 8 & (((uint64_t)2 << places) - 1)) - ((uint64_t)1 << places)) & all;
@@ -234,7 +234,7 @@ static void write_deltas(const char *directory, unsigned number)
         data_fill(given, n, base_dtype, step ? DATA_WEIGHTS : (int)test_below(DATA_SHAPES));
         for (j = 0; j < n; j++) {
             uint64_t v = 0;
-            if (cast) v = (uint64_t)given[4 * j + 2] | (uint64_t)given[4 * j + 3] << 8; /* nearly right for BF16 */
+            if (cast) v = (uint64_t)given[4 * j + 2] | (uint64_t)given[4 * j + 3] << 8; /* the base rounds almost to this */
             else memcpy(&v, given + j * width, width);
             v = changed(v, dtype, large && j < 65536 ? 0 : how);
             memcpy(elements + j * width, &v, width);
@@ -266,7 +266,7 @@ static void write_deltas(const char *directory, unsigned number)
     printf("%s - exchange: %u frames with a base written\n", test_failures ? "not ok" : "ok", round);
 }
 
-/* A number of the matrix whose rows and columns are of other sizes than their neighbours. */
+/* Scales an element by its row and its column. Neighbouring rows and columns differ in scale. */
 static uint64_t scaled(uint64_t v, unsigned dtype, size_t row, size_t column)
 {
     const unsigned top = dtype == BITSNAP_F64 ? 11 : dtype == BITSNAP_F16 ? 5 : 8, m = 8 * bitsnap_width((bitsnap_dtype)dtype) - 1 - top;
@@ -274,7 +274,7 @@ static uint64_t scaled(uint64_t v, unsigned dtype, size_t row, size_t column)
     return exponent > 12 && exponent < (1u << top) - 2 ? v - (more << m) : v;
 }
 
-/* Quantized, and with columns. */
+/* Writes quantized frames and frames with columns. */
 static void write_quantized(const char *directory, unsigned number)
 {
     static const unsigned cells[16] = { 1, 0, 8, 0, 35, 0, 0, 70, 3, 0, 0, 257, 0, 2048, 0, 0 };

@@ -6,15 +6,15 @@
 writes for every i
 
     v00001.frame, v00001.elements    a valid frame and its elements
-    v00002.frame, v00002.large       the same, but only the number of the elements, where they exceed 4 MiB
-    v00003.base, x00002-R44.base     beside a frame: the base that it is to be decoded with, its dtype as a byte and then
-                                     its elements; without that file there is none
-    x00001-R23.frame                 a frame to which condition R23 applies, and as far as possible no other one
+    v00002.frame, v00002.large       a valid frame and the number of its elements, if they exceed 4 MiB
+    v00003.base, x00002-R44.base     the base to decode this frame with: its dtype as a byte, and its elements.
+                                     A frame without this file is decoded without a base
+    x00001-R23.frame                 a frame that breaks condition R23 and, as far as possible, no other one
     f00001.bsnap, f00001.source      a valid file (section 8), and its source
-    g00001.bsnap                     a file that is not valid
+    g00001.bsnap                     an invalid file
 
-The encoder was written from docs/FORMAT.md alone; the section numbers in the comments are those of that document. Every
-case is decoded with decoder.py before it is written. The same seed makes the same cases.
+The encoder was written from docs/FORMAT.md alone. The comments name sections of that document. decoder.py decodes every
+case before it is written. One seed always makes the same cases.
 """
 
 import argparse
@@ -34,13 +34,13 @@ from decoder import (BASE_EXTENSION, BF16, BYTES, CELLS, CLASSED, CLUSTERS, COLU
 
 
 class Impossible(Exception):
-    """What was planned cannot be done with these symbols; the caller tries with others."""
+    """The plan does not work with these symbols. The caller tries others."""
 
 
 # ---- symbols and codes ----
 
 def random_symbols(rng, m, b):
-    """m symbols of b bits, of one of the shapes that lists are made for."""
+    """m symbols of b bits, distributed in one of the ways that the kinds of lists are made for."""
     top = (1 << b) - 1
     style = rng.randrange(7)
     if style == 0:
@@ -61,7 +61,7 @@ def random_symbols(rng, m, b):
 
 
 def random_lengths(rng, count, escape):
-    """The lengths of a random complete code of about `count` codes, without that of the escape (0: there is none)."""
+    """The lengths of a random complete code of about `count` codes. The code of the escape is left out; escape 0: no escape."""
     lengths = list(range(1, escape + 1)) if escape else [1, 1]
     style = rng.choice(("any", "any", "longest", "shortest"))
     while len(lengths) + (escape > 0) < count:
@@ -75,7 +75,7 @@ def random_lengths(rng, count, escape):
 
 
 def random_code(rng, symbols, b, escape, for_all=False):
-    """Code lengths for the symbols, for all of them if they must not be escaped, else for some; and for unused ones."""
+    """Code lengths for some of the symbols, or for all if none may be escaped, and for some symbols that do not occur."""
     by_count = sorted(set(symbols), key=lambda s: -symbols.count(s))
     unused = [s for s in range(1 << b) if s not in by_count]
     rng.shuffle(unused)
@@ -136,28 +136,28 @@ def mask_of(bits):
 
 # ---- 4. Lists ----
 
-# A plan says how a list is to be coded: None (as chance has it) or a tuple of a kind and of its arguments, where the
-# lists inside have plans of their own:
+# A plan says how to code a list. None chooses at random. A tuple has a kind and its arguments; the lists inside have
+# plans of their own:
 #   ("raw",) ("const",) ("tree",) ("escapes", E, escapes) ("split0", mask, high) ("split2", mask, low, high)
 KINDS = ("raw", "const", "tree", "escapes", "split0", "split2")
 
 
 class ListEncoder:
-    """Encodes lists at random, or to a plan. Its limits can be moved, to make lists that are not valid."""
+    """Encodes lists at random or by a plan. Other limits make invalid lists."""
 
     def __init__(self, rng, min_symbols=decoder.MIN_SYMBOLS, max_depth=decoder.MAX_DEPTH):
         self.rng = rng
         self.min_symbols = min_symbols
         self.max_depth = max_depth
-        self.dirty_nodes = 0            # how many masks of nodes get a 1 behind their last bit
-        self.dirty_splits = 0           # the same for masks of splits
-        self.stray = 0.0                # the probability that a symbol that has a code is escaped all the same
+        self.dirty_nodes = 0            # the number of masks of nodes that get a 1 after their last bit
+        self.dirty_splits = 0           # the number of masks of splits that get one
+        self.stray = 0.0                # the probability that a symbol with a code is escaped
         self.codes_for_all = False      # trees have codes for all their symbols, even if they have an escape
-        self.lenient = False            # lists that cannot be coded to their plan are coded as chance has it
+        self.lenient = False            # a list that does not fit its plan is coded at random
         self.wrong_sides = False        # 4.4: a decoder does not check the sides of a split
 
     def outermost(self, symbols, b, plan=None):
-        """A list as it stands in a body."""
+        """Encodes an outermost list."""
         return self.list(symbols, b, plan, 0)
 
     def list(self, symbols, b, plan, depth):
@@ -211,8 +211,8 @@ class ListEncoder:
         return self.node(words, paths, 0, write_escapes)
 
     def node(self, words, paths, d, write_escapes):
-        """4.3: the node d bits below the root that holds the code words `words`, passed by `paths`. Its slots are the
-        next k bits of the words, so that no walk is needed."""
+        """4.3: the node d bits below the root, for the code words `words` and the symbols `paths` that pass it. Its slots are
+        the next k bits of the words, so no walk is needed."""
         if not paths:
             return b""
         shortest = min(length for _, length in words.values())
@@ -273,7 +273,7 @@ def field_order(v, dtype, e, base):
 
 
 def in_pair_order(elements, w):
-    """3.2: a sequence in the order of the elements, brought to that of the positions."""
+    """3.2: moves values from the order of elements to the order of positions."""
     n = len(elements)
     group = [64 // w * q + j for j in range(64 // w) for q in range(w)]
     full = n - n % 64
@@ -293,7 +293,7 @@ def raw_plane(plane, varying):
 
 
 def rest_bits(dtype, e):
-    """5.2: of each byte that is not all symbol"""
+    """5.2: for each byte with bits outside the symbol, these bits"""
     rest = [0xFF] * (DTYPES[dtype].width - (e == 8))
     if e < 8:
         rest[-1] = (1 << 8 - e) - 1
@@ -307,7 +307,7 @@ def pack(values, w):
 
 
 def values_of(planes):
-    """Numbers from their bytes, the lowest first."""
+    """Numbers from their bytes, least significant byte first."""
     return [int.from_bytes(bytes(row), "little") for row in zip(*planes)]
 
 
@@ -318,12 +318,12 @@ class Block:
     form: int
     body: bytes
     n: int
-    elements: bytes = b""       # of the whole block, but for CONST: one element
+    elements: bytes = b""       # all elements of the block; one for CONST
     cells: int = 1
     pieces: Optional[list] = None   # SPLIT: descriptor, raw planes, list
-    check_error: int = 0        # what the check is wrong by
-    hash_errors: tuple = (0, 0)     # the same for the cell hashes of the base and of the elements
-    size: Optional[int] = None  # what the head says, if it is not the size of the body, or of CONST the run
+    check_error: int = 0        # added to the right check
+    hash_errors: tuple = (0, 0)     # added to the right cell hashes of the base and of the elements
+    size: Optional[int] = None  # the size in the head, unless it is the size of the body or the run of a CONST block
     certificate: Optional[decoder.Certificate] = None   # of a QUANTIZED block
 
     @property
@@ -383,7 +383,7 @@ def descriptor_of(dtype, e, varying=None, values=None, base=0, first=None):
 
 
 def encode_split(encoder, dtype, values, e, base=0, varying=None, plan=None):
-    """5.2: of elements given as numbers; varying: the bits that vary (None: no constant bits)."""
+    """5.2: elements are given as numbers. varying: the bits that vary; None: no constant bits."""
     w = DTYPES[dtype].width
     xs = in_pair_order([field_order(v, dtype, e, base) for v in values], w)
     rest = rest_bits(dtype, e)
@@ -401,7 +401,7 @@ def encode_split(encoder, dtype, values, e, base=0, varying=None, plan=None):
 
 
 def random_varying(rng, dtype, e):
-    """Of each byte all, some or none of its rest bits; but not all of all (R20)."""
+    """All, some or none of the rest bits of each byte; never all bits of all bytes (R20)."""
     rest = rest_bits(dtype, e)
     while True:
         varying = [rng.choice((bits, bits & rng.getrandbits(8), 0)) for bits in rest]
@@ -418,7 +418,7 @@ def random_e(rng, dtype):
 
 
 def random_split(rng, dtype, n, e=None, base=None, varying=None, plan=None, symbols=None, encoder=None):
-    """A SPLIT block of random elements whose bits vary as they are told to (varying: True: in random places)."""
+    """A SPLIT block of random elements. varying: the bits that vary; True: random bits; None: all."""
     w = DTYPES[dtype].width
     e = random_e(rng, dtype) if e is None else e
     base = random_base(rng) if base is None else base
@@ -437,7 +437,7 @@ def random_split(rng, dtype, n, e=None, base=None, varying=None, plan=None, symb
         v = decoder.value_of_field_order(x, dtype, e, base)
         assert field_order(v, dtype, e, base) == x
         values.append(v)
-    # `symbols` is what the list holds, so it is in the order of the positions; the elements are not
+    # `symbols` is the content of the list, in the order of positions. The elements are in their own order.
     order = in_pair_order(list(range(n)), w)
     elements = [0] * n
     for position, element in enumerate(order):
@@ -446,7 +446,7 @@ def random_split(rng, dtype, n, e=None, base=None, varying=None, plan=None, symb
 
 
 def encode_bytes(planes, lists):
-    """5.3: from the planes in the order of positions, and the lists of them."""
+    """5.3: a BYTES block from its planes in the order of positions, and their lists."""
     w, n = len(planes), len(planes[0])
     order = in_pair_order(list(range(n)), w)
     elements = [b""] * n
@@ -456,7 +456,7 @@ def encode_bytes(planes, lists):
 
 
 def zigzag_of(block, dtype):
-    """5.3: the same lists, of zigzag codes."""
+    """5.3: turns a BYTES block into a ZIGZAG block. The lists stay and now hold zigzag codes."""
     w = DTYPES[dtype].width
     codes = [int.from_bytes(block.elements[i:i + w], "little") for i in range(0, block.n * w, w)]
     block.form, block.elements = ZIGZAG, pack([z >> 1 ^ (-(z & 1) & (1 << 8 * w) - 1) for z in codes], w)
@@ -464,7 +464,7 @@ def zigzag_of(block, dtype):
 
 
 def random_bytes(rng, dtype, n, plan=None, symbols=None, encoder=None):
-    """A BYTES or ZIGZAG block; where there is a plan (or symbols), one of its lists follows it, and the others are cheap."""
+    """A BYTES or ZIGZAG block. A plan or symbols apply to one of its lists; the other lists are then cheap."""
     w = DTYPES[dtype].width
     encoder = encoder or ListEncoder(rng)
     special = rng.randrange(w)
@@ -503,7 +503,7 @@ def random_element(rng, dtype):
 
 
 def random_block(rng, dtype, n):
-    """A block of one cell, of any form that chance finds possible."""
+    """A block of one cell, of a random form that works."""
     w = DTYPES[dtype].width
     for _ in range(6):
         form = rng.choice((STORED, CONST, SPLIT, SPLIT, SPLIT, BYTES, BYTES))
@@ -520,7 +520,7 @@ def random_block(rng, dtype, n):
 
 
 def parted_block(rng, dtype, n, g=None, sides=None, wrong=None):
-    """5.15: random granules and sides, or sides of these blocks by their number of elements. `wrong` spoils [g, mask, sides, behind]."""
+    """5.15: random granules and sides. sides(n) makes other blocks. `wrong` changes [g, mask, sides, bytes after them]."""
     w = DTYPES[dtype].width
     g = rng.choice([k for k in range(7) if n > 1 << k]) if g is None else g
     granules = (n + (1 << g) - 1) >> g
@@ -544,7 +544,7 @@ def parted_block(rng, dtype, n, g=None, sides=None, wrong=None):
 
 
 def patched_block(rng, dtype, predictions, side=None, wrong=None):
-    """5.17: a random mask, threshold and side. `wrong` spoils [first byte, threshold, mask, side, behind]."""
+    """5.17: a random mask, threshold and side. `wrong` changes [first byte, threshold, mask, side, bytes after it]."""
     w, n = DTYPES[dtype].width, len(predictions)
     sign = 1 << 8 * w - 1
     if n < 2:
@@ -587,13 +587,13 @@ def cheap_bytes(rng, dtype, n):
 
 
 def one_symbol_split(rng, dtype, n):
-    """A SPLIT block, as short as it gets."""
+    """The shortest SPLIT block."""
     varying = [0] * len(rest_bits(dtype, 8 if dtype == F64 else 1))
     return random_split(rng, dtype, n, 8 if dtype == F64 else 1, varying=varying)
 
 
 def random_coded(rng, dtype, n, side=False, wrong=None):
-    """5.2: a SPLIT block with coded bits. `wrong` spoils [coded bits of each plane, distance, masks, ranks, None to end the body before them]."""
+    """5.2: a SPLIT block with coded bits. `wrong` changes [coded bits of planes, distance, masks, ranks, None to cut it]."""
     w = DTYPES[dtype].width
     e, base = random_e(rng, dtype), random_base(rng)
     varying = random_varying(rng, dtype, e) if rng.random() < 0.5 else None
@@ -646,14 +646,14 @@ def coded_side(rng, dtype, n):
 
 @dataclass
 class Frame:
-    """A frame to be written. What is None is as it must be; the others are wrong on purpose."""
+    """A frame to write. A field that is None gets the right value; other values are errors on purpose."""
     dtype: int
     log2: int
     blocks: List[Block]
     flags: int = 1
     extensions: Optional[bytes] = None
     errors: dict = field(default_factory=dict)
-    base: Optional[Base] = None     # of a delta; the extension that names it is among the extensions
+    base: Optional[Base] = None     # of a delta; `extensions` has the extension that describes it
 
     @property
     def count(self):
@@ -661,7 +661,7 @@ class Frame:
 
     @property
     def given_base(self):
-        """What the frame is to be decoded with."""
+        """The base for the decoder."""
         return self.error("given base", self.base)
 
     def elements(self):
@@ -702,7 +702,7 @@ class Frame:
         if self.flags & 1:
             halves = self.error("halves", lambda same: same)([check[:4] for check in checks]) + [bytes(4)] * len(heads)
             index, size = b"".join(heads[4 * i:4 * i + 4] + halves[i] for i in range(len(heads) // 4)), 8
-        last = index    # the level above which the next one is made
+        last = index    # the level below the next one
         while len(last) > FAN * size:
             parts = [last[i:i + FAN * size] for i in range(0, len(last), FAN * size)]
             places = places[::FAN]
@@ -732,7 +732,7 @@ class Frame:
 
 
 def random_extensions(rng):
-    """6.1: extensions that are passed over"""
+    """6.1: extensions that decoders ignore"""
     data = b""
     for _ in range(rng.randint(0, 4)):
         data += extension(rng.randrange(128), rng.randbytes(rng.choice((0, 1, 7, 255, 256, 700))))
@@ -749,7 +749,7 @@ def random_flags(rng):
 
 
 def frame_around(rng, dtype, block, flags=None):
-    """A frame that has the block as its last cell, and sometimes others before it."""
+    """A frame with this block as its last cell, and sometimes with cells before it."""
     w = DTYPES[dtype].width
     least = max(6, (block.n - 1).bit_length())
     log2 = rng.choice((least, least, rng.randint(least, 20)))
@@ -766,8 +766,8 @@ def frame_around(rng, dtype, block, flags=None):
 
 
 def dtype_for(rng, b, wide=False):
-    """A dtype, and whether its block is to be SPLIT, that has a list of symbols of b bits. Lists may be longer than
-    their symbols, but bodies not longer than the elements: wide asks for a dtype whose other bytes leave room."""
+    """A dtype with a list of symbols of b bits, and whether its block must be SPLIT. A list may be longer than its symbols,
+    but a body may not be longer than its elements. `wide` asks for a dtype whose other bytes leave space."""
     dtypes = [d for d in DTYPES if DTYPES[d].width >= (4 if wide else 1)]
     if b == 8 and rng.random() < 0.6:
         return rng.choice(dtypes), False
@@ -782,7 +782,7 @@ def possible_e(dtype):
 
 
 def frame_of_list(rng, b, m, plan=None, symbols=None, encoder=None, wide=False):
-    """A frame with a list of m symbols of b bits in it."""
+    """A frame that contains a list of m symbols of b bits."""
     dtype, split = dtype_for(rng, b, wide)
     if split:
         none = [0] * len(rest_bits(dtype, b))
@@ -796,7 +796,7 @@ def frame_of_list(rng, b, m, plan=None, symbols=None, encoder=None, wide=False):
 # ---- valid frames ----
 
 def sizes(rng):
-    """Numbers of elements about the borders of bytes, of groups, and of trees."""
+    """Numbers of elements near the limits of bytes, groups and trees."""
     near = rng.choice((2, 8, 16, 32, 64, 128, 192, 300, 511))
     return near + rng.choice((-1, 0, 1))
 
@@ -814,7 +814,7 @@ def valid_stored(rng, dtype):
 
 
 def valid_cells(rng, log2=None):
-    """Blocks of all forms, CONST runs, and last cells of 1 .. 64 elements or of whole ones."""
+    """Blocks of all forms, CONST runs, and last cells of 1 to 64 elements or of a whole cell."""
     dtype = rng.choice(list(DTYPES))
     w = DTYPES[dtype].width
     log2 = rng.choice((6, 6, 6, 7, 7, 8, 9)) if log2 is None else log2
@@ -837,7 +837,7 @@ def valid_cells(rng, log2=None):
 
 
 def valid_log2(rng, log2):
-    """Few elements in cells of any size, or cells of that size in CONST runs and STORED."""
+    """Few elements in cells of any size; or whole cells as CONST runs and STORED."""
     dtype = rng.choice(list(DTYPES))
     w = DTYPES[dtype].width
     if rng.random() < 0.5 or log2 < 10:
@@ -857,7 +857,7 @@ def valid_log2(rng, log2):
 
 
 def many_blocks(rng, blocks=None, flags=None, flat=False):
-    """An index of several pages, most blocks being CONST; flat: all of one cell."""
+    """An index of several pages. Most blocks are CONST. flat: all blocks have one cell."""
     dtype, run = rng.choice((1, 2, 6)), 1 if flat or rng.random() < 0.5 else 3
     made = [const_block(rng.randbytes(1), 64 * run, run) if rng.random() < 0.95 else stored_block(rng.randbytes(64), 1)
             for _ in range((blocks or rng.choice((257, 258, 511, 512, 513, rng.randint(300, 900)))) - 1)]
@@ -871,7 +871,7 @@ def valid_e(rng, dtype, e):
 
 
 def valid_constant_bits(rng, dtype, shape):
-    """shape: "none" or "some" of the rest bits of every byte, or "mixed"."""
+    """shape: "none" or "some" of the rest bits of every byte vary; else random ones."""
     e = random_e(rng, dtype)
     rest = rest_bits(dtype, e)
     varying = {"none": [0] * len(rest), "some": [bits & 0x5A for bits in rest]}.get(shape)
@@ -893,7 +893,7 @@ def valid_specials(rng, dtype):
     choices = rng.sample(choices, rng.randint(1, min(5, len(choices))))
     values = rng.choices(choices, k=rng.randint(100, 300))
     varying = [0] * len(rest_bits(dtype, e))
-    for value in choices:       # those that vary, and some of the others
+    for value in choices:       # the bits that differ, and random others
         changed = field_order(value, dtype, e, base) ^ field_order(choices[0], dtype, e, base)
         varying = [v | (changed >> 8 * k | rng.getrandbits(8) & rng.getrandbits(8) & rng.getrandbits(8)) & bits
                    for k, (v, bits) in enumerate(zip(varying, rest_bits(dtype, e)))]
@@ -903,7 +903,7 @@ def valid_specials(rng, dtype):
 
 
 def valid_small_lists(rng, n):
-    """Lists of few symbols, which are RAW or CONST."""
+    """Lists of so few symbols that they are RAW or CONST."""
     dtype = rng.choice([d for d in DTYPES if DTYPES[d].is_float])
     if rng.random() < 0.5:
         e, varying = random_e(rng, dtype), rng.choice((None, True))
@@ -921,7 +921,7 @@ def valid_kind(rng, kind):
 
 
 def valid_escape(rng, plan, e, used):
-    """Escapes of all lengths, of symbols that have no code or have one, or of no symbol at all."""
+    """An escape of each length: for symbols without a code, for symbols with one, or for no symbol."""
     encoder = ListEncoder(rng)
     encoder.codes_for_all = not used
     encoder.stray = rng.choice((0, 0, 0.1, 1)) if used else 0
@@ -937,7 +937,7 @@ def valid_many_codes(rng, codes):
 
 
 def nested_splits(rng, depth, inside, low):
-    """Splits all symbols of which are 1 or 2 (low), or all above 2, so that they come to the same list in the end."""
+    """Nested splits with all symbols on one side, so that one list holds all. low: symbols are 1 or 2, else above 2."""
     plan = inside
     for _ in range(depth):
         split2 = ("split2", None, plan, None) if low else ("split2", None, None, plan)
@@ -946,7 +946,7 @@ def nested_splits(rng, depth, inside, low):
 
 
 def valid_deep(rng, inside):
-    """Splits down to depth 5, and a list there that has no lists inside."""
+    """Splits down to depth 5. The list there has no lists inside."""
     low = rng.random() < 0.5
     choices = (1, 2) if low else (3, 4, 200)
     if inside[0] == "const":
@@ -956,7 +956,7 @@ def valid_deep(rng, inside):
 
 
 def valid_bushy(rng):
-    """Lists inside lists on all sides, down to depth 5, with as many nodes as there may be."""
+    """Lists inside lists on all sides, down to depth 5, to reach the largest number of nodes."""
     def plan(depth):
         if depth == decoder.MAX_DEPTH:
             return rng.choice((("tree",), ("tree",), ("raw",), None))
@@ -974,7 +974,7 @@ def valid_bushy(rng):
 
 
 def valid_split_masks(rng):
-    """Masks that are splits themselves, whose masks are trees and splits."""
+    """Masks that are coded as splits. The masks of these are trees and splits."""
     inner = rng.choice((("split0", None, None), ("split2", None, None, None), ("split0", ("split0", None, None), None)))
     m = 1100 if inner[1] else rng.randint(128, 600)
     symbols = bytes(rng.randrange(4) if rng.random() < 0.1 else 0 for _ in range(m))
@@ -985,7 +985,7 @@ def valid_split_masks(rng):
 
 
 def valid_sparse_mask(rng):
-    """Few symbols above 0: the bytes of the mask have few values, and others that escape."""
+    """Few symbols are not 0, so the bytes of the mask have few values. Rare ones escape."""
     m = rng.randint(200, 2000)
     symbols = bytes(rng.randrange(1, 256) if rng.random() < 0.05 else 0 for _ in range(m))
     coded = ("escapes", rng.randint(1, 8), rng.choice((("raw",), None)))
@@ -996,7 +996,7 @@ def valid_sparse_mask(rng):
 
 
 def valid_levels(rng):
-    """Escapes of escapes, down to depth 5."""
+    """Lists of escapes inside lists of escapes, down to depth 5."""
     plan = rng.choice((("tree",), ("raw",), None))
     for _ in range(rng.randint(2, 5)):
         plan = rng.choice((("escapes", rng.randint(1, 3), plan), ("escapes", 1, plan), ("split2", None, None, plan)))
@@ -1006,7 +1006,7 @@ def valid_levels(rng):
 
 
 def valid_wrong_sides(rng):
-    """4.4: a decoder merges the sides of a split by its mask, whatever symbols they have."""
+    """4.4: a decoder merges the sides of a split by the mask alone. It does not compare the symbols with their side."""
     encoder = ListEncoder(rng)
     encoder.wrong_sides = True
     return frame_of_list(rng, 8, rng.randint(16, 300), ("split2", None, None, None), encoder=encoder, wide=True)
@@ -1029,7 +1029,7 @@ def with_flags(make, flags, extensions):
 # ---- deltas ----
 
 def random_prediction(rng, dtype):
-    """An element of a base: most are near each other, some are special."""
+    """An element of a base. Most elements are near each other, and some are special."""
     bits = 8 * DTYPES[dtype].width
     if dtype in SPECIALS and rng.random() < 0.8:
         exponent_bits = {6: 4, 7: 5, 8: 5, 9: 8, 10: 8, 11: 11}[dtype]
@@ -1040,19 +1040,19 @@ def random_prediction(rng, dtype):
 
 
 def random_master(rng, dtype):
-    """An F32 element whose cast to F16 or BF16 is of some interest (6.3)."""
+    """An F32 element that tests the cast to F16 or BF16 (6.3)."""
     sign, lost = rng.getrandbits(1) << 31, 13 if dtype == F16 else 16
     tie = rng.choice((0, 1 << lost - 1, (1 << lost - 1) - 1, (1 << lost - 1) + 1, (1 << lost) - 1, rng.getrandbits(lost)))
     mantissa = rng.choice((rng.getrandbits(23 - lost), (1 << 23 - lost) - 1, 0, 1)) << lost | tie
     style = rng.randrange(8)
     if style == 0:      # NaNs of all payloads, and infinities
         return sign | 255 << 23 | rng.choice((0, 1, 1 << 12, 1 << 13, 1 << 15, 1 << 16, 1 << 22, rng.getrandbits(23)))
-    if style == 1:      # F32's own subnormal numbers, and zeros
+    if style == 1:      # subnormal numbers of F32, and zeros
         return sign | rng.choice((0, 1, rng.getrandbits(23), mantissa, (1 << 23) - 1))
-    if style == 2:      # what becomes a subnormal number of F16, or no more than half of the smallest one
+    if style == 2:      # results that are subnormal in F16, and numbers of at most half the smallest one
         exponent = rng.randint(127 - 27, 127 - 14)
         return sign | exponent << 23 | rng.choice((rng.getrandbits(23), 0, 1, 1 << 22, rng.getrandbits(4) << 19))
-    if style == 3:      # what becomes infinite, or nearly so
+    if style == 3:      # results that are infinite or almost infinite
         exponent = rng.choice((127 + 15, 127 + 15, 127 + 16)) if dtype == F16 else 254
         return sign | exponent << 23 | ((1 << 23 - lost) - 1) << lost | tie
     return sign | rng.randint(127 - 16, 127 + 2) << 23 | mantissa
@@ -1082,12 +1082,12 @@ def predictions_of(base, dtype, role, first, n):
 
 
 class WordsEncoder:
-    """5.7: lists of words, at random or to a plan: a list of (s, limit) for each level, RAW where it ends; or None."""
+    """5.7: lists of words, at random or by a plan: (s, limit) for each level, and RAW after the last. None: at random."""
 
     def __init__(self, rng, w, plan=None, lists=None, wrapped=0.0):
         self.rng, self.bits, self.plan = rng, 8 * w, plan
         self.lists = lists          # the plan of the lists of symbols
-        self.wrapped = wrapped      # the probability of numbers that are right only modulo 2^W
+        self.wrapped = wrapped      # the probability of a number that is right only modulo 2^W
 
     def step(self, words, level, shifted):
         """(s, limit) of a list; None for RAW."""
@@ -1108,7 +1108,7 @@ class WordsEncoder:
         if step is None:
             return bytes([RAW_WORDS]) + pack(words, self.bits // 8)
         s, limit = step
-        room = 1 << self.bits - s       # what is above that is lost when it is shifted
+        room = 1 << self.bits - s       # the shift drops what is not below this
         symbols, rests = [], []
         for word in words:
             high, wrap = word >> s, self.rng.random() < self.wrapped
@@ -1145,7 +1145,7 @@ def difference_of(word, bits):
 
 
 def random_words(rng, m, bits, top=None):
-    """Words as differences make them: most of them small, some not. top: bits of the largest."""
+    """Words like those of differences: most are small. top: the bits of the largest."""
     largest = (1 << (bits if top is None else top)) - 1
     style = rng.randrange(6)
     if style == 0:
@@ -1169,7 +1169,7 @@ def classes_of(predictions, dtype, borders):
 
 
 def random_borders(rng, dtype, classes, predictions):
-    """Where exponents are, and where none is."""
+    """Exponents that the elements have, and exponents that they do not have."""
     present = sorted({decoder.exponent_of(v, dtype) for v in predictions}) if classes > 1 else []
     near = [e + d for e in present for d in (0, 1) if 1 <= e + d <= 255]
     choices = list(range(1, 256)) if rng.random() < 0.3 or len(set(near)) < classes else sorted(set(near))
@@ -1177,7 +1177,7 @@ def random_borders(rng, dtype, classes, predictions):
 
 
 def classed_block(rng, dtype, predictions, borders, make_words, encoder_of):
-    """make_words(number of the class, m): words of a class; encoder_of(number of the class): who writes them."""
+    """make_words(class, m) gives m words of a class; encoder_of(class) gives their encoder."""
     w = DTYPES[dtype].width
     members = classes_of(predictions, dtype, borders)
     body, lists = bytes([len(borders) + 1]) + bytes(borders), []
@@ -1230,7 +1230,7 @@ def random_role(rng, dtype):
 
 
 def valid_delta(rng, dtype, make):
-    """A delta of one short cell; make(rng, dtype, predictions, ...) makes its block."""
+    """A delta of one short cell. make(rng, dtype, predictions, ...) makes its block."""
     role, n = random_role(rng, dtype), sizes(rng)
     base = random_base_of(rng, dtype, role, n)
     return delta_frame(rng, dtype, role, base, [make(rng, dtype, predictions_of(base, dtype, role, 0, n))])
@@ -1246,7 +1246,7 @@ def valid_patched(rng, dtype, side=None, wrong=None):
 
 
 def valid_delta_plain(rng, dtype):
-    """A block that does not look at the base, in a frame that has one."""
+    """A block that is coded without the base, in a frame that has one."""
     return valid_delta(rng, dtype, lambda rng, dtype, predictions: random_block(rng, dtype, len(predictions)))
 
 
@@ -1263,7 +1263,7 @@ def valid_delta_empty(rng):
 
 
 def cheap_words(rng, m, bits, s, limit):
-    """Words whose upper bits take little room, whatever s is; some reach the limit, or are beyond it."""
+    """Words whose upper bits are short for every s. Some reach the limit or exceed it."""
     room = 1 << bits - s
     highs = [0, 1] if limit == 0 else [0, limit, limit + rng.choice((0, 1, 300))]
     highs = [high for high in highs if high < room] or [0]
@@ -1274,14 +1274,14 @@ def cheap_words(rng, m, bits, s, limit):
 
 
 def valid_shifts(rng, dtype, shifts):
-    """Each class has another number of low bits, of those that are given."""
+    """Gives each class its own number of low bits, from `shifts`."""
     w, n = DTYPES[dtype].width, rng.randint(150, 400)
     exponents = {6: 4, 7: 5, 8: 5, 9: 8, 10: 8, 11: 11}.get(dtype)
     base = random_base_of(rng, dtype, 1, n)
     predictions, borders = predictions_of(base, dtype, 1, 0, n), []
     shifts = list(shifts) if exponents else [rng.choice(list(shifts))]
     if exponents:
-        # exponents from one end to the other
+        # exponents of all values
         values = [rng.getrandbits(8 * w) for _ in range(n)]
         base = Base(dtype, pack(values, w))
         predictions = values
@@ -1300,7 +1300,7 @@ def valid_shifts(rng, dtype, shifts):
 
 
 def valid_nested(rng, dtype, depth):
-    """Lists of words inside of each other, down to level 4."""
+    """Lists of words inside each other, down to level 4."""
     w, n = DTYPES[dtype].width, rng.randint(100, 400)
     role = random_role(rng, dtype)
     base = random_base_of(rng, dtype, role, n)
@@ -1315,7 +1315,7 @@ def valid_nested(rng, dtype, depth):
         plan[-1] = (plan[-1][0], 0)
 
     def some_words(number, m):
-        """Some that get as far as each level."""
+        """Some words escape at each level."""
         words = []
         for _ in range(m):
             word, shift = 0, 0
@@ -1345,7 +1345,7 @@ def valid_limit(rng, dtype, limit):
 
 
 def valid_raw_words(rng, dtype):
-    """RAW words on level 0, which only fit beside classes that take less."""
+    """RAW words on level 0. They fit only if other classes are shorter."""
     w, n = DTYPES[dtype].width, rng.randint(60, 400)
     role = random_role(rng, dtype)
     base = random_base_of(rng, dtype, role, n)
@@ -1361,7 +1361,7 @@ def valid_raw_words(rng, dtype):
 
 
 def random_places(rng, n, m):
-    """Of n elements m, in order: anywhere, or near each other, at the ends too."""
+    """m of n positions in order: anywhere, close together, or at both ends."""
     style = rng.randrange(4)
     if style == 0:
         start = rng.choice((0, n - m, rng.randint(0, n - m)))
@@ -1380,7 +1380,7 @@ def bits_of_numbers(numbers, bits):
 
 
 def bits_of_places(places, k, n):
-    """5.14: those that stand apart, and the others"""
+    """5.14: the low bits of the positions, and their upper bits in unary"""
     upper = [0] * (len(places) + (n - 1 >> k))
     for i, place in enumerate(places):
         upper[(place >> k) + i] = 1
@@ -1388,7 +1388,7 @@ def bits_of_places(places, k, n):
 
 
 def sparse_block(rng, dtype, role, base, first, n, **errors):
-    """5.14; errors: what is to be something else. They change what chance has found, or the bytes. Two of five blocks have words
+    """5.14. `errors` names what to make wrong: functions change the random values or the bytes. Two of five blocks have words
     that escape."""
     w, bits = DTYPES[dtype].width, 8 * DTYPES[dtype].width
     cell = base.cell(first, n)
@@ -1436,7 +1436,7 @@ def sparse_block(rng, dtype, role, base, first, n, **errors):
 
 
 def few_elements(rng, dtype):
-    """A number of them for which a piece has room."""
+    """A number of elements, usually small and near a multiple of 32."""
     return rng.choice((1, 2, 4, 6)) * 32 + rng.choice((-1, 0, 1, 31)) if rng.random() < 0.7 else rng.randint(300, 5000)
 
 
@@ -1449,7 +1449,7 @@ def sparse_delta(rng, dtype=None, role=None, **errors):
 
 
 def valid_sparse_cell(rng, log2):
-    """A whole cell, and a shorter one."""
+    """A whole cell and a shorter cell."""
     dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
     cell, last = 1 << log2, rng.choice((0, 16, 20, 100, 1 << 14))
     role = random_role(rng, dtype) if log2 == 16 else 1
@@ -1459,7 +1459,7 @@ def valid_sparse_cell(rng, log2):
 
 
 def cell_of_delta(rng, dtype, role, base, first, n, log2):
-    """A block of a whole cell that takes little time."""
+    """A block of one cell that is made quickly."""
     w = DTYPES[dtype].width
     form = rng.choice((SAME, SAME, CONST, STORED, CLASSED, CLASSED, BYTES, SPLIT, SPARSE, SPARSE, PATCHED))
     if form == SAME:
@@ -1486,7 +1486,7 @@ def cell_of_delta(rng, dtype, role, base, first, n, log2):
 
 
 def large_base(rng, dtype, role, n):
-    """A base of many elements that repeats itself."""
+    """A base of many elements. It repeats the first ones, so it is made quickly."""
     some = random_base_of(rng, dtype, role, 997)
     w = DTYPES[some.dtype].width
     repeats = (some.elements * (n // 997 + 1))[:n * w]
@@ -1494,7 +1494,7 @@ def large_base(rng, dtype, role, n):
 
 
 def valid_delta_cells(rng, role, same=0):
-    """Cells of all forms; so many of them one behind the other are SAME."""
+    """Cells of all forms; `same` consecutive cells are SAME."""
     dtype = (rng.choice((F16, BF16)) if role == 2 else F32 if role == 3 else
              rng.choice([d for d in DTYPES if DTYPES[d].width <= 2]))
     cells, last = max(2, same), rng.choice((1, 2, 100, 1 << 16))
@@ -1510,7 +1510,7 @@ def valid_delta_cells(rng, role, same=0):
 
 
 def valid_delta_leaves(rng):
-    """A cell of more than one leaf."""
+    """A cell of more than one hash leaf."""
     dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
     n = (rng.randint(1, 2) << 16) + rng.choice((0, 1, 100))
     base = large_base(rng, dtype, 1, n)
@@ -1565,7 +1565,7 @@ def random_scales(rng, m):
 
 @dataclass
 class Scales:
-    """5.8: of the elements of a block; none where `columns` is 0."""
+    """5.8: the scales of the elements of a block. columns 0: no scales."""
     columns: int = 0
     rows: bytes = b""
     of_columns: bytes = b""
@@ -1595,7 +1595,7 @@ def base_bytes(base):
 
 
 def random_scaled(rng, dtype, columns, first, n, **errors):
-    """5.9: a SCALED block; errors: what of it is to be something else."""
+    """5.9: a SCALED block. `errors` names the parts to make wrong."""
     w, bits, shift = DTYPES[dtype].width, 8 * DTYPES[dtype].width, FLOATS[dtype][0] - 3
     scales, signs = Scales.random(rng, columns, first, n), rng.randrange(2)
     base = rng.choice((0, 8, -8, 800, rng.randint(-3000, 3000), -(1 << 31), (1 << 31) - 1))
@@ -1613,20 +1613,20 @@ def random_scaled(rng, dtype, columns, first, n, **errors):
 
 
 def random_number(rng):
-    """A binary64 number of a certificate, as bits."""
+    """A binary64 number for a certificate, as bits."""
     return rng.choice((0, 1, 1 << 52, decoder.MAX_NUMBER, decoder.MAX_NUMBER - 1, 0x3FF0000000000000, rng.randint(0, decoder.MAX_NUMBER),
                        rng.randint(0x3FF0000000000000, 0x40F0000000000000), rng.randint(0, 1 << 53)))
 
 
 def random_certificate(rng, n, exact):
-    """5.12: a decoder does not know how true it is."""
+    """5.12: a random certificate. A decoder cannot tell that it is not true."""
     return decoder.Certificate(rng.choice((0, n, rng.randint(0, n), rng.getrandbits(64))), exact,
                                rng.choice((0, rng.getrandbits(40), decoder.SATURATED, decoder.SATURATED - 1, rng.getrandbits(64))),
                                random_number(rng), random_number(rng), rng.choice((0, rng.getrandbits(24), decoder.M32)))
 
 
 def random_quantized(rng, dtype, cells, columns, first, n, **errors):
-    """5.10: a QUANTIZED block; errors: what of it is to be something else."""
+    """5.10: a QUANTIZED block. `errors` names the parts to make wrong."""
     w, count = DTYPES[dtype].width, cells * decoder.octaves_of(dtype)
     scales = Scales.random(rng, columns, first, n) if 0 < columns <= n and rng.random() < 0.7 else Scales()
     expected = [(cells * scales.of(i) + 4) // 8 for i in range(n)]
@@ -1660,14 +1660,14 @@ def random_quantized(rng, dtype, cells, columns, first, n, **errors):
     body = errors.get("certificate", bytes)(certificate) + bytes([errors.get("signs", signs)]) + base_bytes(base)
     body += pack(exact, w) + errors.get("scales", scales.coded(rng))
     plan = None
-    if min(words) >> 24:    # what they have in common takes a byte
+    if min(words) >> 24:    # the byte that all have in common
         plan = [(24, 0)]
     body += WordsEncoder(rng, 4, plan, wrapped=rng.choice((0, 0, 0.05))).words(words) + errors.get("behind", b"")
     return fitting(Block(QUANTIZED, errors.get("body", lambda same: same)(body), n, pack(values, w), certificate=certificate), w)
 
 
 def random_end(rng, dtype, style):
-    """5.13: an end of a cluster: zeros, subnormal numbers, neighbours, and all there is"""
+    """5.13: an end of a cluster: a zero, a subnormal number, a neighbour, or any number"""
     bits, mantissa = 8 * DTYPES[dtype].width, FLOATS[dtype][0]
     sign, top = rng.getrandbits(1) << bits - 1, (1 << bits - 1 - mantissa) - 1
     if style == "subnormal":
@@ -1679,7 +1679,7 @@ def random_end(rng, dtype, style):
 
 
 def random_ends(rng, dtype, count):
-    """5.13: of clusters that overlap, have a step of 0, or whatever else is no mistake"""
+    """5.13: valid ends: clusters that overlap, that have a step of 0, and others"""
     bits, ends = 8 * DTYPES[dtype].width, []
     for _ in range(count):
         style = rng.choice(("subnormal", "near", "any", "any", "same", "signs"))
@@ -1695,15 +1695,15 @@ def random_ends(rng, dtype, count):
 
 
 def random_clustered(rng, dtype, most, n, **errors):
-    """5.13: a QUANTIZED block; errors: what of it is to be something else."""
+    """5.13: a QUANTIZED block. `errors` names the parts to make wrong."""
     w = DTYPES[dtype].width
-    room = max(1, (n * w - n * rng.choice((1, 2)) - 60) // (2 * w))     # the words take a byte or two each
+    room = max(1, (n * w - n * rng.choice((1, 2)) - 60) // (2 * w))     # a word takes 1 or 2 bytes
     count = min(rng.choice((1, rng.randint(1, most), most)), room)
     numbers = rng.choice(((0, 255), (0, 1, 127, 128, 254, 255), range(256)))
     ends = errors.get("ends", lambda same: same)(random_ends(rng, dtype, count))
     clusters = decoder.decode_cluster_ends(bytes([count - 1]) + pack(ends, w), 0, 1 + count * 2 * w,
                                            decoder.Header(dtype, 6, 0, 0, [], 0, 0, None, (CLUSTERS, most)))[0] if "ends" not in errors else []
-    used = rng.sample(range(count), rng.randint(1, count))      # some have no elements
+    used = rng.sample(range(count), rng.randint(1, count))      # other clusters have no elements
     us, exact, values = [], [], []
     for _ in range(n):
         style = rng.random()
@@ -1736,7 +1736,7 @@ def random_cells(rng):
 
 
 def extensions_of(rng, quantizer, columns):
-    """6.5: in any order, among others; quantizer: the cells of an octave, or the clusters and the family; 0: without."""
+    """6.5: in any order, among other extensions. quantizer: the cells of an octave, or (family, number); 0: no quantizer."""
     family, number = quantizer if isinstance(quantizer, tuple) else (CELLS, quantizer)
     parts = [quantizer_extension(number, family)] * (number > 0) + [column_extension(columns)] * (columns > 0)
     rng.shuffle(parts)
@@ -1764,7 +1764,7 @@ def random_columns(rng, n):
 
 
 def valid_lossy(rng, dtype, cells, columns, forms):
-    """Some cells of blocks of these forms, and of others. columns: whether there are any."""
+    """Some cells with blocks of these forms and of others. columns: whether the frame has columns."""
     log2 = rng.choice((6, 7, 8, 8, 9))
     cell, blocks, first = 1 << log2, [], 0
     columns = random_columns(rng, cell) if columns else 0
@@ -1781,7 +1781,7 @@ def valid_lossy(rng, dtype, cells, columns, forms):
 
 
 def with_form(rng, make, form):
-    """A frame that has a block of this form."""
+    """A frame with a block of this form."""
     frame = make(rng)
     if all(block.form != form for block in frame.blocks):
         raise Impossible("no block of the form")
@@ -1807,7 +1807,7 @@ def valid_lossy_recipes():
 
 
 def valid_parted(rng, dtype, sides, g=None):
-    """5.15: a frame of one block that is PARTED, with either side first."""
+    """5.15: a frame of one PARTED block. Either side may come first."""
     n = rng.choice((rng.randint(2, 40), rng.randint(66, 600), rng.randint(1025, 5000)))
     sides = sides and rng.sample(sides, 2)
     return frame_around(rng, dtype, parted_block(rng, dtype, max(n, (1 << (g or 0)) + 1), g, sides))
@@ -1854,7 +1854,7 @@ def valid_recipes():
 # ---- invalid frames ----
 
 def small_frame(rng, flags=None, cells=None):
-    """A valid frame, to be spoiled elsewhere than in its blocks."""
+    """A valid frame. Callers make it wrong outside its blocks."""
     dtype = rng.choice(list(DTYPES))
     cells = rng.randint(1, 3) if cells is None else cells
     blocks = [random_block(rng, dtype, 64) for _ in range(cells - 1)] + [random_block(rng, dtype, rng.randint(1, 64))]
@@ -1890,7 +1890,7 @@ def footer_extensions(make, flags=None, **errors):
 
 
 def with_content_id(make):
-    """6.5: a quantized frame may have one, of what it decodes to"""
+    """6.5: a quantized frame may have a content id, that of the decoded elements"""
     def made(rng):
         frame = make(rng)
         frame.flags |= 2
@@ -1907,7 +1907,7 @@ def announced(rng):
 
 
 def newer(frame, rng):
-    """R3 where all that follows in the header may be new, too"""
+    """R3: with a newer extension, all later fields of the header may be newer, too"""
     frame.extensions = extension(rng.choice((132, 200)), b"")
     return spoiled(frame, dtype=rng.choice((12, 99)), log2=rng.choice((5, 21)), more_flags=rng.choice((16, 0x70)))
 
@@ -1922,7 +1922,7 @@ def bad_extensions(*extensions):
 
 
 def cut_at(place):
-    """R6: the frame ends before its end; place: a part of it, or None for anywhere."""
+    """R6: the source ends inside the frame. place: chooses the position."""
     def made(rng):
         frame = with_footer(rng, rng.choice((1, 3)))
         size = len(frame.write())
@@ -1931,7 +1931,7 @@ def cut_at(place):
 
 
 def replace_block(rng, change, flags=None, dtype=None):
-    """A frame one block of which is changed after it was made."""
+    """A frame with one block that was changed after it was made."""
     dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
     blocks = [random_block(rng, dtype, 64) for _ in range(rng.randint(1, 3))]
     k = rng.randrange(len(blocks))
@@ -1947,7 +1947,7 @@ def bad_form(*forms):
 
 
 def bad_parted(wrong, sides=(random_const, random_const), dtypes=tuple(DTYPES), n=None):
-    """5.15: wrong(rng, parts, granules) spoils a block."""
+    """5.15: wrong(rng, parts, granules) makes a block wrong."""
     def made(rng):
         dtype, m = rng.choice(dtypes), n or rng.randint(70, 300)
         block = parted_block(rng, dtype, m, None if n is None else 0, sides, lambda parts, granules: wrong(rng, parts, granules))
@@ -1956,7 +1956,7 @@ def bad_parted(wrong, sides=(random_const, random_const), dtypes=tuple(DTYPES), 
 
 
 def bad_coded(wrong, dtypes=RANKED):
-    """5.2: wrong(rng, parts, groups, bits) spoils a block with coded bits."""
+    """5.2: wrong(rng, parts, groups, bits) makes a block with coded bits wrong."""
     def made(rng):
         dtype = rng.choice(dtypes)
         return frame_around(rng, dtype, random_coded(rng, dtype, rng.randint(140, 400), False, wrong), flags=rng.choice((0, 1)))
@@ -1987,14 +1987,14 @@ def no_distance(rng, parts, groups, bits):
 
 
 def coded_symbol_bits(rng, parts, groups, bits):
-    """R57: of the top plane"""
+    """R57: in the top plane"""
     if len(parts[0]) == 1:
         raise Impossible("no bits in the top plane")
     parts[0][-1] |= 0x80
 
 
 def more_sides(rng, dtype, n):
-    """R57: a side may code the bits of one plane alone"""
+    """R57: a side may code bits of one plane only"""
     block = random_coded(rng, dtype, n)
     w = DTYPES[dtype].width
     if not any(bits for k, bits in enumerate(block.pieces[0][-len(block.pieces[1:-1]):]) if k != w - 2):
@@ -2021,12 +2021,12 @@ def granules_of(g):
 
 
 def cut_side(rng, parts, granules):
-    """Nothing, or the end of the last side, which is CONST."""
+    """Leaves out the last side, which is CONST, or its end."""
     parts[2][1] = parts[2][1][:rng.choice((0, 1, len(parts[2][1]) - 1))]
 
 
 def bad_patched(wrong, side=random_const, dtypes=tuple(DTYPES)):
-    """5.17: wrong(rng, parts, granules) spoils a block."""
+    """5.17: wrong(rng, parts, granules) makes a block wrong."""
     return lambda rng: valid_patched(rng, rng.choice(dtypes), side, wrong)
 
 
@@ -2037,7 +2037,7 @@ def patched_first(value):
 
 
 def high_threshold(rng, parts, granules):
-    """(of one byte: DTYPES of one)"""
+    """Dtypes of one byte only."""
     parts[1] = rng.choice((128, 255, rng.randint(128, 255)))
 
 
@@ -2052,7 +2052,7 @@ def patched_side(*forms):
 
 
 def cut_patched(rng, parts, granules):
-    """Nothing, or the end of the side, which is CONST."""
+    """Leaves out the side, which is CONST, or its end."""
     parts[3] = parts[3][:rng.choice((0, 1, len(parts[3]) - 1))]
 
 
@@ -2078,7 +2078,7 @@ NEW_FORMS = [decoder.LAST_FORM + 1, 64, 128, 255]
 
 
 def new_form(form, size=None):
-    """R54: with a right check; size: of the body, or as it is in another form"""
+    """R54: the check is right. size: the size of the body; None: the body of another form"""
     def change(rng, block):
         block.form, block.pieces = form, None
         if size is not None:
@@ -2088,7 +2088,7 @@ def new_form(form, size=None):
 
 
 def wrongly_checked(make):
-    """R9: what is new in a block with a wrong check is damaged"""
+    """R9: a wrong check makes a block with a newer form damaged"""
     def made(rng):
         frame = make(rng)
         frame.flags |= 1
@@ -2114,7 +2114,7 @@ def bad_body(make):
 
 
 def sized(form, size):
-    """A block of 64 elements whose body has the wrong size."""
+    """A block of 64 elements whose body has a wrong size."""
     def make(rng, w):
         body = rng.randbytes(size(w))
         return Block(form, body, 64, bytes(64 * w) if form != CONST else bytes(w), 1)
@@ -2142,7 +2142,7 @@ def split_frame(rng, dtype, descriptor, planes, coded, n):
 
 
 def bad_descriptor(make):
-    """make(rng, n) gives a dtype, the descriptor, and V of each plane."""
+    """make(rng, n) gives a dtype, a descriptor, and V of each plane."""
     def made(rng):
         n = rng.randint(16, 200)
         dtype, descriptor, varying = make(rng, n)
@@ -2152,7 +2152,7 @@ def bad_descriptor(make):
 
 
 def narrow_descriptor(rng, dtype, e, **options):
-    """Without varying bits."""
+    """A descriptor without varying bits."""
     none = [0] * len(rest_bits(dtype, e))
     return descriptor_of(dtype, e, none, none, **options), none
 
@@ -2196,7 +2196,7 @@ def constant_bits(spoil):
 
 
 def set_one(rng, bytes_list, allowed):
-    """Sets a random bit of those that are allowed in each byte."""
+    """Sets a random bit. `allowed` has the bits to choose from in each byte."""
     places = [(i, bit) for i, mask in enumerate(allowed) for bit in range(8) if mask >> bit & 1]
     if not places:
         raise Impossible("no such bit")
@@ -2231,7 +2231,7 @@ def short_split(rng):
 
 
 def cut_split(rng, dtype, block, size):
-    """The first bytes of the body, divided into the same pieces."""
+    """Cuts the body to `size` bytes, and its pieces in the same places."""
     pieces, left = [], size
     for piece in block.pieces:
         pieces.append(piece[:left])
@@ -2275,7 +2275,7 @@ def dirty_bit_plane(rng):
 
 
 def list_frame(rng, coded, m, b, wide=False):
-    """A frame with these bytes as a list, which need not be valid: the last one of its block."""
+    """A frame with these bytes as the last list of its block. The list may be invalid."""
     dtype, split = dtype_for(rng, b, wide)
     w = DTYPES[dtype].width
     flags = rng.choice((0, 1))
@@ -2297,7 +2297,7 @@ def bad_list(make):
 
 
 def inside_split(make):
-    """The bad list as a side of a split."""
+    """The bad list is a side of a split."""
     def made(rng, b, m):
         bits = [rng.randrange(2) for _ in range(2 * m)]
         return b"\x06\x00" + bytes(mask_of(bits)) + b"\x01\x01" + make(rng, b, sum(bits)), 2 * m
@@ -2334,7 +2334,7 @@ def cut_table(rng, b, m):
 
 
 def large_symbol(kind):
-    """R25: where all is right but for one symbol."""
+    """R25: one symbol is too large; all else is right."""
     def made(rng):
         b, m = rng.randint(1, 7), rng.randint(40, 200)
         bad = rng.choice((1 << b, 255, rng.randint(1 << b, 255)))
@@ -2368,7 +2368,7 @@ def table_beyond_255(rng):
 
 
 def bad_table(nibbles, first=None, count=None):
-    """A TREE without escape, or with one of length 8 where the nibbles leave room for it, and some bytes behind it."""
+    """A TREE, without an escape or with one of length 8 if the nibbles allow it. Random bytes follow the table."""
     def made(rng):
         values = nibbles(rng) if callable(nibbles) else list(nibbles)
         unused = values.pop() if len(values) > 1 and values[-1] is None else 0
@@ -2380,7 +2380,7 @@ def bad_table(nibbles, first=None, count=None):
 
 
 def dirty_table(escape):
-    """R27: an odd number of nibbles, and an unused one that is not 0."""
+    """R27: an odd number of nibbles, and an unused nibble other than 0."""
     def made(rng):
         b, m = rng.choice((4, 8, 8)), rng.randint(40, 300)
         symbols = random_symbols(rng, m, b)
@@ -2441,13 +2441,13 @@ def other_escape(rng, lengths):
 
 
 def few_symbols(plan):
-    """R29: a tree or a split of less than 16 symbols."""
+    """R29: a tree or a split of fewer than 16 symbols."""
     def made(rng):
         b = rng.choice((4, 8))
         m = rng.choice((15, 15, rng.randint(4, 14)))
         symbols = bytes(rng.choice((1, 2)) for _ in range(m))
         coded = ListEncoder(rng, min_symbols=1).outermost(symbols, b, plan)
-        # there must be room for a list that is longer than its symbols
+        # the block must be large enough for a list longer than its symbols
         return list_frame(rng, coded, m, b)
     return made
 
@@ -2465,7 +2465,7 @@ def few_symbols_inside(plan_around, plan, choices):
 
 
 def few_escapes(rng):
-    """R29 in the escapes of a tree."""
+    """R29: in the escapes of a tree."""
     m, few = rng.randint(60, 300), rng.randint(4, 15)
     symbols = bytearray(rng.choice((1, 2, 3)) for _ in range(m))
     for i in rng.sample(range(m), few):
@@ -2523,7 +2523,7 @@ def left_over(form, size):
 
 
 def count_too_large(rng):
-    """R34: all else is right: one CONST block stands for all of it."""
+    """R34: one CONST block holds too many elements; all else is right."""
     count = (1 << 48) + rng.choice((1, 2, 1 << 20, rng.randint(1, 1 << 40)))
     dtype = rng.choice(list(DTYPES))
     run = (count + (1 << 20) - 1) >> 20
@@ -2536,7 +2536,7 @@ def count_too_large(rng):
 
 
 def footer_error(change=None, make=None, **errors):
-    """change(rng, heads) gives other heads."""
+    """change(rng, heads) gives the wrong heads."""
     def made(rng):
         frame = (make or with_footer)(rng)
         if change:
@@ -2556,7 +2556,7 @@ def entry_error(change):
 
 
 def change_entry(which, field, value):
-    """value(rng, entry, entries, frame) is what a field of an entry becomes; which: its number."""
+    """value(rng, entry, entries, frame) gives a field of an entry. which: the number of the field."""
     def change(rng, entries, frame):
         entry = entries[which if which < len(entries) else 1]
         entry[field] = value(rng, entry, entries, frame)
@@ -2619,7 +2619,7 @@ def empty_index(rng):
 
 
 def other_half(which, flags=1, make=with_footer):
-    """R53: an entry of the index has another half of a check; which(blocks): its number."""
+    """R53: an entry of the index has a wrong half of a check. which(count): the number of the block."""
     def made(rng):
         frame = make(rng, flags=flags)
 
@@ -2631,7 +2631,7 @@ def other_half(which, flags=1, make=with_footer):
 
 
 def block_of_another_frame(rng):
-    """R53: a block of a frame with the same header is at its place there; all its own checks are right."""
+    """R53: replaces a block by one of a frame with the same header. Its own checks are right."""
     w = DTYPES[dtype := rng.choice(list(DTYPES))].width
     blocks = [stored_block(rng.randbytes(64 * w), w) for _ in range(3)]
     frame, other = (Frame(dtype, 6, some, 1) for some in (blocks, [blocks[0], stored_block(rng.randbytes(64 * w), w), blocks[2]]))
@@ -2652,7 +2652,7 @@ def wrong_check(rng, block):
 
 
 def swapped_blocks(rng):
-    """R9: two blocks of the same size change places, with their checks: the first element is part of the record."""
+    """R9: exchanges two blocks of equal size with their checks. A check covers the position of the block."""
     dtype = rng.choice(list(DTYPES))
     w = DTYPES[dtype].width
     blocks = [stored_block(rng.randbytes(64 * w), w) for _ in range(3)]
@@ -2664,7 +2664,7 @@ def swapped_blocks(rng):
 
 
 def changed_stored(rng):
-    """R9: a bit of the elements of a STORED block."""
+    """R9: one bit of the elements of a STORED block is wrong."""
     dtype = rng.choice(list(DTYPES))
     w, n = DTYPES[dtype].width, rng.randint(1, 64)
     frame = Frame(dtype, 6, [stored_block(rng.randbytes(n * w), w)], 1)
@@ -2673,7 +2673,7 @@ def changed_stored(rng):
 
 
 def small_delta(rng, dtype=None):
-    """A valid delta of one cell, to be spoiled."""
+    """A valid delta of one cell. Callers make it wrong."""
     dtype = rng.choice(list(DTYPES)) if dtype is None else dtype
     return valid_same(rng, dtype, random_role(rng, dtype)) if rng.random() < 0.3 else rng.choice(
         (lambda rng, dtype: valid_classed(rng, dtype, None), valid_delta_plain, sparse_delta))(rng, dtype)
@@ -2708,7 +2708,7 @@ def delta_sized(form, size):
 
 
 def const_run_of_delta(run):
-    """R17: in frames with a base it is 1."""
+    """R17: the run is always 1 in frames with a base."""
     def made(rng):
         dtype = rng.choice([d for d in DTYPES if DTYPES[d].width <= 2])
         w, n = DTYPES[dtype].width, (1 << 16) + rng.choice((1, 77, 1 << 16))
@@ -2718,7 +2718,7 @@ def const_run_of_delta(run):
 
 
 def delta_check(rng):
-    """R9: the check of a record without the cell hashes."""
+    """R9: the check is that of a record without the cell hashes."""
     frame = valid_delta_plain(rng, rng.choice(list(DTYPES)))
     block, header_check = frame.blocks[0], frame.header()[-8:]
     hashes = block.hashes(frame.base, frame.dtype, 0)
@@ -2728,7 +2728,7 @@ def delta_check(rng):
 
 
 def other_form_in_index(rng):
-    """R40: in the index a block has another form."""
+    """R40: the index says another form for a block."""
     frame = valid_delta_cells(rng, 1, 1)
     place = 4 * next(i for i, block in enumerate(frame.blocks) if block.form == SAME)
     frame.errors["heads"] = lambda heads: heads[:place] + bytes([CONST, 1, 0, 0]) + heads[place + 4:]
@@ -2736,12 +2736,12 @@ def other_form_in_index(rng):
 
 
 def bad_sparse(make):
-    """R44, R45, R52: make(rng) gives errors."""
+    """R44, R45, R52: make(rng) gives the errors of a block."""
     return lambda rng: sparse_delta(rng, **make(rng))
 
 
 def changed_places(change):
-    """change(rng, places, k, n) changes places, and says whether it could."""
+    """change(rng, places, k, n) changes the positions, and returns whether it could."""
     def make(rng):
         def spoil(places, k, n):
             places = list(places)
@@ -2753,7 +2753,7 @@ def changed_places(change):
 
 
 def neighbours(rng, places, k):
-    """The number of the first of two places with the same upper bits; None if there are none."""
+    """The number of the first of two positions with equal upper bits; None if all differ."""
     near = [i for i in range(len(places) - 1) if places[i] >> k == places[i + 1] >> k]
     return rng.choice(near) if near else None
 
@@ -2773,7 +2773,7 @@ def descending_places(rng, places, k, n):
 
 
 def place_behind(rng, places, k, n):
-    """A place that is not below n, but has no larger upper bits than others."""
+    """A position past the last element, with the upper bits of a valid one."""
     last = (n - 1 >> k) + 1 << k
     if n < last:
         places[-1] = rng.choice((n, last - 1, rng.randrange(n, last)))
@@ -2802,12 +2802,12 @@ def dirty_filling(rng, m):
 
 
 def body_byte(place, value):
-    """Another value of a byte of the body, and no other bits for it."""
+    """Changes a byte of the body and nothing else."""
     return lambda rng: {"body": lambda body: body[:place] + bytes([value(rng)]) + body[place + 1:]}
 
 
 def escape_of_ones(rng):
-    """(of as many bits as there is room for)"""
+    """Sets the last escape to all ones."""
     return {"escapes": lambda count, b, escapes: (count, b, escapes[:-1] + [(1 << 64) - 1])}
 
 
@@ -2840,7 +2840,7 @@ def second_base(rng):
 
 
 def cast_to(dtype):
-    """R42: role 2 of elements that nothing is cast to."""
+    """R42: role 2 with elements that nothing is cast to."""
     def made(rng):
         n, w = sizes(rng), DTYPES[dtype].width
         base = random_base_of(rng, F16, 2, n)
@@ -2849,7 +2849,7 @@ def cast_to(dtype):
 
 
 def upcast_to(dtype):
-    """R42: role 3 of elements that nothing is upcast to."""
+    """R42: role 3 with elements that nothing is upcast to."""
     def made(rng):
         n, w = sizes(rng), DTYPES[dtype].width
         return delta_frame(rng, dtype, 3, random_base_of(rng, F32, 3, n), [stored_block(rng.randbytes(n * w), w)])
@@ -2878,7 +2878,7 @@ def no_base(rng):
 
 
 def other_base_dtype(rng):
-    """R43: the same elements, said to be of another dtype of the same size, or others of another size."""
+    """R43: a base of the same elements, but a different dtype of that size; or of elements of a different size."""
     frame = small_delta(rng)
     dtype = rng.choice([d for d in DTYPES if d != frame.base.dtype])
     elements = frame.base.elements
@@ -2895,7 +2895,7 @@ def other_base_count(rng):
 
 
 def changed_base(rng):
-    """R44: another base; sometimes its id is that of the frame's."""
+    """R44: one bit of the base is wrong."""
     frame = rng.choice((small_delta, small_delta, lambda rng: valid_delta_cells(rng, 1, 2)))(rng)
     return spoiled(frame, given_base=Base(frame.base.dtype, flip_bit(rng, frame.base.elements)))
 
@@ -2922,14 +2922,14 @@ def wrong_elements_hash(rng):
 
 
 def classed_frame(rng, dtype, n, body, base=None):
-    """A CLASSED block with a body that need not be valid."""
+    """A CLASSED block with this body, which may be invalid."""
     base = base or random_base_of(rng, dtype, 1, n)
     w = DTYPES[dtype].width
     return delta_frame(rng, dtype, 1, base, [fitting(Block(CLASSED, body, n, bytes(n * w)), w)])
 
 
 def bad_classes(make):
-    """R46: make(rng) gives the number of classes and the borders; behind them there is an empty list for each class."""
+    """R46: make(rng) gives the number of classes and the borders. An empty list for each class follows."""
     def made(rng):
         floats = make is not integer_classes
         dtype = rng.choice([d for d in DTYPES if DTYPES[d].is_float == floats])
@@ -2980,7 +2980,7 @@ def cut_borders(rng):
 
 
 def bad_words(make):
-    """A list of words that is wrong; make(rng, n, w) gives it, or other things of the list inside."""
+    """make(rng, n, w) gives a wrong list of words."""
     def made(rng):
         dtype = rng.choice([d for d in DTYPES if DTYPES[d].width > 1])
         n = rng.randint(100, 300)
@@ -2989,7 +2989,7 @@ def bad_words(make):
 
 
 def zeros_but(n, symbol, times):
-    """A list of symbols that are 0, but for the last ones."""
+    """A list of zeros; the last `times` symbols are `symbol`."""
     return b"\x05\x00" + bytes(mask_of([0] * (n - times) + [1] * times)) + b"\x01" + bytes([symbol])
 
 
@@ -3015,7 +3015,7 @@ def shift_too_large(rng, n, w):
 
 
 def shifts_too_large(rng, n, w):
-    """Each is small enough, but not their sum."""
+    """Two nested lists have too many low bits together. Each number is small enough."""
     s = rng.randint(1, 8 * w - 8)
     low = bytes(n * (s // 8)) + raw_plane([0] * n, (1 << s % 8) - 1)
     times = rng.randint(1, 15)
@@ -3078,7 +3078,7 @@ def lossy_frame(rng, block, cells, columns):
 
 
 def bad_scaled(**errors):
-    """R49 and others, of a SCALED block; errors: see random_scaled, or functions of rng that give them"""
+    """R49 and others, in a SCALED block. errors: as in random_scaled, or functions of rng that give them"""
     def made(rng):
         dtype, n = rng.choice(list(FLOATS)), rng.randint(200, 512)
         columns = rng.randint(2, n // 8)
@@ -3088,7 +3088,7 @@ def bad_scaled(**errors):
 
 
 def bad_quantized(columns=None, **errors):
-    """R50 and others, of a QUANTIZED block; errors: see random_quantized, or functions of rng that give them"""
+    """R50 and others, in a QUANTIZED block. errors: as in random_quantized, or functions of rng that give them"""
     def made(rng):
         dtype, n, cells = rng.choice(list(FLOATS)), rng.randint(200, 512), random_cells(rng)
         of_row = rng.choice((0, rng.randint(2, n // 8))) if columns is None else columns(rng, n)
@@ -3099,7 +3099,7 @@ def bad_quantized(columns=None, **errors):
 
 
 def change_u(value):
-    """R50: a u that stands for no number: value(base, what the scale of the element lets expect)."""
+    """R50: a u without a number: value(base, the number expected from the scales of the element)."""
     def change(us, base, expected):
         i = next((i for i, (u, _) in enumerate(us) if u >= 2 and value(base, expected[i]) not in (0, 1)), None)
         if i is None or not 2 <= value(base, expected[i]) < 1 << 31:
@@ -3125,7 +3125,7 @@ def one_exact_less(us, base, expected):
 
 
 def cell_without_number(rng):
-    """R50: an octave that has fewer numbers than cells, or cells that are too narrow for one."""
+    """R50: a cell without a number: the octave has fewer numbers than cells, or the cell is too narrow."""
     dtype = rng.choice((F16, BF16, F32, F64))
     cells = rng.choice((3, 70, 2048, 1000))
     for _ in range(200):
@@ -3151,14 +3151,14 @@ def short_quantized(rng):
 
 
 def huge_exact(rng):
-    """R50: more elements that stand exactly than the body has bytes."""
+    """R50: the certificate says more exact elements than the body can hold."""
     def change(certificate):
         return bytes(dataclasses.replace(certificate, exact=rng.choice((1 << 61, 1 << 62, 1 << 63, decoder.M64, 10000))))
     return rng.choice((bad_quantized, bad_clustered))(certificate=change)(rng)
 
 
 def bad_clustered(most=random_clusters, **errors):
-    """R50 and others, of a QUANTIZED block with clusters; errors: see random_clustered, or functions of rng that give them"""
+    """R50 and others, in a QUANTIZED block with clusters. errors: as in random_clustered, or functions of rng that give them"""
     def made(rng):
         dtype, n, clusters = rng.choice(list(FLOATS)), rng.randint(200, 512), most(rng)
         some = {name.replace("_", " "): error(rng) if name in ("count", "behind", "more_exact") else error for name, error in errors.items()}
@@ -3189,7 +3189,7 @@ def ends_descending(rng, dtype):
 
 
 def change_cluster_u(value):
-    """R50: value(clusters there are) is a word that stands for nothing."""
+    """R50: value(number of clusters) is a word without a meaning."""
     def change(us, count):
         i = next((i for i, u in enumerate(us) if u >= 2), None)
         if i is None:
@@ -3200,7 +3200,7 @@ def change_cluster_u(value):
 
 
 def one_exact_of_clusters(to):
-    """R50: one that stands exactly more (to is 1), or less"""
+    """R50: one exact element more (to is 1) or one less than the certificate says"""
     def change(us, count):
         i = next((i for i, u in enumerate(us) if (u == 1) != (to == 1)), None)
         if i is None:
@@ -3238,12 +3238,12 @@ def many_columns(rng, n):
 
 
 def scales_of_many_columns(rng):
-    """R49: more columns than elements; the lists would be good."""
+    """R49: more columns than elements. The lists are right."""
     return b"\x01\x00\x00\x01\x07"
 
 
 def some_lossy(rng, cells=None, columns=None):
-    """A valid quantized frame, to be spoiled."""
+    """A valid quantized frame. Callers make it wrong."""
     if cells is None:
         cells = rng.choice((random_cells(rng), (CLUSTERS, random_clusters(rng))))
     return valid_lossy(rng, rng.choice(list(FLOATS)), cells,
@@ -3294,7 +3294,7 @@ def bad_columns(make):
 
 
 def delta_with(make):
-    """R48: not in frames with a base."""
+    """R48: an extension that deltas may not have."""
     def made(rng):
         frame = small_delta(rng, rng.choice(list(FLOATS)))
         more = make(rng)
@@ -3304,7 +3304,7 @@ def delta_with(make):
 
 
 def form_without(form, make):
-    """R15: a block that needs what the frame does not have."""
+    """R15: a form that needs a property that the frame lacks."""
     def made(rng):
         frame = make(rng)
         block = rng.choice(frame.blocks)
@@ -3323,7 +3323,7 @@ def lossy_sized(form, size):
 
 
 def invalid_recipes():
-    """By rule."""
+    """Recipes for each rule."""
     listed = ("escapes", 1, None)
     return {
         1: spoil_header("magic", b"\xB5SNQ", b"BITS", bytes(4), b"\xB4SNP", b"\xB5SN\xD0", lambda rng: b"PNS\xB5"),
@@ -3514,7 +3514,7 @@ def invalid_recipes():
 # ---- 8. Files ----
 
 def random_text(rng, parts):
-    """A text some of which repeats what was before."""
+    """A text that partly repeats itself."""
     text = bytearray()
     for _ in range(parts):
         text += rng.choice((b"", b'"weight":', b'{"dtype":"BF16","shape":[1,2]}', rng.randbytes(rng.choice((1, 2, 30))),
@@ -3526,7 +3526,7 @@ def random_text(rng, parts):
 
 @dataclass
 class Snap:
-    """A .bsnap file to be written, no delta; pieces: of its text; what is in errors is wrong on purpose."""
+    """A .bsnap file to write, not a delta. pieces: the pieces of the text; errors: what to make wrong."""
     kind: int
     pieces: list
     frames: List[Frame]
@@ -3597,7 +3597,7 @@ def cut(rng, text, most):
 
 
 def snap_of_header(rng, most=400, titles=20):
-    """A header of tensors that fits the data, in pieces, with or without a tree of names."""
+    """A file whose header describes tensors that fit the data. It has several pieces, and sometimes a tree of names."""
     frames = some_frames(rng)
     size, at, parts = sum(len(frame.elements()) for frame in frames), 0, []
     while at < size or not parts and rng.random() < 0.8:
@@ -3632,7 +3632,7 @@ def with_errors(snap, **errors):
 
 
 def snap_long_text(rng):
-    """A piece of the greatest size, which repeats some of it, and another."""
+    """A piece of the largest size, which repeats its beginning, and a second piece."""
     text = rng.randbytes(rng.choice((20000, 300)))
     text = text + b"\x07" * (decoder.PIECE - len(text) - 200) + text[:200]
     snap = random_snap(rng, 1, text)
@@ -3669,14 +3669,14 @@ def bad_names(change):
 
 
 def name_of_none(snap):
-    """A tree of one name, where the text has not one"""
+    """A tree of one name for a text that has a different number of names"""
     if len(decoder.names_of(snap.text())) == 1:
         raise Impossible
     return with_errors(snap, names=lambda names: [0])
 
 
 def text_of_raw(rng):
-    """Kind 0 with a text record; all else fits."""
+    """Kind 0 with a text record; all else is right."""
     snap = random_snap(rng, 1)
     return with_errors(snap, kind=0, text_size=0)
 
@@ -3700,7 +3700,7 @@ def ancillary(kind, content, check=0):
 
 
 def with_ancillary(rng):
-    """Padding, registered and private records, before, between and after all others"""
+    """Padding, registered and private records, before, between and after all other records"""
     some = lambda: rng.choice((lambda: ancillary(0, bytes(rng.randint(0, 300))), lambda: ancillary(rng.randint(1, 63), rng.randbytes(rng.randint(0, 300))),
                                lambda: ancillary(rng.randint(64, 127), rng.randbytes(3))))()
     return with_errors(rng.choice((random_snap, snap_of_header))(rng), ancillary=lambda: b"".join(some() for _ in range(rng.randint(0, 3))))
@@ -3713,7 +3713,7 @@ def without_checks(rng):
 
 
 def exchanged(rng):
-    """Two frames of equal size, each in the place of the other"""
+    """Two frames of equal size change places"""
     dtype = rng.choice(list(DTYPES))
     parts = [pack([random_element(rng, dtype) for _ in range(9)], DTYPES[dtype].width) for _ in range(2)]
     if parts[0] == parts[1]:
@@ -3727,7 +3727,7 @@ def said_quantized(rng):
 
 
 def invalid_file_recipes():
-    """For each condition S1 to S33 that a file without a base can meet."""
+    """Recipes for each condition from S1 to S33 that a file without a base can break."""
     return {
         1: [bad_snap(magic=b"\xB5SNPFILF")], 2: [bad_snap(version=0), bad_snap(version=2)], 3: [bad_snap(kind=3)],
         4: [bad_snap(cut=1), bad_snap(cut=30)], 5: [bad_snap(behind=b"\x00")], 6: [bad_snap(header_check=1)],
@@ -3759,7 +3759,7 @@ def invalid_file_recipes():
 # ---- command line ----
 
 def attempt(recipe, rng):
-    """Recipes fail where chance gives them nothing to work with."""
+    """Tries a recipe until it succeeds. Some recipes need luck."""
     for _ in range(500):
         try:
             made = recipe(rng)
@@ -3788,7 +3788,7 @@ class Writer:
             self.put(stem + ".base", bytes([frame.given_base.dtype]) + frame.given_base.elements)
 
     def shuffled(self, kind, recipes):
-        """Another order for each seed, so that few cases of many seeds see all recipes."""
+        """Orders the recipes anew for each seed, so that many seeds with few cases use all recipes."""
         recipes = list(recipes)
         random.Random("%d/%s" % (self.seed, kind)).shuffle(recipes)
         return recipes

@@ -1,6 +1,6 @@
-/* The frames of the corpus, valid and invalid, in memory that ends where they do, through every way in: what is valid gives
- * its elements, what is not is rejected by the condition that stands beside it, and of damaged ones those are accepted that
- * another decoder accepts. */
+/* Reads the valid and invalid frames of the corpus in every way that the API has, from memory that ends where they end. Valid
+ * frames give their elements. Invalid frames are rejected by the condition in the corpus. Of damaged frames those are accepted
+ * that another decoder accepts. */
 #include "tests/unit/test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "tests/unit/inside.h"
@@ -9,7 +9,7 @@
 #define MOST (3u << 20)
 enum { DAMAGES = 32 };
 
-static uint8_t *frames, *bases, *results, *others, *workspaces; /* where memory ends */
+static uint8_t *frames, *bases, *results, *others, *workspaces; /* memory ends here */
 
 static uint8_t *put(uint8_t *end, const void *p, size_t size)
 {
@@ -22,11 +22,11 @@ typedef struct frame_case {
     unsigned rule;           /* 0: valid */
     const uint8_t *frame;
     size_t size;
-    uint64_t elements;       /* their hash, of a valid one */
+    uint64_t elements;       /* of a valid frame: XXH3-64 of its elements */
     bitsnap_base base;
-    int damaged;             /* what follows is known: of the damaged ones, */
-    uint32_t accepted;       /* those that are accepted, */
-    uint64_t combined;       /* and their hashes */
+    int damaged;             /* 1 if the next two fields are known */
+    uint32_t accepted;       /* bit i: damaged frame i is accepted */
+    uint64_t combined;       /* XOR of the hashes of accepted ones */
     bitsnap_info info;
     const bitsnap_kernels *kernels;
 } frame_case;
@@ -56,7 +56,7 @@ static bitsnap_status status_of(unsigned rule)
 
 static int is_check(unsigned rule) { return (rule >= 8 && rule <= 12) || rule == 44 || rule == 45 || rule == 53; }
 
-/* As the condition says, or as one that holds, too: the index is read from two sides. */
+/* The rule of the case, or a rule that applies as well: the index may be read from either side. */
 static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b)
 {
     const unsigned rule = b->error.rule;
@@ -65,7 +65,7 @@ static int rejected(const frame_case *c, bitsnap_status status, const bitsnap *b
             (rule == 6 && (c->rule == 37 || c->rule == 38)));
 }
 
-/* The header, and then `size` bytes at `block`, which end where memory does: what pulling gives, where a whole block is there. */
+/* The header and one block, which end where memory ends. This is the source of a pull that has the whole block. */
 static bitsnap_status pull_block(const frame_case *c, bitsnap *b, const uint8_t *block, size_t size)
 {
     const size_t room = bsn_min((size_t)c->info.count, (size_t)1 << c->info.block_log2);
@@ -76,11 +76,11 @@ static bitsnap_status pull_block(const frame_case *c, bitsnap *b, const uint8_t 
     *b = fresh(c, BITSNAP_IGNORE_CHECKS);
     status = bitsnap_decoder_begin(b, &s, frames - c->size, c->size, &used);
     CHECK(!status, "%s", c->name);
-    (void)bitsnap_read_block(b, &read, &c->info, 0, put(others, block, size), size); /* reads nothing else */
+    (void)bitsnap_read_block(b, &read, &c->info, 0, put(others, block, size), size); /* must read nothing else */
     return status ? status : bitsnap_decoder_pull(b, &s, results - room * c->info.width, room, &n, others - size, size, &used);
 }
 
-/* The first block of a valid frame, shorter and a byte longer: neither is a block. */
+/* The first block of a valid frame, one byte shorter and longer. Neither is a block. */
 static void other_sizes(const frame_case *c)
 {
     static uint8_t block[1 << 14];
@@ -90,7 +90,7 @@ static void other_sizes(const frame_case *c)
     const size_t prefix = prefix_of(c), size = head >> 8;
     bitsnap b;
     size_t cut;
-    if (prefix + size >= sizeof block || form == BSN_FORM_CONST) return; /* whose head says the run */
+    if (prefix + size >= sizeof block || form == BSN_FORM_CONST) return; /* the head gives the run */
     memcpy(block, at, prefix + size);
     block[prefix + size] = 0;
     CHECK(!pull_block(c, &b, block, prefix + size), "%s: %s", c->name, bitsnap_message(&b));
@@ -102,7 +102,7 @@ static void other_sizes(const frame_case *c)
     }
 }
 
-/* Piece by piece: no byte and no room more than was asked for. */
+/* Pulls in pieces. No byte and no capacity exceeds the request. */
 static void pull(const frame_case *c, const uint8_t *elements, size_t room)
 {
     const unsigned width = c->info.width;
@@ -151,7 +151,7 @@ static void ranges(const frame_case *c, const uint8_t *elements)
         }
 }
 
-/* What the beginnings of a frame tell: all of the header, and where it ends where that can be known. */
+/* A prefix of a frame gives the whole header, and the size of the frame if it can be known. */
 static void infos(const frame_case *c, const uint8_t *elements)
 {
     size_t i;
@@ -166,7 +166,7 @@ static void infos(const frame_case *c, const uint8_t *elements)
 
 #define WRONG(call, what) CHECK((call) == (what) && b.error.status == (what) && b.error.rule == ((what) == BITSNAP_E_BASE ? 43 : 0), "%s: %s", c->name, bitsnap_message(&b)); b = fresh(c, 0)
 
-/* What a caller can do wrong. */
+/* Errors of the caller. */
 static void callers_mistakes(const frame_case *c)
 {
     const bitsnap_dtype dtype = c->info.dtype;
@@ -261,7 +261,7 @@ static void callers_mistakes(const frame_case *c)
 }
 #undef WRONG
 
-/* All blocks; returns the rule of the first that is wrong. */
+/* Decodes all blocks and returns the rule of the first invalid one. */
 static unsigned read_blocks(const frame_case *c)
 {
     uint64_t first = 0, at = c->info.header_size, parts;
@@ -280,7 +280,7 @@ static unsigned read_blocks(const frame_case *c)
     return 0;
 }
 
-/* In place, with and without heed of checks: all or nothing. */
+/* Applies in place, with and without checks. The memory ends up with all elements, or with the base unchanged. */
 static void apply(const frame_case *c, const uint8_t *elements)
 {
     const size_t size = bytes_of(c), of_base = (size_t)c->info.count * bitsnap_width(c->info.base_dtype);
@@ -296,14 +296,14 @@ static void apply(const frame_case *c, const uint8_t *elements)
             continue;
         }
         if (elements) CHECK(!status && !memcmp(live, elements, size), "%s: %s", c->name, bitsnap_message(&b));
-        else if (heed || !(c->rule == 8 || (c->rule >= 10 && c->rule <= 12) || c->rule == 53)) /* what the index says is not heeded */
+        else if (heed || !(c->rule == 8 || (c->rule >= 10 && c->rule <= 12) || c->rule == 53)) /* checks of the index are ignored, too */
             CHECK(rejected(c, status, &b) && !memcmp(live, c->base.data, size), "%s: %d, R%u", c->name, (int)status, b.error.rule);
         if (!elements) continue;
         CHECK(bitsnap_apply(&b, live, c->info.count, c->info.dtype, frames - c->size, c->size) == BITSNAP_OK && !memcmp(live, elements, size), "%s", c->name);
     }
 }
 
-/* What stands behind the header is changed in one bit, or one byte, as vectors.py does. */
+/* Changes one bit or one byte after the header, as vectors.py does. */
 static void damage(const frame_case *c)
 {
     const size_t header = c->info.header_size, size = bytes_of(c);
@@ -392,12 +392,12 @@ static void invalid(const frame_case *c)
     bitsnap_status again;
     const bitsnap_status status = bitsnap_test(&b, frame, c->size);
     unsigned rule;
-    if (status || c->rule != 12) /* that needs the elements */
+    if (status || c->rule != 12) /* rule 12 needs the elements */
         CHECK(rejected(c, status, &b), "%s: %d, R%u", c->name, (int)status, b.error.rule);
     b = fresh(c, BITSNAP_IGNORE_CHECKS);
     again = bitsnap_test(&b, frame, c->size);
     CHECK((again == BITSNAP_OK) == is_check(c->rule) ? is_check(c->rule) || b.error.rule == c->rule || rejected(c, b.error.status, &b)
-                                                      : c->rule == 9 && again == BITSNAP_E_UNSUPPORTED, /* new, if the check is not looked at */
+                                                      : c->rule == 9 && again == BITSNAP_E_UNSUPPORTED, /* without its check it looks newer */
           "%s without heed: R%u", c->name, b.error.rule);
     if (!c->info.width || size > MOST) return;
     b = fresh(c, 0);
@@ -422,7 +422,7 @@ static void invalid(const frame_case *c)
 
 /* ---- crafted ---- */
 
-/* The header of such a frame, and a block that is no encoder's behind it. */
+/* Encodes elements for a header. Tests then append a block that no encoder writes. */
 static frame_case header_of(bitsnap b, const void *elements, size_t n, bitsnap_dtype dtype)
 {
     static uint8_t frame[1 << 13];
@@ -455,14 +455,14 @@ static void refuse(const frame_case *c, unsigned form, const uint8_t *body, size
           bitsnap_message(&b), b.error.rule, rule);
 }
 
-/* Bodies that have all they need, but more bytes than their elements; what fits exactly is read. */
+/* Complete bodies that are larger than their elements. A body of exactly their size is accepted. */
 static void bodies_too_large(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[4096];
     static const uint8_t split[6] = { 8, 1, 2, 0, 3, 4 }, bytes[4] = { 0, 1, 0, 2 }, bytes_fit[4] = { 1, 1, 1, 2 };
     static const uint8_t classed[5] = { 1, 0, 0, 0, 7 }, classed_fit[3] = { 1, 128, 7 };
     static const uint8_t scaled[16] = { 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1 };
-    uint8_t sparse[17] = { 1 }, quantized[54]; /* sparse: one change, of a word of no bits, */
+    uint8_t sparse[17] = { 1 }, quantized[54]; /* sparse: one change, its word has 0 bits */
     bitsnap b;
     frame_case c;
     memset(&b, 0, sizeof b);
@@ -488,7 +488,7 @@ static void bodies_too_large(const bitsnap_kernels *kernels)
     b.level = 0;
     b.quantizer.bins = 8;
     memset(quantized, 0, sizeof quantized);
-    quantized[52] = 1; /* words that are all the same: 0 */
+    quantized[52] = 1; /* all words are 0 */
     c = header_of(b, zeros, 1, BITSNAP_F32);
     refuse(&c, BSN_FORM_QUANTIZED, quantized, 54, 16);
     c = header_of(b, zeros, 20, BITSNAP_F32);
@@ -503,11 +503,11 @@ static void bodies_too_large(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_CLASSED, classed_fit, 3, 0);
     b.base.count = 16;
     c = header_of(b, zeros, 16, BITSNAP_I8);
-    sparse[BSN_PIECE_HEAD] = 1; /* in the first place */
+    sparse[BSN_PIECE_HEAD] = 1; /* the change is at the first position */
     refuse(&c, BSN_FORM_SPARSE, sparse, sizeof sparse, 16);
 }
 
-/* More exact elements than there are; more clusters than the header says, though all of them are there. */
+/* More exact elements than elements; more clusters than the header allows, all of them stored. */
 static void quantized_too_much(const bitsnap_kernels *kernels)
 {
     static uint8_t zeros[4 * 4096];
@@ -524,7 +524,7 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 0);
     body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_EXACT;
     refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, 50);
-    body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_FIRST; /* cells from that of the base on: the last, one behind it, one before all */
+    body[BSN_CERTIFICATE_SIZE + 9] = BSN_CODE_FIRST; /* magnitudes from the offset on: the last one, one too high, one too low */
     for (k = 0; k < 3; k++) {
         bsn_store32(body + BSN_CERTIFICATE_SIZE + 1, k < 2 ? 8 * bsn_octaves_of(BITSNAP_F32).count - 1 + k : 0xFFFFFFFFu);
         refuse(&c, BSN_FORM_QUANTIZED, body, BSN_CERTIFICATE_SIZE + 10, k ? 50 : 0);
@@ -532,7 +532,7 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
     b.quantizer.bins = 0;
     b.quantizer.clusters = 2;
     c = header_of(b, zeros, 4096, BITSNAP_F32);
-    for (k = 0; k < 2; k++) { /* an end that is infinite */
+    for (k = 0; k < 2; k++) { /* an infinite end */
         uint8_t *p = body + BSN_CERTIFICATE_SIZE;
         memset(p, 0, 16);
         bsn_store32(p + 1, k ? 0xFF800000u : 0xBF800000u);
@@ -554,7 +554,7 @@ static void quantized_too_much(const bitsnap_kernels *kernels)
     }
 }
 
-/* A word above the limit, which would escape; on the first level, and among those that escaped. */
+/* A word above the limit, which should have escaped. It is in the first list, or in the list of escaped words. */
 static void above_limits(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[128];
@@ -580,14 +580,14 @@ static void above_limits(const bitsnap_kernels *kernels)
         }
         *p++ = 0;
         *p++ = 5;
-        *p++ = 0; /* symbols as they are: one of 5 escapes, */
+        *p++ = 0; /* RAW symbols: one is 5 and escapes, */
         p[63] = 5;
-        p[64] = 128; /* and what is left of it comes as it is */
+        p[64] = 128; /* its remainder is RAW */
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 0);
         p[62] = 6;
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 67 - body), 47);
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 69 - body), 47);
-        p[64] = p[65] = 0; /* what is left as symbols that are all the same */
+        p[64] = p[65] = 0; /* the remainders as CONST symbols */
         p[66] = 1;
         refuse(&c, BSN_FORM_CLASSED, body, (size_t)(p + 68 - body), 47);
         p[64] = 128;
@@ -598,7 +598,7 @@ static void above_limits(const bitsnap_kernels *kernels)
     }
 }
 
-/* Words that escape, and are as wide as their symbols behind that; low bits that leave no bit for a symbol. */
+/* Escaped words as wide as symbols of the next level; low bits that leave no bit for a symbol. */
 static void deeper_levels(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[128];
@@ -619,9 +619,9 @@ static void deeper_levels(const bitsnap_kernels *kernels)
     for (first = 0; first < 64; first++) CHECK(bsn_element_load(results - 128 + 2 * first, 2) == 7, "%llu", (unsigned long long)bsn_element_load(results - 128 + 2 * first, 2));
     memset(body, 0, sizeof body);
     body[0] = 1;
-    body[2] = 5; /* one word escapes: of the symbols in two kinds, of which a mask tells, */
+    body[2] = 5; /* one word escapes: the symbols are a split */
     memcpy(body + 3, mask, sizeof mask);
-    for (first = 8; first <= 16; first += 8) { /* and all its bits are low ones */
+    for (first = 8; first <= 16; first += 8) { /* first: the low bits of its remainder */
         uint8_t *p = body + 3 + sizeof mask;
         *p++ = (uint8_t)first;
         *p++ = 0;
@@ -632,7 +632,7 @@ static void deeper_levels(const bitsnap_kernels *kernels)
     }
 }
 
-/* Sizes of symbols that other dtypes may have. */
+/* Widths of symbols that are valid for other dtypes only. */
 static void symbol_sizes(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[512];
@@ -649,7 +649,7 @@ static void symbol_sizes(const bitsnap_kernels *kernels)
     refuse(&c, BSN_FORM_SPLIT, f64, 3, 19);
 }
 
-/* Each kind of list that there can be. */
+/* Tries every kind byte of a list. */
 static void kinds_of_lists(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[64];
@@ -682,7 +682,7 @@ static void sparse_of(const frame_case *c, unsigned count, unsigned low, unsigne
     refuse(c, BSN_FORM_SPARSE, body, 4 + size, rule);
 }
 
-/* Pieces that are wrong in one thing only. */
+/* Changes with a single error. */
 static void pieces_of_changes(const bitsnap_kernels *kernels)
 {
     static const uint8_t zeros[128];
@@ -695,19 +695,19 @@ static void pieces_of_changes(const bitsnap_kernels *kernels)
     b.base.count = 20;
     b.block_log2 = 16;
     c = header_of(b, zeros, 20, BITSNAP_I16);
-    sparse_of(&c, 1, 4, 0, 0x23, 1, 0);  /* the last place */
-    sparse_of(&c, 1, 4, 0, 0x24, 1, 52); /* that behind it */
+    sparse_of(&c, 1, 4, 0, 0x23, 1, 0);  /* the last position */
+    sparse_of(&c, 1, 4, 0, 0x24, 1, 52); /* the position after it */
     b.base.count = 64;
     c = header_of(b, zeros, 64, BITSNAP_I16);
     sparse_of(&c, 1, 16, 0x01, 0x010000, 3, 0);
-    sparse_of(&c, 1, 16, 0x81, 0x010000, 3, 52);     /* escapes: 0 */
-    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)5 << (16 + 8), 5, 0); /* a word of 1 bit that escapes, being 5 */
-    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)0 << (16 + 8), 5, 52); /* that need not */
-    sparse_of(&c, 1, 6, 0x80, 0x0040 << 16 | 1 | (uint64_t)5 << (16 + 7), 5, 52); /* words of no bits do not escape */
-    sparse_of(&c, 1, 6, 0x90, (uint64_t)0xFFFFFF << 16 | 1, 7, 52);               /* nor those of all bits */
+    sparse_of(&c, 1, 16, 0x81, 0x010000, 3, 52);     /* no word escapes */
+    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)5 << (16 + 8), 5, 0); /* a word of 1 bit escapes: 5 */
+    sparse_of(&c, 1, 6, 0x81, 0x00C0 << 16 | 1 | (uint64_t)0 << (16 + 8), 5, 52); /* an escaped word that fits */
+    sparse_of(&c, 1, 6, 0x80, 0x0040 << 16 | 1 | (uint64_t)5 << (16 + 7), 5, 52); /* words of 0 bits do not escape */
+    sparse_of(&c, 1, 6, 0x90, (uint64_t)0xFFFFFF << 16 | 1, 7, 52);               /* words of all bits do not escape */
 }
 
-/* An index that says something else than the block that a range is in, where nothing else is wrong. */
+/* The index contradicts the block that holds the range. All else is right. */
 static void ranges_and_index(const bitsnap_kernels *kernels)
 {
     static uint8_t elements[256];
@@ -727,12 +727,12 @@ static void ranges_and_index(const bitsnap_kernels *kernels)
         index = frames - BSN_TAIL_SIZE - 4 * (size_t)bsn_load64(frames - BSN_TAIL_SIZE);
         d = fresh(&c, BITSNAP_IGNORE_CHECKS);
         CHECK(!bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) && !memcmp(out, elements, 64), "%s", bitsnap_message(&d));
-        bsn_store32(index, bsn_load32(index) + 256); /* a byte more, or a cell */
+        bsn_store32(index, bsn_load32(index) + 256); /* one byte or one cell more */
         CHECK(bitsnap_decode_range(&d, out, 0, 64, BITSNAP_I8, frame, c.size) == BITSNAP_E_CORRUPT && d.error.rule == BITSNAP_R_INDEX_BLOCKS, "%u: %s", k, bitsnap_message(&d));
     }
 }
 
-/* An index with runs that cannot be, or that leads out of the frame, to the last of its blocks. */
+/* The index has a run that cannot be, or sizes that move the last block past the end of the frame. */
 static void hostile_index(const bitsnap_kernels *kernels)
 {
     static uint8_t elements[256];
@@ -758,7 +758,7 @@ static void hostile_index(const bitsnap_kernels *kernels)
     }
 }
 
-/* A header with these extensions and the right check; the rule that it breaks. */
+/* Checks the rule that a header with these extensions breaks. Its check is right. */
 static unsigned header_rule(unsigned dtype, unsigned log2, unsigned flags, uint64_t count, const uint8_t *extensions, size_t size)
 {
     uint8_t header[128], *p = header;
@@ -824,7 +824,7 @@ static void headers(void)
     CHECK(bitsnap_decoder_begin(&b, &s, put(others, magic, 4), 4, &used) == BITSNAP_E_MAGIC && b.error.rule == BITSNAP_R_MAGIC, "%s", bitsnap_message(&b));
 }
 
-/* A header alone, whose last bytes are the end magic: no footer stands before its beginning. */
+/* A header alone whose last bytes are the end magic. There are no bytes before it for a footer. */
 static void header_that_ends(const bitsnap_kernels *kernels)
 {
     guarded g = guarded_alloc(BSN_HEADER_SIZE, 1);
@@ -846,7 +846,7 @@ static void header_that_ends(const bitsnap_kernels *kernels)
     guarded_free(g);
 }
 
-/* Merges in as little room as there can be, and less; and of deltas that do not belong together. */
+/* Merges deltas with every capacity up to one that is enough, and deltas that do not belong together. */
 static void merges(const bitsnap_kernels *kernels)
 {
     enum { N = 300 };
@@ -890,7 +890,7 @@ static void merges(const bitsnap_kernels *kernels)
                 CHECK(!bitsnap_decode(&b, a[3], N, BITSNAP_BF16, whole, all) && !memcmp(a[3], a[inverse ? 0 : 2], 2 * N), "%u: %s", k, bitsnap_message(&b));
                 b.base.data = a[0];
             }
-            /* of another base, but with the first one's elements; and the other way round */
+            /* the header names another base, but the elements agree; then the reverse */
             second[23] ^= 1;
             b.flags = BITSNAP_IGNORE_CHECKS;
             CHECK(bitsnap_merge(&b, whole, sizeof whole, &size, first, one, second, two) == BITSNAP_E_BASE, "%u: %s", k, bitsnap_message(&b));

@@ -34,7 +34,7 @@ static void damage(corpus_entry *e, bitsnap *b, const bitsnap_info *info)
     }
 }
 
-/* Blocks that are not new are decoded. Who reads the index, and bitsnap_read_info, passes over the others. */
+/* The index and bitsnap_read_block pass over blocks of newer forms. All other blocks are decoded. */
 static void passes_over(const corpus_entry *e, bitsnap *b, const bitsnap_info *info)
 {
     static bitsnap_index index;

@@ -263,7 +263,7 @@ def _(data, pos, header, source_size, records, text, records_end):
 # ---- text ----
 
 def repeated(data, at, end, unit):
-    """How many bytes from `at` on are the first `unit` of them, again and again"""
+    """The number of bytes from `at` on that repeat the first `unit` bytes"""
     stop = at + unit
     while stop + unit <= end and data[stop:stop + unit] == data[at:at + unit]:
         stop += unit
@@ -271,7 +271,7 @@ def repeated(data, at, end, unit):
 
 
 def hex_lines(data, names=None):
-    """Lines of up to 16 bytes with names, 32 without, or of some that are repeated; the name stands at the first of its bytes."""
+    """Lines of up to 16 bytes with names, or 32 without, or of repeated bytes. The name is that of the first byte."""
     units = (1, 2, 4, 8) if names is not None else (1, 2, 4, 5, 8, 29)      # (small blocks and frames)
     at, lines, names, most = 0, [], names or {}, 16 if names else 32
     while at < len(data):
@@ -311,7 +311,7 @@ def section(title, data, names=None):
 # ---- damage ----
 
 def damaged(frame, header, number):
-    """One bit behind the header is changed, or some of a byte; tests/format/test_cases.c does the same."""
+    """Changes one bit or one byte after the header, as tests/format/test_cases.c does."""
     x = (number * 6364136223846793005 + len(frame) * 1442695040888963407) & decoder.M64
     x = (x ^ x >> 29) * 0x9E3779B97F4A7C15 & decoder.M64
     place, value = header + (x >> 32) % (len(frame) - header), 1 << (x >> 16 & 7)
@@ -358,7 +358,7 @@ class Vector:
         return "== " + self.name + ("" if self.rule is None else " rejected " + decoder.rule_name(self.rule))
 
     def text(self):
-        """As a person reads it"""
+        """The text for a reader"""
         global trace
         trace = Trace()
         what = self.outcome()
@@ -375,7 +375,7 @@ class Vector:
         return text + self.damage() + "\n"
 
     def line(self, name):
-        """As a line; of elements, their XXH3 only"""
+        """One line. Of the elements it has only the XXH3."""
         parts = [("base/%d" % dtype if dtype is not None else "base", data) for dtype, data in self.bases]
         parts += [("xxh3", le64(xxh3(data))) if title == "elements" else (title, data) for title, data in self.parts.items() if title != "damaged"]
         return " ".join([self.head().replace(self.name, name, 1)] + [title + " " + hex_tokens(data) for title, data in parts]).rstrip() + " " * bool(self.damage()) + (
@@ -389,7 +389,7 @@ class Vector:
         return "damaged %s\n" % self.parts["damaged"].hex().upper() if self.parts["damaged"] else ""
 
     def outcome(self):
-        """What decoder.py makes of it: bytes, or a Reject"""
+        """The result of decoder.py: bytes, or a Reject"""
         try:
             if "bytes" in self.parts:
                 return le64(xxh3(self.parts["bytes"]))
@@ -492,7 +492,7 @@ def valid(name, recipe, tries=TRIES):
 
 
 def numbers(w, n=67):
-    """Element i has the number i as its lowest byte; pair order is seen in the list of that plane."""
+    """Element i has the number i as its lowest byte, so the list of that plane shows the pair order."""
     planes = [g.in_pair_order(list(range(n)), w)] + [[k] * n for k in range(1, w)]
     return planes, [b"\0" + bytes(planes[0])] + [bytes([1, k]) for k in range(1, w)]
 
@@ -577,7 +577,7 @@ MARKS = (decoder.PLACE_MAGIC, decoder.KEPT_MAGIC)
 
 
 def file_of(records, kind=2, text=TEXT, source_size=None, incompatible=0):
-    """Records one behind the other: (bytes, how many of the source they give, or None where they are not in the tree)"""
+    """Consecutive records: (bytes, number of source bytes that they give; None if they are not in the tree)"""
     size = sum(given or 0 for _, given in records) + 8 if source_size is None else source_size
     header = decoder.encode_file_header(kind, len(text), size, incompatible)
     data, entries, begin = header, [], 8
@@ -595,7 +595,7 @@ def file_of(records, kind=2, text=TEXT, source_size=None, incompatible=0):
 
 
 def delta_file(name, rule=None, bases_bytes=None, text=TEXT, given=(safetensors(TEXT, DATA),), before=b"", place=place_record(), frame=None, made=None):
-    """With bit 0 of the bases record the text is no record"""
+    """If bit 0 of the bases record is set, the text has no record"""
     made = made or {}
     same = made.get("flags", 1) & 1
     records = [(bases_record(text=text, **made) if bases_bytes is None else bases_bytes, None)]
@@ -615,7 +615,7 @@ def of_delta(name, rule, bases, records, source):
 
 
 def with_places():
-    """A frame without a base, and one whose base does not begin with the base's data"""
+    """A frame without a base, and one with a base that does not begin where the data of the base begins"""
     first, second = g.Frame(F32, 16, [g.stored_block(b"abcd", 4)], 1), delta_frame(DATA[4:])
     return of_delta("place-at-byte-4", None, [safetensors(TEXT, DATA)],
                     [(bases_record(), None), (first.write(), 4), (place_record(0, 4) + second.write(), 12)], safetensors(TEXT, b"abcd" + second.elements()))
@@ -789,10 +789,10 @@ def all_vectors():
     ]
 
 
-# what two readings of the document would see otherwise
+# cases that a second reading of the document could decide otherwise
 
 def of_blocks(name, rule, frame):
-    """elements: what decoder.py makes of it, where the blocks have none"""
+    """elements: the result of decoder.py, if the blocks do not have the elements"""
     data = frame.write()
     vector = Vector(name, rule, [(frame.base.dtype, frame.base.elements)] if frame.base else [], frame=data)
     if rule is None:
@@ -801,7 +801,7 @@ def of_blocks(name, rule, frame):
 
 
 def escape_not_counted():
-    """r does not count the escape, and here that decides k of the root: 3 codes and the escape have 3 bits, 8 codes have 4."""
+    """r does not count the escape, which here decides k of the root: 3 codes and the escape have 3 bits, 8 codes have 4."""
     body = bytes([0x34, 0, 10, 0x33, 0x43, 0x44, 0x44, 0x44, 4, 0xAA, 0xAA, 0, 0, 0xFF, 0, 0xFF])
     return of_blocks("escape-not-counted", None, g.Frame(2, 6, [g.Block(g.BYTES, body, 16, b"\1\4" * 8)], 1))
 
@@ -814,7 +814,7 @@ def of_65537_blocks():
 
 
 def sparse_number(name, rule, a, number, escaped=None):
-    """32 elements of 8 bits that are 0, of which the first gets this number"""
+    """32 elements of 8 bits that are 0; the first change has this number"""
     base = decoder.Base(2, bytes(32))
     bits = [1] + [0] * 31 + g.bits_of_numbers([number], a) + (g.bits_of_numbers([escaped], 8) if escaped is not None else [])
     body = b"\1\0\0" + bytes([a]) if escaped is None else b"\1\0\0" + bytes([128 + a, 1, 0])
@@ -824,7 +824,7 @@ def sparse_number(name, rule, a, number, escaped=None):
 
 
 def words_of_bits(name, rule, s):
-    """Words of 16 bits: 8 low bits, and then those of one of them that is of the limit, s low bits"""
+    """Words of 16 bits with 8 low bits; one word escapes, and its remainder has s low bits"""
     base, n = decoder.Base(3, bytes(64)), 32
     words = b"\x08\x09" + bytes(n) + g.zeros_but(n, 9, 1) + bytes([s, 0]) + bytes(1 if s == 8 else s) + b"\1\0"
     block = g.Block(g.CLASSED, b"\1" + words, n, bytes(62) + g.difference_of(9 << 8, 16).to_bytes(2, "little"))
@@ -832,7 +832,7 @@ def words_of_bits(name, rule, s):
 
 
 def classes_of_f64(rng):
-    """Classes that lower bits of the exponent would not give"""
+    """Classes that fewer bits of the exponent would decide differently"""
     frame = g.valid_classed(rng, decoder.F64, 2)
     borders, data = frame.blocks[0].body[1:2], frame.base.elements
     if all((decoder.u64(data, i) >> 55 & 255 >= borders[0]) == (decoder.u64(data, i) >> 52 & 255 >= borders[0]) for i in range(0, len(data), 8)):
@@ -841,7 +841,7 @@ def classes_of_f64(rng):
 
 
 def of_cells(name, rule, cells, qs, before=0, columns=0, scales=b"\0", sum_of_squares=0, largest=0):
-    """F64 of cells (words: RAW), with so many elements before them in a block of their own"""
+    """F64 elements of a quantizer with cells; the words are RAW. A block before them holds `before` elements."""
     certificate = decoder.Certificate(len(qs), 0, 0, sum_of_squares, largest, 0)
     body = bytes(certificate) + b"\0" + bytes(4) + scales + b"\x80" + b"".join(le64(q + 2)[:4] for q in qs)
     blocks = [g.Block(g.STORED, bytes(8 * before), before)] if before else []
@@ -882,7 +882,7 @@ def escaping_sparse(rng):
 
 
 def quantized_without_header(rng):
-    """To restore a source nobody needs to look at what its text says"""
+    """The text is no header. Restoring the source does not need to parse it."""
     frame = g.with_form(rng, lambda rng: g.valid_lossy(rng, F32, 64, False, (decoder.QUANTIZED,)), decoder.QUANTIZED)
     text = b"no header at all"
     return g.Snap(1, [text], [frame], errors={"features": g.file_features(0, decoder.FILE_QUANTIZED)})
