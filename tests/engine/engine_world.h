@@ -1,6 +1,6 @@
-/* engine_world.h - a small cluster for tests of the engine: directories stand for the memory of nodes, one for the disk that they share, and a child
- * process for a job, whose ranks and agents are its threads. A job goes on from what it finds, and trains: the state of each rank is a function of a
- * number, its path, which each step mixes with the number of the job. So a state tells which jobs have made it, and no two jobs make the same. */
+/* engine_world.h - a small cluster for tests of the engine. Directories are the memory of nodes and the disk that they share. A job is a child
+ * process, and its ranks and agents are threads. A job goes on from what it finds, and trains. The state of a rank depends only on a number, its
+ * path. Each step mixes the number of the job into the path, so a state tells which jobs made it, and no two jobs make the same state. */
 #ifndef ENGINE_WORLD_H
 #define ENGINE_WORLD_H
 #include "tests/unit/test.h"

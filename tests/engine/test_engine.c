@@ -1,4 +1,4 @@
-/* test_engine.c - the checkpoint engine: what goes in comes out, whatever is killed, damaged, full or read meanwhile. */
+/* test_engine.c - the checkpoint engine: snapshots come back exactly after kills, damage, full memory and concurrent readers. */
 #include "tests/unit/test.h"
 #ifndef __linux__
 int main(void)
@@ -12,7 +12,7 @@ int main(void)
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "docs/examples/file/bitsnap_file.h"
-/* Memory of one thread that runs out, and a disk that cannot be read, when a test says so; and what a thread took of a file system at most. */
+/* Faults: the largest block that malloc gives this thread, and a disk that cannot be read. most_taken: the largest file allocation. */
 static __thread size_t most_memory = SIZE_MAX;
 static int disk_fails;
 static __thread off_t most_taken;
@@ -46,11 +46,11 @@ static int take_room(int fd, off_t at, off_t size)
 #include <sys/wait.h>
 
 #ifndef ELEMENTS
-#define ELEMENTS 300000 /* two pieces; less where everything is slow */
+#define ELEMENTS 300000 /* two pieces; slow builds use fewer */
 #endif
 enum { N = ELEMENTS, TENSORS = 6, COLUMNS = 3000 };
 
-/* A small state of training, which is a function of the step alone. */
+/* A small state of training. It depends on the step alone. */
 typedef struct state {
     float *master, *m, *v;
     uint16_t *weights, *frozen;
@@ -111,7 +111,7 @@ static void state_at(state *s, uint64_t step)
         s->master[i] = (float)((int)(i * 2654435761u % 2001) - 1000) * 1e-5f + (float)step * 1e-7f;
         s->m[i] = (float)((int)(r % 20001) - 10000) * 1e-9f;
         s->v[i] = (float)(1 + r / 65536 % 1000) * 1e-12f;
-        s->weights[i] = rounded(s->master[i]) ^ (step % 4 == 0 && i == 12345); /* now and then it is not what it should be */
+        s->weights[i] = rounded(s->master[i]) ^ (step % 4 == 0 && i == 12345); /* in some steps one weight differs from the rounded master */
         s->frozen[i] = (uint16_t)(0x3C00 + i * 7919 % 1009 + (i % 5000 == step % 5000));
     }
     test_fill(s->rng, sizeof s->rng);
@@ -176,7 +176,7 @@ static void round_trip(void)
     engine_close(e, ENGINE_KEEP);
     e = open_engine(&o);
     CHECK(recovered(e) == 10, "not the newest");
-    take(e, 11); /* with a delta to what was recovered */
+    take(e, 11); /* as a delta to the recovered snapshot */
     CHECK(engine_last_cost(e)->delta > 0 && engine_last_cost(e)->cast > 0 && engine_last_cost(e)->whole > 0, "not all forms");
     CHECK(recovered(e) == 11, "not the newest");
     CHECK(!engine_read_status(place, "round", &r, &error) && r.trainer && !r.agent && r.trainer_pid == (uint64_t)getpid(), "%s", error.message);
@@ -184,7 +184,7 @@ static void round_trip(void)
     CHECK(engine_read_status(place, "round", &r, &error) == ENGINE_E_NONE, "%s", error.message);
 }
 
-/* What does not change stands once, however many snapshots there are; and what falls out of use is used again. */
+/* Unchanged elements are stored once for all snapshots, and space that is no longer used is reused. */
 static void deltas(void)
 {
     const engine_options o = options_of("deltas", BUDGET);
@@ -206,7 +206,7 @@ static void deltas(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Stages of a run: everything changes in every step; a part is frozen; a few elements change; everything again. */
+/* Stages of a run: all elements change in each step, a part is frozen, or a few elements change. */
 enum { STAGED = 60000, STAGE = 60 };
 
 static void stage(uint16_t *w, unsigned kind, unsigned step)
@@ -221,7 +221,7 @@ static void stage(uint16_t *w, unsigned kind, unsigned step)
     }
 }
 
-/* Whatever the stages, choosing takes hardly more bytes than the better of the fixed policies. */
+/* In every order of stages, the adaptive policy writes at most 2 % more bytes than the better fixed policy. */
 static void follows_the_stage(void)
 {
     static const struct { const char *name; unsigned stages[4]; } runs[] = {
@@ -255,7 +255,7 @@ static void follows_the_stage(void)
     }
 }
 
-/* What a frame of these elements takes. */
+/* The size of a frame of these elements. */
 static uint64_t frame_of(const void *elements, uint64_t count, int level, uint64_t columns, const void *base, bitsnap_dtype dtype)
 {
     static uint8_t frame[4 * N + 65536];
@@ -271,10 +271,10 @@ static uint64_t frame_of(const void *elements, uint64_t count, int level, uint64
     return size;
 }
 
-/* Weights that wander, slower or faster: new anchors come when they are due, also where deltas take more than half of them. */
+/* Weights drift at several speeds. New anchors come in time, even if deltas exceed half of a whole frame. */
 static void anchors_in_time(void)
 {
-    static const unsigned shares[] = { 900, 300, 40, 300 }; /* of 1,000 elements that change in a step */
+    static const unsigned shares[] = { 900, 300, 40, 300 }; /* of 1,000 elements, those that change in a step */
     static const unsigned every[] = { 1, 2, 3, 4, 6, 8, 12, 16, 24, 48 };
     static uint16_t anchor[sizeof every / sizeof *every][STAGED];
     uint64_t written = 0, fixed[sizeof every / sizeof *every] = { 0 }, least = UINT64_MAX;
@@ -308,10 +308,10 @@ static void anchors_in_time(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* The higher level is used where it saves, and not elsewhere; and again, when that changes. */
+/* Uses the higher level only where it saves bytes, and notices when that changes. */
 static void levels(void)
 {
-    enum { COUNT = (N / 300 < 873 ? N / 300 : 873) * 300 }; /* a piece at most */
+    enum { COUNT = (N / 300 < 873 ? N / 300 : 873) * 300 }; /* at most one piece */
     engine_options o = options_of("levels", BUDGET);
     engine_error error;
     engine *e;
@@ -324,7 +324,7 @@ static void levels(void)
     now.tensors[3].count = COUNT;
     for (step = 0; step < 64; step++) {
         state_at(&now, step);
-        for (i = 0; i < N; i++) /* rows of different scales, from the eighth step on */
+        for (i = 0; i < N; i++) /* from step 8 on, rows have different scales */
             now.v[i] = (float)(16 + test_below(16)) * (step < 8 ? 1.0f : 1.0f / (float)(1 << i / 300 * 7 % 29));
         CHECK(!engine_snapshot(e, step, &now.tensors[3], 1, &error), "%s", error.message);
         written += engine_last_cost(e)->written_size;
@@ -344,7 +344,7 @@ static void hear_of_moments(void *context, const char *message)
     if (strstr(message, "moments")) hear(context, message);
 }
 
-/* Moments are as exact as the updates are large, and never less than the caller says. */
+/* Moments get finer bins while updates are large, but never fewer than the caller asks for. */
 static void bounds_follow_updates(void)
 {
     static const struct { double update; unsigned cells; } stages[] = { { 0.02, 70 }, { 0.008, 70 }, { 0.004, 34 }, { 0.003, 24 }, { 1e-3, 16 }, { 0, 16 }, { 0.02, 70 } };
@@ -384,11 +384,11 @@ static void bounds_follow_updates(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Tensors are frozen and thawed as it comes: a budget for two whole snapshots and a fourth is always enough. */
+/* Tensors freeze and thaw at random. A budget of 2.25 whole snapshots is always enough. */
 static void budget_is_enough(void)
 {
-    enum { PARTS = 96, PART = 3000 }; /* several to a chunk */
-    engine_options o = options_of("enough", (uint64_t)(2.25 * PARTS * 1.5 * PART) + 14 * 16384); /* 12 bits of noise; a header, and chunks that are not full */
+    enum { PARTS = 96, PART = 3000 }; /* several share a chunk */
+    engine_options o = options_of("enough", (uint64_t)(2.25 * PARTS * 1.5 * PART) + 14 * 16384); /* 12 bits of noise; header and partly filled chunks */
     engine_error error;
     engine_tensor t[PARTS], back[PARTS];
     static uint16_t w[PARTS][PART], again[PARTS][PART];
@@ -461,7 +461,7 @@ static void does_not_fit(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* A trainer that is killed while it takes snapshots: what it had finished is there. */
+/* A trainer is killed while it takes snapshots. Every finished snapshot is there. */
 static void killed(void)
 {
     const engine_options o = options_of("killed", BUDGET);
@@ -502,7 +502,7 @@ static void killed(void)
     }
 }
 
-/* Any bytes of a segment changed: a step comes back as it was, or an error. */
+/* Random bytes of a segment change. Recovery gives a right step or an error. */
 static void damaged(void)
 {
     const engine_options o = options_of("damaged", BUDGET);
@@ -516,7 +516,7 @@ static void damaged(void)
     size_t at[4], size[4];
     take(e, 1);
     take(e, 2);
-    /* the seal of the newest, its map, a chunk of it; and anything */
+    /* the newest seal, its map, one of its chunks, or any byte */
     at[0] = (size_t)((uint8_t *)slot_of(&e->s, e->last.slot) - e->s.base), size[0] = sizeof(slot_seal);
     at[1] = (size_t)((uint8_t *)map_of(&e->s, e->last.slot) - e->s.base), size[1] = (size_t)e->last.seal.chunks * sizeof(map_entry);
     at[2] = (size_t)(arena_at(e->s.chunks) + ((uint64_t)e->last.map[1].chunk << e->s.chunk_log2)), size[2] = (size_t)1 << e->s.chunk_log2;
@@ -560,7 +560,7 @@ static void damaged(void)
     free(copy);
 }
 
-/* A header that says something impossible, though its check matches, is refused; and one whose check does not. */
+/* Refuses an impossible header although its check matches, and a header with a wrong check. */
 static void wrong_headers(void)
 {
     const engine_options o = options_of("header", BUDGET);
@@ -584,7 +584,7 @@ static void wrong_headers(void)
         case 3: x.chunk_log2 = MOST_LOG2 + 1, x.chunks = 1; break;
         case 4: x.chunks = 0; break;
         case 5: x.chunks++; break;
-        case 6: x.chunks = x.size / (ENGINE_SLOTS * sizeof(map_entry)); break; /* maps alone take more */
+        case 6: x.chunks = x.size / (ENGINE_SLOTS * sizeof(map_entry)); break; /* the maps alone exceed the segment */
         case 7: x.chunks = UINT64_MAX / (ENGINE_SLOTS * sizeof(map_entry)) + 2; break;
         case 8: x.chunk_log2 = 64 + LEAST_LOG2; break;
         default: break;
@@ -623,12 +623,12 @@ static void *change(void *argument)
         p = c->p + c->at[x & 3] + (x >> 8) % c->size[x & 3];
         __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED);
         for (i = 0; i < (x >> 50 & 4095); i++) __asm__ volatile("" ::: "memory");
-        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED); /* and back, so that there is something to find */
+        __atomic_fetch_xor(p, (uint8_t)(1 + (x >> 40) % 255), __ATOMIC_RELAXED); /* restored, so that some reads find it whole */
     }
     return NULL;
 }
 
-/* Bytes change while they are read: what comes out is a step as it was, or an error. */
+/* Bytes change during reads. Recovery gives a right step or an error. */
 static void changing(void)
 {
     const engine_options o = options_of("changing", BUDGET);
@@ -673,7 +673,7 @@ static void changing(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Contents are anything: nothing is read behind them. */
+/* Parses random contents. No read goes past the end. */
 static void contents_of_anything(void)
 {
     const engine_options o = options_of("contents", BUDGET);
@@ -699,7 +699,7 @@ static void contents_of_anything(void)
         accepted += !contents_parse(&d);
     }
     CHECK(accepted > 1000, "accepted %u", accepted);
-    for (round = 0; round < 200000; round++) { /* of parity: three seals, maps, checks */
+    for (round = 0; round < 200000; round++) { /* contents with parity: three seals, maps, checks */
         const size_t size = 8 + 3 * sizeof(slot_seal) + 5 * sizeof(map_entry) + 2 * 8;
         uint8_t *p = g.p + (e->last.d.size - size);
         size_t i, flips = test_below(3);
@@ -721,7 +721,7 @@ static void contents_of_anything(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Contents of which one number, or the end of the names, is not what it was. */
+/* Each case changes one number of the contents, or an end of a name. */
 static void contents_that_lie(void)
 {
     const engine_options o = options_of("lies", BUDGET);
@@ -736,7 +736,7 @@ static void contents_that_lie(void)
     uint64_t most;
     take(e, 1);
     take(e, 2);
-    take(e, 3); /* with deltas */
+    take(e, 3); /* as deltas */
     size = (size_t)e->last.d.size;
     g = guarded_alloc(size, 0);
     h = (contents_header *)(void *)g.p, t = (contents_tensor *)(void *)(h + 1), p = (contents_piece *)(void *)(t + TENSORS);
@@ -781,8 +781,8 @@ static void contents_that_lie(void)
     LIES(p[0].frame.size = 0; p[0].anchor.size = 1, "a frame without bytes");
     LIES(p[0].frame.size = most, "");
     LIES(p[0].frame.size = most + 1, "impossible sizes");
-    LIES(p[0].frame.size = 1; p[0].anchor.size = 1, "impossible sizes"); /* it has a master */
-    LIES(p[h->pieces - 2].anchor.size = most + 1, "impossible sizes"); /* of the one before rng, which has the same width */
+    LIES(p[0].frame.size = 1; p[0].anchor.size = 1, "impossible sizes"); /* with a master, an anchor may not be */
+    LIES(p[h->pieces - 2].anchor.size = most + 1, "impossible sizes"); /* the piece before rng has elements of the same width */
     LIES(t[5].count = 0, "pieces of no tensor");
     memset(g.p, 0, size);
     d.bytes = g.p, d.size = 8 + 2 * sizeof(slot_seal);
@@ -800,7 +800,7 @@ static void contents_that_lie(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Who reads a snapshot keeps it; the trainer takes other slots meanwhile, or leaves a snapshot out and says what it lacks. */
+/* A reader keeps its snapshot. The trainer uses other slots, or leaves a snapshot out and reports what it lacks. */
 static void read_meanwhile(void)
 {
     const engine_options o = options_of("read", 8 << 20);
@@ -840,7 +840,7 @@ static void read_meanwhile(void)
     engine_reader_close(r);
 }
 
-/* Tensors of several pieces, rows that do not divide them, masters that are cut elsewhere. */
+/* Tensors of several pieces. Rows cross pieces, and a master is cut at other elements. */
 static void large_tensors(void)
 {
     enum { MANY = 3 * PIECE + 777 };
@@ -870,26 +870,26 @@ static void large_tensors(void)
     free(master), free(master_back), free(weights), free(weights_back);
 }
 
-/* ---- ranks: threads of this program, each with its engine and its state ---- */
+/* ---- ranks: threads of this program, each with an engine and a state ---- */
 
-enum { RANKS = 4, MOST_RANKS = 6, LETTERS = 4096, PATIENCE = 300 }; /* seconds: as long as a busy machine may take */
+enum { RANKS = 4, MOST_RANKS = 6, LETTERS = 4096, PATIENCE = 300 }; /* in seconds, enough for a busy machine */
 
 typedef struct letter {
     unsigned from, to;
     int tag;
-    void *bytes; /* sent: a copy; received: where to */
+    void *bytes; /* sent: a copy; received: the destination */
     size_t size;
-    int state;   /* 0 free, 1 sent and not yet received */
-    uint64_t number; /* of those with the same ends and tag */
+    int state;   /* 0: free; 1: sent and not yet received */
+    uint64_t number; /* counts the letters with these ends and this tag */
 } letter;
 
 static struct post {
     pthread_mutex_t mutex;
     letter letters[LETTERS];
-    unsigned order[LETTERS], count; /* sent, oldest first */
+    unsigned order[LETTERS], count; /* sent letters, oldest first */
     uint64_t sent, sent_numbers[MOST_RANKS][MOST_RANKS][16], wanted_numbers[MOST_RANKS][MOST_RANKS][16];
-    int cut;     /* from this rank nothing comes any more; -1: from none */
-    int starved; /* this rank has blocks of `left` bytes at most from the plan on; -1: none */
+    int cut;     /* letters of this rank do not arrive; -1: all arrive */
+    int starved; /* from the plan on, this rank gets blocks of at most `left` bytes; -1: no rank */
     size_t left;
 } post = { PTHREAD_MUTEX_INITIALIZER, { { 0, 0, 0, NULL, 0, 0, 0 } }, { 0 }, 0, 0, { { { 0 } } }, { { { 0 } } }, -1, -1, 0 };
 
@@ -961,7 +961,7 @@ static void burn_letters(void)
     memset(post.wanted_numbers, 0, sizeof post.wanted_numbers);
 }
 
-/* From now on nothing comes from this rank; -1: all does. */
+/* Stops all letters of this rank; -1: lets all arrive. */
 static void cut_off(int rank)
 {
     pthread_mutex_lock(&post.mutex);
@@ -977,10 +977,10 @@ typedef struct member {
     engine *e;
     state s;
     pthread_t thread;
-    /* what it is to do, and what came of it */
-    uint64_t first, last; /* steps; first 0: recover */
+    /* the task, and its result */
+    uint64_t first, last; /* first 0: recover */
     uint64_t step;
-    unsigned damaged, failed; /* snapshots that are left out; statuses that were none */
+    unsigned damaged, failed; /* snapshots left out; failed calls */
     engine_error error;
     int source;
     double patience;
@@ -1090,7 +1090,7 @@ static void check_members(unsigned ranks, uint64_t step, const int *sources)
     }
 }
 
-/* Any rank loses its memory: its partner has it. Two that are each other's partners do not. */
+/* Any one rank loses its memory, and its partner has the snapshot. If two ranks that are partners lose it, recovery fails. */
 static void partners(void)
 {
     static const int memory[RANKS] = { 0, 0, 0, 0 };
@@ -1110,10 +1110,10 @@ static void partners(void)
         sources[lost] = ENGINE_FROM_PARTNER;
         all_members(RANKS, 0, 0);
         check_members(RANKS, 4 + lost, sources);
-        all_members(RANKS, 5 + lost, 5 + lost); /* and goes on from there */
+        all_members(RANKS, 5 + lost, 5 + lost); /* training continues */
         for (i = 0; i < RANKS; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
     }
-    for (i = 0; i < RANKS; i++) end_member(&members[i], i % 2 ? ENGINE_KEEP : ENGINE_REMOVE); /* 0 and 2: not each other's partners */
+    for (i = 0; i < RANKS; i++) end_member(&members[i], i % 2 ? ENGINE_KEEP : ENGINE_REMOVE); /* 0 and 2 are not partners */
     all_members(RANKS, 0, 0);
     check_members(RANKS, 8, NULL);
     for (i = 0; i < RANKS; i++) end_member(&members[i], i < 2 ? ENGINE_REMOVE : ENGINE_KEEP);
@@ -1122,7 +1122,7 @@ static void partners(void)
     end_members(RANKS);
 }
 
-/* Damages the snapshot of another rank, or the parity, of a step that a rank keeps. */
+/* Damages the copy or the parity of a step that this rank keeps for others. */
 static void damage_kept(const char *name, uint64_t wanted)
 {
     segment s;
@@ -1132,7 +1132,7 @@ static void damage_kept(const char *name, uint64_t wanted)
     CHECK(!segment_attach(&s, place, name, &error), "%s", error.message);
     for (i = OWN_SLOTS; i < ENGINE_SLOTS; i++) {
         if (!read_seal(&s, i, &seal) || seal.step != wanted) continue;
-        /* of copies what lists the frames, as these may belong to the step before, too */
+        /* in a copy the list of frames, because the step before may use the same frames */
         if (seal.parity) chunk_at(&s, map_of(&s, i), 0)[100] ^= 1;
         else chunk_at(&s, map_of(&s, i), seal.contents_at >> s.chunk_log2)[seal.contents_at & ((1u << s.chunk_log2) - 1)] ^= 1;
         found++;
@@ -1141,7 +1141,7 @@ static void damage_kept(const char *name, uint64_t wanted)
     segment_close(&s);
 }
 
-/* What others have is damaged: the step before is whole, and taken by all. */
+/* The copies or the parity of a step are damaged. All ranks take the step before, which is whole. */
 static void damaged_at_others(void)
 {
     unsigned i, round;
@@ -1162,7 +1162,7 @@ static void damaged_at_others(void)
     }
 }
 
-/* A step of a rank goes to disk. */
+/* Writes a step of a rank to disk. */
 static void write_member(const member *m, disk_manifest *files, uint64_t step)
 {
     disk_writer w;
@@ -1177,7 +1177,7 @@ static void write_member(const member *m, disk_manifest *files, uint64_t step)
     engine_reader_close(reader);
 }
 
-/* The path of the one file of that name, in which * stands for the attempt. */
+/* The path of the only file like NAME and `end`; `end` has a * for the attempt. */
 static const char *path_like(char path[512], const char *name, const char *end)
 {
     glob_t found;
@@ -1206,7 +1206,7 @@ static void all_refuse(unsigned ranks, engine_status status)
         CHECK(members[i].error.status == status && !members[i].step, "rank %u: %d, %s", i, (int)members[i].error.status, members[i].error.message);
 }
 
-/* Something else in the place of a file; and the file again. */
+/* Replaces a file by a link to itself (l), a directory (d) or a short file; put_back restores it. */
 static void put_aside(const char *path, const char *aside, char what)
 {
     FILE *f = NULL;
@@ -1216,7 +1216,7 @@ static void put_aside(const char *path, const char *aside, char what)
 
 static void put_back(const char *path, const char *aside) { CHECK(!remove(path) && !rename(aside, path), "%s", path); }
 
-/* Two ranks, and one alone, go on from the files of three: what one of them cannot read, or does not see, is not taken for nothing. */
+/* Two ranks, and then one, recover from the files of three. A file that a rank cannot read or see is an error, not absent. */
 static void fewer_ranks(void)
 {
     engine_options o = options_of("rank.7", BUDGET);
@@ -1230,12 +1230,12 @@ static void fewer_ranks(void)
     snprintf(path, sizeof path, "%s/rank.2.manifest", place);
     snprintf(aside, sizeof aside, "%s/aside", place);
     for (i = 0; i < 2; i++) members[i].t.ranks = 2;
-    all_refuse(2, ENGINE_E_MISMATCH); /* each rank's files have other elements of the same names: */
+    all_refuse(2, ENGINE_E_MISMATCH); /* the files of ranks have different elements under one name: */
     for (i = 0; i < TENSORS; i++) members[0].s.tensors[i].file = 3, members[1].s.tensors[i].file = 1, then.tensors[i].file = 2;
     for (i = 0; i < 2; i++) {
         put_aside(path, aside, "df"[i]);
         if (!i) all_refuse(2, ENGINE_E_SYSTEM);
-        else all_members(2, 0, 0); /* a manifest that is cut: the files say by themselves what they are */
+        else all_members(2, 0, 0); /* without a whole manifest, the files alone are enough */
         CHECK(members[0].error.status == (i ? ENGINE_OK : ENGINE_E_SYSTEM), "%s", members[0].error.message);
         CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == (i ? ENGINE_OK : ENGINE_E_SYSTEM), "%u: %s", i, error.message);
         put_back(path, aside);
@@ -1252,7 +1252,7 @@ static void fewer_ranks(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* A file of the newest step is damaged, and nothing in memory: none goes back by itself, all do when that step's files are gone. */
+/* A file of the newest step is damaged, and memory is lost. All ranks refuse until the files of that step are gone. */
 static void damaged_file(void)
 {
     static const int disk[3] = { ENGINE_FROM_DISK, ENGINE_FROM_DISK, ENGINE_FROM_DISK };
@@ -1290,7 +1290,7 @@ static void damaged_file(void)
     end_members(3);
 }
 
-/* What may pass is no damage: nothing is passed over, and nothing is lost by it. */
+/* Faults that may pass are not damage. Nothing is skipped, and nothing is lost. */
 static void passing_faults(void)
 {
     static const char *const made[] = { "-0000000001-*.bsnap", "-0000000002-*.bsnap", ".manifest" };
@@ -1328,7 +1328,7 @@ static void passing_faults(void)
     disk_fails = 1;
     REFUSES(engine_recover(e, &step, then.tensors, TENSORS, &error), "cannot be read: Input/output error");
     disk_fails = 0;
-    for (i = 1; i < 3; i++) { /* a loop of links, a directory */
+    for (i = 1; i < 3; i++) { /* a loop of links; a directory */
         path_like(path, "passing", made[i]);
         snprintf(aside, sizeof aside, "%s/aside", place);
         put_aside(path, aside, "ld"[i - 1]);
@@ -1341,7 +1341,7 @@ static void passing_faults(void)
     free(chunks);
 }
 
-/* Groups that keep parity: any one of a group comes back, two do not; and it takes less memory than copies. */
+/* Groups with parity. Any one rank of a group recovers, two do not. Parity takes less memory than copies. */
 static void parity(void)
 {
     enum { GROUPED = 6 };
@@ -1361,7 +1361,7 @@ static void parity(void)
     CHECK(own > 20 && held > own / 2 && held < own / 2 + 8, "%u chunks of its own, %u of parity", own, held);
     for (lost = 0; lost < GROUPED; lost++) {
         int sources[GROUPED] = { 0, 0, 0, 0, 0, 0 };
-        const unsigned other = (lost + 1) % GROUPED; /* of the other group */
+        const unsigned other = (lost + 1) % GROUPED; /* in the other group */
         for (i = 0; i < GROUPED; i++) end_member(&members[i], i == lost || i == other ? ENGINE_REMOVE : ENGINE_KEEP);
         sources[lost] = sources[other] = ENGINE_FROM_PARTNER;
         *heard = 0;
@@ -1381,7 +1381,7 @@ static void parity(void)
     for (i = 0; i < RANKS; i++) state_free(&members[i].s);
 }
 
-/* A rank leaves a snapshot out: for none it counts, and the one before stays for all. */
+/* One rank leaves a snapshot out. It counts for no rank, and all keep the one before. */
 static void left_out(void)
 {
     engine_report r;
@@ -1406,15 +1406,15 @@ static void left_out(void)
     for (i = 0; i < 2; i++) CHECK(members[i].error.status == ENGINE_E_MISMATCH && strstr(members[i].error.message, "of 3 ranks"), "%s", members[i].error.message);
     for (i = 0; i < 2; i++) members[i].t.ranks = 3;
     end_member(&members[0], ENGINE_KEEP);
-    members[0].o.transport = NULL; /* nor is it restored to a rank alone */
+    members[0].o.transport = NULL; /* a single rank does not get it either */
     all_refuse(1, ENGINE_E_MISMATCH);
     CHECK(strstr(members[0].error.message, "of 3 ranks, not 1"), "%s", members[0].error.message);
     end_members(3);
     CHECK(!engine_remove(place, "rank.2", &error) || error.status == ENGINE_E_NONE, "%s", error.message);
 }
 
-/* A rank stalls for longer than the patience: the others say so, and go on alone. When it answers, the exchange goes on as if it had not. It
- * stalls again, and all are ended: none waits for it, and each finds its newest snapshot, which did not count. */
+/* A rank stalls for longer than the patience. The others report it and go on alone. Once it answers, the exchange continues.
+ * It stalls again, and all engines close. No rank waits for it, and each recovers its newest snapshot, which did not count. */
 static void hang(void)
 {
     engine_protection p;
@@ -1437,7 +1437,7 @@ static void hang(void)
     cut_off(-1);
     for (i = 0; i < 3; i++) members[i].patience = PATIENCE;
     all_members(3, 5, 5);
-    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = PATIENCE; /* on a busy machine a rank is slow */
+    for (i = 0; i < 3; i++) members[i].e->o.partner_patience = PATIENCE; /* ranks on a busy machine are slow */
     all_members(3, 6, 6);
     for (i = 0; i < 3; i++) CHECK(!members[i].failed && !members[i].error.status, "rank %u: %s", i, members[i].error.message);
     CHECK(strstr(heard, "answers again"), "%s", heard);
@@ -1453,7 +1453,7 @@ static void hang(void)
     end_members(3);
 }
 
-/* What a rank has may be whole, but cannot be read now: none begins anew, none waits, and all can try again. */
+/* One rank cannot read its files for now. No rank begins anew, no rank waits, and all can try again. */
 static void partner_cannot_read(void)
 {
     char path[512];
@@ -1469,7 +1469,7 @@ static void partner_cannot_read(void)
     end_members(3);
 }
 
-/* A rank that is to send what it keeps of another one has no memory any more: nobody takes that for damage, and all is there the next time. */
+/* A rank lacks the memory to send what it keeps for another. This is not taken for damage, and the next attempt recovers all. */
 static void starve(void)
 {
     unsigned i, round;
@@ -1478,7 +1478,7 @@ static void starve(void)
         for (i = 0; i < 3; i++) members[i].o.group = round ? 3 : 0;
         all_members(3, 1, 1);
         for (i = 0; i < 3; i++) end_member(&members[i], i == 0 ? ENGINE_REMOVE : ENGINE_KEEP), members[i].o.partner_patience = 1;
-        post.starved = 1, post.left = round ? N / 64 + 700 : 0; /* of a group it can still read its own, but not the parity */
+        post.starved = 1, post.left = round ? N / 64 + 700 : 0; /* in a group it can read its own snapshot but not the parity */
         all_refuse(3, ENGINE_E_SYSTEM);
         for (i = 0; i < 3; i++) end_member(&members[i], ENGINE_KEEP), members[i].o.partner_patience = PATIENCE;
         burn_letters();
@@ -1488,7 +1488,7 @@ static void starve(void)
     }
 }
 
-/* In a process of its own: what was being sent may be used for ever, so that it is not freed. */
+/* Runs `what` in a child process. Buffers that were being sent may never be freed, so they leak. */
 static void in_a_process(void (*what)(void))
 {
     int status = 1;
@@ -1503,7 +1503,7 @@ static void in_a_process(void (*what)(void))
 static void partner_hangs(void) { in_a_process(hang); }
 static void partner_starves(void) { in_a_process(starve); }
 
-/* In copy mode the tensors may change at once; what is there is what they were. */
+/* In copy mode the caller may change tensors at once. The snapshot has the earlier values. */
 static void copied_first(void)
 {
     engine_options o = options_of("copied", BUDGET);
@@ -1535,7 +1535,7 @@ static void copied_first(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* Tensors that are elsewhere: here, behind every byte being another one. */
+/* Tensors on a device: here memory with each byte XORed by 0x5A. device_fails is the status of a transfer. */
 static int device_fails;
 
 static int fetch_far(void *data, uint64_t first, uint64_t count, void *to)
@@ -1575,7 +1575,7 @@ static void from_devices(void)
         far_now[0].master = &far_now[1], far_then[0].master = &far_then[1];
         for (step = 1; step <= 3; step++) {
             state_at(&now, step);
-            for (i = 0; i < TENSORS; i++) /* as what is fetched is to be the state */
+            for (i = 0; i < TENSORS; i++) /* a fetch undoes this */
                 for (k = 0; k < now.tensors[i].count * bitsnap_width(now.tensors[i].dtype); k++) ((uint8_t *)now.tensors[i].data)[k] ^= 0x5A;
             CHECK(!engine_snapshot(e, step, far_now, TENSORS, &error) && !engine_wait(e, PATIENCE, &error), "%s", error.message);
         }
@@ -1597,7 +1597,7 @@ static void from_devices(void)
 #define OF_FIRST "-0000000001-0a000000" /* step 1 of the attempt below */
 static const engine_lineage first_line = { { { 7, 8 } }, 0, 1, { { { { UINT64_C(0x0A00000000000000), 9 } }, UINT64_MAX } } };
 
-/* DIRECTORY/NAME-0000000001-0a000000.bsnap, a .safetensors file, and the manifest of a run of so many ranks. */
+/* Writes DIRECTORY/NAME-0000000001-0a000000.bsnap, a .safetensors file, and its manifest, for a run of `ranks` ranks. */
 static void put_file(const char *name, uint64_t ranks, const engine_tensor *tensors, size_t count)
 {
     char path[512], text[512], metadata[METADATA], run[ID_TEXT], attempt[ID_TEXT];
@@ -1637,7 +1637,7 @@ static void remove_file(const char *name)
     CHECK(!unlink(path), "%s", path);
 }
 
-/* In place of dtype and shape in a file: others, of as many characters. */
+/* Replaces `from` by `to` in the header of a file. Both have the same length. */
 static void change_file(const char *name, const char *from, const char *to)
 {
     char path[512], text[1024];
@@ -1660,12 +1660,12 @@ static int store_nothing(void *data, uint64_t first, uint64_t count, const void 
     return 0;
 }
 
-/* A file's tensor that has the name, and as many elements of the codec's kind, but not the type or not the shape: nothing is stored. */
+/* A tensor of a file has the right name, but another type or shape. Nothing is stored. */
 static void types_of_files(void)
 {
-    /* what the file says in place of F32[64] or I8[64], whose bytes it has */
+    /* the type and shape that a file claims, for the bytes of another type */
     static const struct { bitsnap_dtype dtype; unsigned count; const char *from, *to; } files[] = {
-        { BITSNAP_F32, 128, "\"F32\",\"shape\":[128]", "\"C64\",\"shape\":[ 64]" },  /* of 64 elements: twice the buffer */
+        { BITSNAP_F32, 128, "\"F32\",\"shape\":[128]", "\"C64\",\"shape\":[ 64]" },  /* 64 elements: twice the buffer */
         { BITSNAP_F64, 128, "\"F64\",\"shape\":[128]", "\"C128\",\"shape\":[64]" },
         { BITSNAP_I8, 32, "\"I8\",\"shape\":[32]", "\"F4\",\"shape\":[64]" },       /* half of the buffer */
         { BITSNAP_I8, 64, "\"I8\"", "\"U8\"" },
@@ -1697,13 +1697,13 @@ static void types_of_files(void)
         x.type = i == 0 ? "F32[16,4]" : i == 1 ? "F32[4,16,1]" : i == 2 ? NULL : "F32[4,17]";
         CHECK(disk_recover(place, "types", &of_types, &x, 1, &error) == (i < 3 ? ENGINE_E_MISMATCH : ENGINE_E_ARGUMENT), "%u: %s", i, error.message);
     }
-    x.columns = 16; /* the same shape, told otherwise */
+    x.columns = 16; /* the same shape, from columns */
     x.type = NULL;
     CHECK(!disk_recover(place, "types", &of_types, &x, 1, &error), "%s", error.message);
     remove_file("types");
 }
 
-/* Contents whose text says what the tensor is, but whose numbers do not: neither restored nor given to readers. */
+/* The type text of the contents is right, but the numbers contradict it. Recovery and readers refuse it. */
 static void types_that_lie(engine *e, const engine_tensor *t)
 {
     const engine_tensor *to[1];
@@ -1730,7 +1730,7 @@ static void types_that_lie(engine *e, const engine_tensor *t)
     engine_reader_close(r);
 }
 
-/* The same of a snapshot in memory; which texts are types; and that no two tensors have one name. */
+/* Types and shapes of a snapshot in memory, valid type texts, and tensors with equal names. */
 static void types_and_shapes(void)
 {
     static const struct { const char *type; bitsnap_dtype dtype; uint64_t count; int good; } types[] = {
@@ -1791,7 +1791,7 @@ static void types_and_shapes(void)
     types_of_files();
 }
 
-/* Four ranks' files, of which each has a shard of w, and a copy of the same: gone on from alone. */
+/* One rank recovers from the files of four ranks. Each file has a shard of w and an equal copy of `same`. */
 static void shards_of_one_name(void)
 {
     enum { FILES = 4, LARGE = SOME + 5 };
@@ -1807,7 +1807,7 @@ static void shards_of_one_name(void)
     for (k = 0; k < LARGE; k++) shard[k] = copy[k] = (float)k;
     for (i = 0; i < FILES; i++) {
         snprintf(names[i], sizeof names[i], "shard.%u", i), snprintf(unique[i], sizeof unique[i], "own.%u", i);
-        shard[LARGE - 1] = (float)i, own[0] = 10 + (float)i; /* behind what is read first */
+        shard[LARGE - 1] = (float)i, own[0] = 10 + (float)i; /* after the part that is read first */
         t[0] = tensor_of("w", BITSNAP_F32, shard, LARGE, ENGINE_EXACT, NULL), t[1] = tensor_of("same", BITSNAP_F32, copy, LARGE, ENGINE_EXACT, NULL);
         t[2] = tensor_of(unique[i], BITSNAP_F32, own, 8, ENGINE_EXACT, NULL);
         put_file(names[i], FILES, t, 3);
@@ -1824,16 +1824,16 @@ static void shards_of_one_name(void)
     x[0].count = 8;
     CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "own.1: is not in the file of rank 0"), "%s", error.message);
     x[0].file = 0, x[0].name = "w", x[0].count = LARGE;
-    for (k = 0; k < 3; k++) x[k].data = &t[k], x[k].store = store_far, t[k].data = back[k]; /* elsewhere, every byte being another one */
+    for (k = 0; k < 3; k++) x[k].data = &t[k], x[k].store = store_far, t[k].data = back[k]; /* on the device */
     CHECK(engine_recover(e, &step, x, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "w: the files of shard.0 and shard.1"), "%s", error.message);
     CHECK(!engine_recover(e, &step, x + 1, 2, &error) && ((const uint8_t *)&back[1][1])[3] == (0x3F ^ 0x5A), "%s", error.message);
-    change_file("shard.3", "\"F32\"", "\"I32\""); /* of same, which is before w by its name, or of w */
+    change_file("shard.3", "\"F32\"", "\"I32\""); /* changes `same` or w, whichever the file lists first */
     CHECK(engine_recover(e, &step, x + 1, 1, &error) == ENGINE_E_MISMATCH || engine_recover(e, &step, x, 1, &error) == ENGINE_E_MISMATCH, "%s", error.message);
     for (i = 0; i < FILES; i++) remove_file(names[i]);
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* A segment that somebody has cut: every call says so, none ends the process. */
+/* Another process cuts the segment. Every call reports it, and the process lives on. */
 static void cut(void)
 {
     const engine_options o = options_of("cut", BUDGET);
@@ -1858,7 +1858,7 @@ static void cut(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* A rank's segment is cut: the others go on, and are not waited for by it. */
+/* The segment of one rank is cut. The others go on and do not wait for it. */
 static void cut_at_others(void)
 {
     unsigned i;
@@ -1879,7 +1879,7 @@ static void cut_segment(void)
     in_a_process(cut_at_others);
 }
 
-/* A run with copies goes on with parity: a copy that is there from before is not taken for parity. */
+/* A run with copies resumes with parity. An old copy is not taken for parity. */
 static void copies_then_parity(void)
 {
     unsigned i;
@@ -1897,7 +1897,7 @@ static void copies_then_parity(void)
     end_members(3);
 }
 
-/* Ranks that are late leave snapshots out, each when it likes; afterwards they are in step again. */
+/* Late ranks leave out snapshots, each on its own. Later all ranks agree again. */
 static void late_ranks(void)
 {
     unsigned i, failed = 0, round;
@@ -1942,7 +1942,7 @@ static void refusals(void)
     REFUSED(weights, &now.tensors[1], "weights");
     CHECK(engine_recover(e, &step, then.tensors, 3, &error) == ENGINE_E_MISMATCH && strstr(error.message, "6 tensors"), "%s", error.message);
     CHECK(disk_type(text, &now.tensors[4]), "no type");
-    strcat(text, " in the snapshot, not BF16["); /* and nothing of the names after it */
+    strcat(text, " in the snapshot, not BF16["); /* the message ends after the type */
     then.tensors[4].count--;
     CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_E_MISMATCH && strstr(error.message, "frozen") && strstr(error.message, text), "%s", error.message);
     then.tensors[4].count++;
@@ -1971,7 +1971,7 @@ static void refusals(void)
     CHECK(engine_open(&e, &o, &error) == ENGINE_E_ARGUMENT && strstr(error.message, "letters"), "%s", error.message);
 }
 
-/* Parses a manifest of these lines, whose check matches. */
+/* Parses a manifest of these lines with the right check. */
 static void check_manifest(const char *lines, unsigned count, const char *wrong)
 {
     char text[1024];
@@ -2000,10 +2000,10 @@ static void manifests(void)
     check_manifest(OF_RUN "3 10 4 " ATTEMPT_A " a\n", 0, "a step that is dead");
     check_manifest("1 10 4 " ATTEMPT_A " a\n", 0, "it does not say of which run and attempt it is");
     check_manifest("run 00000000000000070000000000000008 1\n", 0, "it does not say of which run and attempt it is");
-    check_manifest("run 00000000000000070000000000000008 1\nattempt " ATTEMPT_B " 5\n", 0, "it does not say of which run and attempt it is"); /* the first has no end */
+    check_manifest("run 00000000000000070000000000000008 1\nattempt " ATTEMPT_B " 5\n", 0, "it does not say of which run and attempt it is"); /* the first attempt has no end */
 }
 
-/* What NOT lists is whole names: tests/check/check_race.sh has most of them. */
+/* NOT lists whole names. tests/check/check_race.sh names most of them. */
 static void names_of_cases(void)
 {
     CHECK(test_lists("damaged", "damaged") && test_lists("round_trip damaged", "damaged") && test_lists("killed\n    damaged refusals", "damaged"));

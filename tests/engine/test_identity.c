@@ -1,4 +1,4 @@
-/* test_identity.c - which run and which attempt a snapshot is of: what is found is of one lineage and its newest living step, or is refused. */
+/* test_identity.c - run and attempt of a snapshot. Ranks recover the newest living step of one lineage, or refuse. */
 #include "tests/unit/test.h"
 #ifndef __linux__
 int main(void)
@@ -70,7 +70,7 @@ static void make_histories(void)
     j = to_step(9);
     run_job(&j, &done), found(&done, 5, paths[A5], "S9"), keep(S9, &done);
     put(NOTHING, NOTHING, A5);
-    shell("rm disk/run.0*; cp kept_P10/disk/run.0* disk"); /* of P10 rank 0 has its step 10 and one before, of which rank 1 has none */
+    shell("rm disk/run.0*; cp kept_P10/disk/run.0* disk"); /* rank 0 has two steps of P10, and rank 1 has no step of it */
     shell("cp kept_A5/disk/run.0-* disk; rm disk/run.0.manifest");
     j = to_step(7);
     run_job(&j, &done), found(&done, 5, paths[A5], "Q7"), keep(Q7, &done);

@@ -132,7 +132,7 @@ static void stalls(unsigned cut_rank, unsigned group)
     }
     CHECK(group ? !recalled : recalled > 0, "%u snapshots were taken back", recalled);
     cut_off(-1);
-    for (i = 0; i < 3; i++) { /* what was still coming in is in none of its own snapshots */
+    for (i = 0; i < 3; i++) { /* late data of other ranks did not get into its own snapshots */
         unsigned slot;
         members[i].patience = PATIENCE;
         CHECK(engine_wait(members[i].e, PATIENCE, &error) != ENGINE_E_BUSY, "%s", error.message);
@@ -185,7 +185,7 @@ static void snapshots_alone(void)
     end_members(3);
 }
 
-static void lone_snapshots(void) { in_a_process(snapshots_alone); } /* a rank may have one exchange more to do, which nobody answers */
+static void lone_snapshots(void) { in_a_process(snapshots_alone); } /* one exchange of a rank may get no answer */
 
 static void stall_of_rank_0(void) { stalls(0, 0); }
 static void stall_of_rank_1(void) { stalls(1, 0); }

@@ -1,6 +1,6 @@
-/* test_schedules.c - random schedules of what may happen to a run: kills, pauses, nodes that are left and come back, other numbers of ranks, a full disk,
- * memory and manifests that are lost, runs begun anew. What is recovered is right and the newest that is known, or it is refused with a reason.
- * COUNT=1000: so many schedules (15, with LONG=1 30), a nightly job; SEED=7: the first (1); SHOW=1: says what they do. */
+/* test_schedules.c - random schedules of events in a run: kills, pauses, nodes that leave and return, a changed number of ranks, a full
+ * disk, lost memory, lost manifests, new runs. Recovery gives the right and newest known state, or refuses with a reason.
+ * COUNT: number of schedules (default 15, with LONG=1 30, nightly 1000); SEED: the first one (default 1); SHOW=1: prints what they do. */
 #include "tests/unit/test.h"
 #ifndef __linux__
 int main(void)
@@ -46,9 +46,9 @@ static int made(int job, uint64_t step, uint64_t path)
     return x == path;
 }
 
-/* The traces that a job can see: of each attempt that has a snapshot which counted, in memory of its ranks' nodes or listed on disk. */
+/* The attempts that a job can see: those with a snapshot that counted, in the memory of its nodes or listed on disk. */
 typedef struct sight {
-    int newest, torn;     /* a job, or UNKNOWN; two of which neither goes on from the other */
+    int newest, torn;     /* a job, or UNKNOWN; 1: of two jobs, neither goes on from the other */
     int anything;
     uint64_t common;      /* the newest living step that all ranks have on disk */
 } sight;
@@ -61,7 +61,7 @@ static void see(sight *x, const char *attempt)
     else if (!goes_on_from(x->newest, job)) x->torn = 1;
 }
 
-/* The step up to which the steps of a job are alive for the newest. */
+/* The last step of a job that is alive for the newest job. */
 static uint64_t alive_up_to(int newest, int job)
 {
     uint64_t end = UINT64_MAX;
