@@ -1,22 +1,22 @@
-/* Blocks as objects: found by an opened index, decoded and encoded alone, pushed into a stream; sources in memory and by callbacks
- * that count, fail and lie. */
+/* Blocks as objects: an index finds them, they are decoded and encoded alone, and pushed into a stream. Sources are memory or
+ * callbacks that count, fail and return wrong bytes. */
 #include "test.h"
 #include "inside.h"
 #include "data.h"
 #include <time.h>
 
-#define MOST 560000 /* of 8 bytes */
+#define MOST 560000 /* for 8 bytes each */
 #define ROOM (8 * MOST + 4000000)
 static uint8_t elements[8 * MOST], base[8 * MOST], back[8 * MOST], frame[ROOM], other[ROOM], heads[400000];
 static uint8_t *workspace;
 static size_t workspace_size;
 static bitsnap_index index_;
 
-/* A frame that is read, not mapped. */
+/* A frame behind a read callback. */
 typedef struct file {
     const uint8_t *bytes;
     uint64_t size, got, reads;
-    uint64_t fail, change; /* the read of this number fails half way, or gives a wrong byte; 0: none */
+    uint64_t fail, change; /* number of the read that fails half-way, or gives a wrong byte; 0: none */
 } file;
 
 static int file_read(void *context, uint64_t offset, void *to, size_t size)
@@ -61,7 +61,7 @@ static bitsnap codec(void)
     return b;
 }
 
-/* A frame of these options: every block is found, decoded and encoded alone, and all of them pushed are the frame. */
+/* Finds, decodes and encodes each block of a frame alone. Pushing all blocks gives the frame. */
 static void frame_of(bitsnap b, size_t n, bitsnap_dtype dtype)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -117,7 +117,7 @@ static void frame_of(bitsnap b, size_t n, bitsnap_dtype dtype)
         free(out);
     }
     d.workspace_size = workspace_size;
-    /* the frame again, from blocks that were made alone, the last one first */
+    /* encodes all blocks alone, last block first */
     CHECK(!bitsnap_encoder_begin(&b, &s, other, ROOM, &at, n, dtype) && !bitsnap_read_info(&header, other, at));
     CHECK(!bitsnap_index_open(&d, &index_, &info, &source));
     for (first = n; first > 0;) {
@@ -216,7 +216,7 @@ static void deltas(void)
     }
 }
 
-/* Every read fails once: an error with its name, and the index is as good as before. */
+/* Makes each read fail once. The error names the source, and the index still works afterwards. */
 static void failing(void)
 {
     bitsnap b = codec();
@@ -268,7 +268,7 @@ static void failing(void)
     CHECK(bitsnap_index_open(&b, &index_, NULL, &source) == BITSNAP_E_WORKSPACE && b.error.needed == 64);
 }
 
-/* A source that gives another byte now and then: an error, or the elements. The same in memory, changed between two calls. */
+/* A source changes a byte in some reads. The result is an error or right elements; also if memory changes between two calls. */
 static void changing(void)
 {
     bitsnap b = codec();
@@ -300,7 +300,7 @@ static void changing(void)
     CHECK(wrong > 2000, "%u", wrong);
 }
 
-/* Every byte of the tree of a frame of three levels, and of what stands behind it. */
+/* Damages the index of a frame with three levels, and all bytes after it. */
 static void damaged(void)
 {
     bitsnap b = codec();
@@ -334,7 +334,7 @@ static void damaged(void)
         }
         CHECK(bad == 3 || i < size - 28 - t.entry_size * t.entries, "%zu", i);
         refused += bad > 0;
-        /* whatever it says when nobody heeds checks */
+        /* without checks the index may say anything; reads stay inside the frame */
         b.flags = BITSNAP_IGNORE_CHECKS;
         if (!bitsnap_index_open(&b, &index_, NULL, &source))
             for (k = 0; k < 3; k++)
@@ -358,7 +358,7 @@ static void wrong(void)
     bitsnap_encoder s;
     size_t size, at;
     file f;
-    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* behind a struct that says to be smaller nothing is read */
+    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* must not read past the end of a smaller struct */
     bitsnap *old = (bitsnap *)(void *)g.p;
     data_fill(elements, n, BITSNAP_BF16, DATA_WEIGHTS);
     b.block_log2 = 8;
@@ -415,7 +415,7 @@ static void wrong(void)
 #undef WRONG
 }
 
-/* A frame of 2^34 elements, of which only the header, the index and a few blocks are there, made as they are read. */
+/* A frame of 2^34 elements. Only header, index and a few blocks exist; the callback makes them. */
 #define KINDS 8
 #define ROWS 64
 typedef struct large {
@@ -476,7 +476,7 @@ static void reach(unsigned log2)
         memcpy((uint8_t *)s.index + 8 * k, frame, 8);
     }
     for (i = KINDS; i < blocks; i++) memcpy((uint8_t *)s.index + 8 * i, (uint8_t *)s.index + 8 * (i % KINDS), 8);
-    for (k = 0; k < ROWS; k++) { /* a row of 512 elements in each of some blocks, which the index has with their own checks */
+    for (k = 0; k < ROWS; k++) { /* rows of 512 elements in some blocks, with their checks in the index */
         const uint64_t block = test_random() % blocks;
         row[k] = block * cell + test_below(cell - 512);
         big.made[k] = (uint8_t *)malloc(big.sizes[block % KINDS]);
@@ -501,7 +501,7 @@ static void reach(unsigned log2)
         CHECK(x.first == block * cell && x.count == cell && x.size == big.sizes[block % KINDS]);
         big.place[k] = x.offset;
     }
-    for (k = 0; k < ROWS; k++) { /* as one who never read of the frame */
+    for (k = 0; k < ROWS; k++) { /* a first reader of the frame */
         big.got = big.reads = 0;
         CHECK(!bitsnap_index_open(&b, &index_, NULL, &source) && !bitsnap_index_decode(&b, &index_, back, row[k], 512), "%s",
               bitsnap_message(&b));

@@ -27,7 +27,7 @@ static bitsnap with_base(const void *data, size_t n, bitsnap_dtype dtype)
     return b;
 }
 
-/* changes one element in `every` (0: none): mostly by one unit in the last place, sometimes by anything */
+/* Changes one of every `every` elements (0: none): usually by one unit in the last place, sometimes to anything. */
 static void change(uint8_t *to, const uint8_t *from, size_t n, unsigned width, unsigned every)
 {
     size_t i;
@@ -50,7 +50,7 @@ static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n,
     return size;
 }
 
-/* What the blocks say of themselves adds up, and the words that are not 0 are the elements that have changed. */
+/* The counts of the blocks add up, and a block has as many nonzero words as elements that changed. */
 static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t size)
 {
     uint64_t first = 0, at = info->header_size, same = 0, sparse = 0, classed = 0, plain = 0;
@@ -130,7 +130,7 @@ static void round_trip(size_t n, bitsnap_dtype dtype, unsigned every, int level,
     CHECK(!memcmp(back, result, n * width));
     CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) == BITSNAP_OK, "%s", bitsnap_message(&b));
     CHECK(!memcmp(back, result, n * width));
-    /* back, with the base */
+    /* and back to the base */
     CHECK(bitsnap_invert(&b, other, sizeof other, &again, frame, size) == BITSNAP_OK && !b.error.needed, "%s", bitsnap_message(&b));
     CHECK(bitsnap_apply(&b, back, n, dtype, other, again) == BITSNAP_OK && !memcmp(back, base, n * width), "%s", bitsnap_message(&b));
 }
@@ -149,7 +149,7 @@ static void round_trips(void)
     }
 }
 
-/* what a binary16 stands for, its sign apart; beyond the largest number as if there were no end */
+/* The value of a binary16 without its sign. Exponents past the largest number continue without end. */
 static double half_value(uint16_t h)
 {
     const unsigned exponent = h >> 10;
@@ -160,7 +160,7 @@ static double half_value(uint16_t h)
     return mantissa * unit;
 }
 
-/* all 2^32 patterns would take long: all upper halves with lower ones around the ties */
+/* All 2^32 patterns would take too long: all upper halves, with lower halves around the ties. */
 static void casts(void)
 {
     static const uint16_t low[] = { 0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF };
@@ -193,7 +193,7 @@ static void casts(void)
                 above = d > (double)c ? d - (double)c : (double)c - d;
                 CHECK(e <= below && e <= above && ((e < below && e < above) || !(h & 1)), "%08x", (unsigned)x);
             }
-            h = bsn_cast_f16(x); /* likewise; infinite from half a step above the largest number on */
+            h = bsn_cast_f16(x); /* no neighbour is nearer; infinite from half a step above the largest number */
             CHECK((h ^ x >> 16) >> 15 == 0);
             d = f < 0 ? -(double)f : (double)f;
             h &= 0x7FFF;
@@ -213,18 +213,18 @@ static void casts(void)
           bsn_cast_f16(0x387FFFFF) == 0x0400 && bsn_cast_f16(0xB8000000) == 0x8200 && bsn_cast_f16(0xFF800000) == 0xFC00);
 }
 
-/* lists, whose numbers are cast several at a time, have what each of them has */
+/* Casts of lists use vectors. Each element equals its single cast. */
 static void cast_lists(void)
 {
     static const uint16_t low[] = { 0, 1, 0xFFF, 0x1000, 0x1001, 0x1FFF, 0x2000, 0x7FFF, 0x8000, 0x8001, 0xFFFF };
     uint32_t high, i, x[25];
     uint8_t y[2 * 25];
     for (high = 0; high < 65536; high++) {
-        const uint32_t alike = test_below(2); /* of one magnitude, or of all */
+        const uint32_t alike = test_below(2); /* all of one magnitude, or of any */
         for (i = 0; i < 25; i++) x[i] = (alike ? high ^ (i & 1) << 15 : test_below(65536)) << 16 | low[(high + i) % 11];
         CHECK(bsn_predict(BITSNAP_BF16, BITSNAP_F32, (const uint8_t *)x, 0, 25, y) == y);
         for (i = 0; i < 25; i++) CHECK(bsn_element_load(y + 2 * i, 2) == bsn_cast_bf16(x[i]), "%08x", (unsigned)x[i]);
-        y[46] = 0xA5; /* behind 23 */
+        y[46] = 0xA5; /* after the 23 elements */
         CHECK(bsn_predict(BITSNAP_F16, BITSNAP_F32, (const uint8_t *)x, 1, 23, y) == y && y[46] == 0xA5);
         for (i = 1; i < 24; i++) CHECK(bsn_element_load(y + 2 * i - 2, 2) == bsn_cast_f16(x[i]), "%08x", (unsigned)x[i]);
     }
@@ -251,7 +251,7 @@ static void cast_frames(void)
             CHECK(bitsnap_decode(&b, back, n, dtype, frame, size) == BITSNAP_OK && !memcmp(back, result, 2 * n), "%s", bitsnap_message(&b));
             CHECK(bitsnap_apply(&b, back, n, dtype, frame, size) == BITSNAP_E_UNSUPPORTED);
             CHECK(bitsnap_invert(&b, other, sizeof other, &again, frame, size) == BITSNAP_E_UNSUPPORTED && again == 0);
-            /* a delta on top of it */
+            /* a delta against the result */
             c = with_base(result, n, dtype);
             c.flags = BITSNAP_SELF_CONTAINED;
             change(third, result, n, 2, 5);
@@ -262,7 +262,7 @@ static void cast_frames(void)
         }
 }
 
-/* every F16 and BF16 element as F32: the same value, and cast back the same element */
+/* Upcasts of every F16 and BF16 element keep the value, and the cast back gives the element. */
 static void upcasts(void)
 {
     uint32_t i, y[2];
@@ -277,8 +277,8 @@ static void upcasts(void)
     }
 }
 
-/* An F32 tensor against the F16 or BF16 tensor that it rounds to takes the bits that rounding took, a copy that differs by fewer
- * bits takes only these, and an exact upcast takes nothing. */
+/* An F32 tensor against the F16 or BF16 tensor that it rounds to costs the bits that rounding removed. If fewer low bits
+ * differ, it costs these. An exact upcast costs nothing. */
 static void upcast_frames(void)
 {
     unsigned d, k;
@@ -304,11 +304,11 @@ static void upcast_frames(void)
             }
             b.base.dtype = half == BITSNAP_F16 ? BITSNAP_BF16 : BITSNAP_F16;
             CHECK(bitsnap_decode(&b, back, n, BITSNAP_F32, frame, size) == BITSNAP_E_BASE);
-            CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, result, n, half) == BITSNAP_E_BASE); /* F16 is nothing to BF16 */
+            CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, result, n, half) == BITSNAP_E_BASE); /* F16 cannot be a base of BF16 */
         }
 }
 
-/* Whatever is wrong with a base is E_BASE, and nothing is applied. */
+/* Every wrong base is BITSNAP_E_BASE, and nothing is applied. */
 static void wrong_bases(void)
 {
     const size_t n = 150000;
@@ -336,7 +336,7 @@ static void wrong_bases(void)
     b.base.id = 77;
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE);
     CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 &&
-          b.error.rule == 0); /* not its id */
+          b.error.rule == 0); /* without an id */
     b.base.id = bitsnap_content_id(base, n, BITSNAP_BF16);
     CHECK(bitsnap_decode(&b, back, n, BITSNAP_BF16, frame, size) == BITSNAP_OK && encode(&b, other, result, n, BITSNAP_BF16) == size &&
           !memcmp(frame, other, size));
@@ -350,7 +350,7 @@ static void wrong_bases(void)
     CHECK(bitsnap_encode(&b, other, sizeof other, &i, result, n, BITSNAP_BF16) == BITSNAP_E_BASE && i == 0 && b.error.rule == 0);
 }
 
-/* A tensor of which some cells are the result already is completed. */
+/* Some cells of the tensor hold the result already. Apply completes the others. */
 static void interrupted(void)
 {
     const size_t n = 200000;
@@ -372,7 +372,7 @@ static void interrupted(void)
     }
 }
 
-/* Damage: never accepted, nothing applied. */
+/* Damaged deltas are never accepted, and nothing is applied. */
 static void damage(void)
 {
     size_t n, size, i, cut;
@@ -406,7 +406,7 @@ static void damage(void)
     }
 }
 
-/* Random damage of base, delta or both: none is applied. CORRUPTIONS=n in the environment: n of them. */
+/* Random damage of base, delta or both is never applied. CORRUPTIONS=n in the environment: n cases. */
 static void corruptions(void)
 {
     const char *wanted = getenv("CORRUPTIONS");
@@ -423,7 +423,7 @@ static void corruptions(void)
             b = with_base(base, n, dtype);
             data_fill(base, n, dtype, DATA_WEIGHTS);
             change(result, base, n, width, i / 1000 % 4 == 3 ? 0 : 1 + (unsigned)test_below(9));
-            if (i / 1000 % 4 == 3) { /* few, which stand one by one */
+            if (i / 1000 % 4 == 3) { /* a few scattered changes */
                 size_t k;
                 b.level = BITSNAP_FAST;
                 for (k = 1 + test_below(3); k--;) result[test_below(n) * width]++;
@@ -444,7 +444,7 @@ static void corruptions(void)
     }
 }
 
-/* d1, d2, ... of a chain of states; all merged is the way from the first to the last; inverted, the way back. */
+/* Merges the deltas of a chain of states. The merged delta leads from the first state to the last, and its inverse back. */
 static void algebra(void)
 {
     enum { STEPS = 100, N = 70000 };
@@ -464,7 +464,7 @@ static void algebra(void)
                 s.flags = self ? BITSNAP_SELF_CONTAINED : 0;
                 s.block_log2 = 16;
                 change(to, from, N, width, step % 5 == 4 ? 0 : step % 5 == 3 ? 2 : 500);
-                if (step % 7 == 6 && !self) { /* a cell that is better off alone */
+                if (step % 7 == 6 && !self) { /* a cell that is smaller without the base */
                     test_fill(to, 1000 * width);
                     memset(to + 1000 * width, 0, 64536 * width);
                 }
@@ -488,7 +488,8 @@ static void algebra(void)
         }
 }
 
-/* A block of another delta to the same base, at its place there: its own checks and hashes are right. */
+/* A block from another delta with the same base, at its own position. Its checks and hashes are right, but the index has
+ * another check. */
 static void block_of_another_delta(void)
 {
     enum { CELL = 65536, N = CELL + 100 };
@@ -519,7 +520,7 @@ static void block_of_another_delta(void)
     CHECK(bitsnap_merge(&none, merged, sizeof merged, &again, other, size2, frame, size) == BITSNAP_E_CHECK && none.error.rule == BITSNAP_R_INDEX_CHECK);
 }
 
-/* small elements far, large ones near: several classes */
+/* Changes small elements by much and large ones by little, so that blocks have several classes. */
 static void step(uint8_t *to, const uint8_t *from, size_t n)
 {
     size_t i;
@@ -529,7 +530,7 @@ static void step(uint8_t *to, const uint8_t *from, size_t n)
     }
 }
 
-/* What cannot be without the base says so. */
+/* Merging and inverting without a base fail if they need it. */
 static void algebra_needs(void)
 {
     const size_t n = 5000;
@@ -558,7 +559,7 @@ static void algebra_needs(void)
           b.error.rule == 0 && !strcmp(bitsnap_message(&b), bitsnap_status_message(BITSNAP_E_BASE)));
 }
 
-/* The same bytes in one piece and in many, from any number of workers; and back. */
+/* Runs tasks in reverse order, on workers in turn. */
 static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     const unsigned workers = *(unsigned *)context;
@@ -566,7 +567,7 @@ static void run(void *context, bitsnap_task task, void *argument, uint64_t count
     for (i = count; i-- > 0;) task(argument, i, (unsigned)(i % workers));
 }
 
-/* Merging with any number of workers, and frames whose blocks are larger than the workspace was laid out for. */
+/* Merges with any number of workers; and refuses frames whose blocks are larger than those of the first. */
 static void algebra_of_workers(void)
 {
     const size_t n = 390000;
@@ -576,7 +577,7 @@ static void algebra_of_workers(void)
     bitsnap b = with_base(base, n, BITSNAP_BF16), c = fresh();
     data_fill(base, n, BITSNAP_BF16, DATA_WEIGHTS);
     change(result, base, n, 2, 3);
-    for (size = 0; size < 2 * n; size++) third[size] = (uint8_t)test_random(); /* cells for themselves */
+    for (size = 0; size < 2 * n; size++) third[size] = (uint8_t)test_random(); /* cells that do not use the base */
     change(third, result, n / 2, 2, 5);
     b.flags = BITSNAP_SELF_CONTAINED;
     b.block_log2 = 16;
@@ -657,7 +658,7 @@ static void pieces(void)
     }
 }
 
-/* Cells of 65536 with no, few or many changes. */
+/* Makes cells of 65,536 elements with no, few or many changes. */
 static void few(uint8_t *to, const uint8_t *from, size_t n, unsigned width)
 {
     size_t i, k;
@@ -672,7 +673,7 @@ static void few(uint8_t *to, const uint8_t *from, size_t n, unsigned width)
     }
 }
 
-/* Cells with few changes, which share blocks, in every way there is. */
+/* Cells with few changes share blocks. Tests every way to encode and decode them. */
 static void sparse(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_I8, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64 };
@@ -703,12 +704,12 @@ static void sparse(void)
             CHECK(encode(&b, other, result, n, dtype) == whole && !memcmp(frame, other, whole), "%s", b.kernels->name);
         }
         b.kernels = NULL;
-        for (k = 0; k < 20; k++) { /* ranges, which reach into runs */
+        for (k = 0; k < 20; k++) { /* ranges that begin or end inside runs */
             const size_t first = test_below(n + 1), m = test_below(n - first + 1);
             CHECK(bitsnap_decode_range(&b, back, first, m, dtype, frame, whole) == BITSNAP_OK && !memcmp(back, result + first * width, m * width),
                   "%s", bitsnap_message(&b));
         }
-        memcpy(back, base, n * width); /* in place: from the base, from half of the way, from the result */
+        memcpy(back, base, n * width); /* in place: from the base, from a partial result, from the result */
         for (k = 0; k < 3; k++) {
             CHECK(bitsnap_apply(&b, back, n, dtype, frame, whole) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
             if (k == 0) memcpy(back, base, bsn_min(65536, n) * width);
@@ -721,7 +722,7 @@ static void sparse(void)
         CHECK(bitsnap_encoder_begin(&b, &s, other, sizeof other, &at, n, dtype) == BITSNAP_OK);
         s.index = index;
         s.index_capacity = sizeof index;
-        for (i = 0; i < n; i += next) { /* piece by piece */
+        for (i = 0; i < n; i += next) { /* in pieces */
             next = bsn_min((1 + test_below(4)) << 16, n - i);
             CHECK(bitsnap_encoder_push(&b, &s, other + at, width * next + 36 * ((next >> 16) + 1) + 640, &size, result + i * width, next) == BITSNAP_OK);
             at += size;
@@ -737,7 +738,7 @@ static void sparse(void)
         CHECK(bitsnap_decoder_end(&b, &s, frame + at, whole - at, &size) == BITSNAP_OK && !memcmp(back, result, n * width), "%s", bitsnap_message(&b));
         free(b.workspace);
         b = with_base(base, n, dtype);
-        few(third, result, n, width); /* and on to a third state, and all the way back */
+        few(third, result, n, width); /* on to a third state, and back to the base */
         b.base.data = result;
         b.block_log2 = 16;
         size = encode(&b, other, third, n, dtype);
@@ -751,7 +752,7 @@ static void sparse(void)
     CHECK(shared > 50 && alone, "%d cells", (int)shared);
 }
 
-/* Pieces come back, have the size that was planned, and whatever they are made into, what is read lies in the cell. */
+/* Changes are read back as written, in the planned size. Damaged pieces give no position outside the cell. */
 static void sparse_pieces(void)
 {
     static uint64_t words[2][4096];
@@ -770,11 +771,11 @@ static void sparse_pieces(void)
         size_t i, size;
         x.count = 1 + test_below(round % 2 ? most : bsn_min(most, 9));
         x.any = 0;
-        for (i = 0; i < x.count; i++) { /* as far apart as there is room */
+        for (i = 0; i < x.count; i++) { /* at any distances */
             const size_t from = i ? x.place[i - 1] + 1 : 0, room = n - (x.count - i) - from;
             x.place[i] = (uint32_t)(from + test_below(round % 5 ? bsn_min(room, 2 * n / x.count) + 1 : room + 1));
-            x.word[i] = bits ? (test_random() >> (64 - bits)) - (bits == 64) : 0; /* all ones are none */
-            if (few && test_below(few)) x.word[i] &= 3; /* so that the others escape */
+            x.word[i] = bits ? (test_random() >> (64 - bits)) - (bits == 64) : 0; /* a word is never all ones */
+            if (few && test_below(few)) x.word[i] &= 3; /* so that the other words escape */
             x.any |= x.word[i];
         }
         size = bsn_piece_plan(&t, &x, n, 8);
@@ -793,7 +794,7 @@ static void sparse_pieces(void)
     CHECK(escaping > 500 && full > 500, "%u pieces with words that escape, %u without", escaping, full);
 }
 
-/* Every capacity that is too small is refused, and nothing is written behind it. */
+/* Refuses every capacity that is too small, and writes nothing past it. */
 static void capacities(void)
 {
     const size_t n = 300;

@@ -1,5 +1,5 @@
-/* What is wrong is reported the same by any number of workers in any order; streams that were never begun, nothing at null, and
- * claims without end. */
+/* Errors are the same for any number of workers and any order of tasks. Also streams that were never begun, null pointers for
+ * nothing, and frames that claim to be huge. */
 #include "test.h"
 #include "inside.h"
 #include "data.h"
@@ -17,7 +17,7 @@ static bitsnap fresh(void)
     return b;
 }
 
-/* tasks in one of three orders, which no order may show in */
+/* Runs tasks in one of three orders. Results must not depend on it. */
 static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     const unsigned order = *(const unsigned *)context;
@@ -26,7 +26,7 @@ static void run(void *context, bitsnap_task task, void *argument, uint64_t count
         task(argument, order == 0 ? i : order == 1 ? count - 1 - i : (i * 2 + 1 < count ? i * 2 + 1 : (count - 1 - i) * 2), (unsigned)(i & 1));
 }
 
-/* A frame of one of the kinds, with many blocks. */
+/* Makes a frame of the given kind with many blocks. */
 static size_t make(unsigned kind, bitsnap_dtype *dtype)
 {
     static const bitsnap_dtype dtypes[KINDS] = { BITSNAP_BF16, BITSNAP_I16, BITSNAP_F32, BITSNAP_F32, BITSNAP_BF16, BITSNAP_BF16, BITSNAP_I8 };
@@ -93,7 +93,7 @@ static outcome call(unsigned which, unsigned workers, unsigned order, size_t n, 
     return x;
 }
 
-/* One to three damaged bytes anywhere, checks looked at or repaired in none: every call says the same with 1 to 4 workers. */
+/* Damages one to three bytes without repairing checks. Every call gives the same result with 1 to 4 workers. */
 static void workers(void)
 {
     unsigned kind, round, which, w;
@@ -120,7 +120,7 @@ static void workers(void)
     }
 }
 
-/* Room for less than the frame: every call that makes one fails the same. */
+/* Capacities below the frame. Every call that makes a frame fails in the same way. */
 static void capacities(void)
 {
     unsigned kind, w;
@@ -151,7 +151,8 @@ static void capacities(void)
     }
 }
 
-/* Streams of which nobody has begun any, and such in which single bytes are others: errors or results, nothing outside. */
+/* Uses streams that were never begun, and streams with one wrong bit. Errors and results are allowed; accesses outside are
+ * not. */
 static void streams(void)
 {
     static const uint8_t some[64] = { 0 };
@@ -174,7 +175,7 @@ static void streams(void)
         (void)bitsnap_decoder_pull(&b, &s, room.p, 64, &n, some, 64, &used);
         (void)bitsnap_decoder_end(&b, &s, some, 64, &used);
     }
-    for (kind = 0; kind < 3; kind++) { /* begun, half-way; then a byte is another, but for those that say what is the caller's */
+    for (kind = 0; kind < 3; kind++) { /* begun and half-way, then one bit changes, except in members that the caller sets */
         uint8_t index[64];
         const size_t half = 64;
         data_fill(elements, 128, BITSNAP_F32, DATA_WEIGHTS);
@@ -209,7 +210,7 @@ static void streams(void)
     guarded_free(room);
 }
 
-/* Null where the size is 0: allowed everywhere (and nothing is added to it: sanitizers look). */
+/* Null with size 0 is allowed everywhere. Sanitizers check that nothing is added to it. */
 static void nothing(void)
 {
     unsigned t;
@@ -242,7 +243,7 @@ static void nothing(void)
     }
 }
 
-/* A hundred bytes that stand for gigabytes are checked at once, content id and all; and it is the right one. */
+/* About 100 bytes that expand to gigabytes. Testing them is quick, includes the content id, and the id is right. */
 static void claims(void)
 {
     static const uint64_t counts[] = { 1, 65535, 65536, 65537, 300000, (uint64_t)1 << 32, ((uint64_t)1 << 33) + 12345 };
@@ -267,13 +268,13 @@ static void claims(void)
             if (counts[i] <= 300000) {
                 CHECK(!bitsnap_decode(&b, back, counts[i], dtypes[d], frame, size), "%s", bitsnap_message(&b));
                 CHECK(bitsnap_content_id(back, counts[i], dtypes[d]) == info.content_id);
-                CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at)); /* in parts that are no leaves */
+                CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at)); /* in pieces that are no hash leaves */
                 while (s.position < s.count)
                     if (bitsnap_decoder_pull(&b, &s, test_random() & 1 ? NULL : back, 1 + test_below(100000), &n, frame + at, size - at, &used)) break;
                     else at += used;
                 CHECK(s.position == s.count && !bitsnap_decoder_end(&b, &s, frame + at, size - at, &used), "%s", bitsnap_message(&b));
             }
-            at = size - 28 - 8; /* another content id, with a footer that is whole */
+            at = size - 28 - 8; /* another content id in a valid footer */
             frame[at] ^= 1;
             test_store64(frame + size - 12, inside_bound_hash(test_load64(frame + info.header_size - 8), frame + at - 8, size - 4 - at));
             CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at) && !bitsnap_decoder_pull(&b, &s, NULL, (size_t)counts[i], &n, frame + at, size - at, &used));
@@ -282,7 +283,7 @@ static void claims(void)
         }
 }
 
-/* Quantized frames pulled block by block, while the workspace holds what it did, or anything, or moves. */
+/* Pulls quantized frames block by block. Between calls the workspace stays, changes or moves. */
 static void tables(void)
 {
     const size_t n = 6000;

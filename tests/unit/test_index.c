@@ -1,4 +1,4 @@
-/* The index of frames of many blocks: of two and three levels, found and checked piece by piece; frames in longer memory. */
+/* The index of frames with many blocks: two and three levels, read and checked piece by piece; frames inside longer memory. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -19,7 +19,7 @@ static bitsnap fresh(unsigned flags)
     return b;
 }
 
-/* A frame of so many blocks of 64 bytes, some of them CONST, from memory, and pushed in pieces. */
+/* Makes a frame of `blocks` blocks of 64 bytes, some of them CONST. The frame is encoded at once and pushed in pieces. */
 static void make(size_t blocks)
 {
     bitsnap b = fresh(BITSNAP_CONTENT_ID);
@@ -57,7 +57,7 @@ static void forget(void)
     free(frame);
 }
 
-/* A range; its rule, 0 if it is right. */
+/* Decodes a range. Returns the rule of the error, or 0. */
 static unsigned range(bitsnap *b, uint64_t first, size_t n)
 {
     const bitsnap_status status = bitsnap_decode_range(b, out, first, n, BITSNAP_I8, frame, size);
@@ -65,8 +65,8 @@ static unsigned range(bitsnap *b, uint64_t first, size_t n)
     return status ? b->error.rule : 0;
 }
 
-/* Every byte of the footer is damaged, but every `step`th of the index's pages and every `above`th of what stands above these: who reads
- * it finds it, others need not. */
+/* Damages each byte of the footer in turn; of the pages of the index only every `step`th byte, of its nodes every `above`th.
+ * Reads that need the byte fail. Other reads need not. */
 static void damage(size_t step, size_t above)
 {
     bitsnap b = fresh(0), heedless = fresh(BITSNAP_IGNORE_CHECKS);
@@ -94,7 +94,7 @@ static void damage(size_t step, size_t above)
         rule = range(&b, first, count - first < 70 ? 1 : 70);
         CHECK(rule, "byte %lu of the footer: not noticed", (unsigned long)in);
         if (in < t.size) CHECK(rule == BITSNAP_R_FOOTER_CHECK, "byte %lu of the footer: R%u", (unsigned long)in, rule);
-        if (level < t.top && in < t.size) { /* what lies elsewhere is found */
+        if (level < t.top && in < t.size) { /* reads elsewhere succeed */
             const uint64_t far = (first + count / 2) % count / 64 * 64;
             rule = range(&b, far, 1);
             CHECK(!rule || (level && far / 64 / 65536 == first / 64 / 65536), "byte %lu of the footer, R%u elsewhere", (unsigned long)in, rule);
@@ -126,7 +126,7 @@ static void three_levels(void)
     forget();
 }
 
-/* A header and an end, and less between them than the index that the end tells of. */
+/* A header and an end with too few bytes between them for the index. */
 static void without_room(void)
 {
     size_t n;
@@ -161,7 +161,7 @@ static void borders(void)
     }
 }
 
-/* Frames one behind the other, and before zeros: where each ends is told by its blocks. */
+/* Frames followed by other bytes, by zeros or by a frame. The blocks tell where a frame ends. */
 static void longer_memory(void)
 {
     static const size_t blocks[] = { 1, 2, 300, 66000 };
@@ -184,11 +184,11 @@ static void longer_memory(void)
     }
 }
 
-/* A frame in which all blocks but the first are small, and which somebody changes behind that: by the root of its index the second page
- * begins a cell later, so that its first block's place is that of a large one, as which it is made up. That reaches behind the frame. */
+/* All blocks except the first are small. After one parallel loop the test changes the index: the root says that the second page
+ * begins a cell later, and the first entry of that page gets the head of the large block. That block reaches past the frame. */
 static struct {
     guarded g;
-    size_t root, second; /* where these begin */
+    size_t root, second; /* their offsets */
     int changes;
 } shifting;
 
@@ -220,7 +220,7 @@ static void shifting_index(void)
         CHECK(!bitsnap_read_info(&info, frame, size) && info.blocks == 258 && size < 8 * BLOCK * 3, "%lu bytes", (unsigned long)size);
         shifting.g = guarded_alloc(size, 0);
         memcpy(shifting.g.p, frame, size);
-        place = size - 28 - 2 * 24; /* of the root, with two entries; in front of it are two pages */
+        place = size - 28 - 2 * 24; /* the offset of the root, which has two entries; two pages are before it */
         shifting.root = place;
         shifting.second = place - 8 * 258 - 2 * 20;
         CHECK(bsn_load64(frame + place + 24) == 256 && bsn_load64(frame + place + 32) == shifting.second, "another index");

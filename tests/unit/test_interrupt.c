@@ -1,5 +1,5 @@
-/* Applying in place that is ended within a cell: what can be completed by a repeated call is, with and without a journal; all else
- * is refused and left as it is. KILLS=n in the environment: n processes killed for each form. */
+/* An apply in place stops within a cell. A repeated call completes the tensor, with or without a journal, if that is possible,
+ * and otherwise refuses and changes nothing. KILLS=n in the environment: kills n processes for each form. */
 #define _GNU_SOURCE
 #include "test.h"
 #include "inside.h"
@@ -11,7 +11,7 @@
 #include <time.h>
 #endif
 
-/* The kinds from KIND_CLASSES to KIND_PATCHED need a journal; those after it need no base. */
+/* Kinds from KIND_CLASSES to KIND_PATCHED need a journal. Later kinds need no base. */
 enum { MOST = 150000, KINDS = 7 };
 enum { KIND_SPARSE, KIND_ONE, KIND_CLASSES, KIND_PATCHED, KIND_SPLIT, KIND_STORED, KIND_CONST };
 static const char *const kinds[KINDS] = { "few changes", "one class", "classes", "pruned", "floats alone", "stored", "constant" };
@@ -19,8 +19,8 @@ static const unsigned char forms[KINDS] = { FORM_SPARSE, FORM_CLASSED, FORM_CLAS
 static uint8_t *base, *result, *frame, *live, *before;
 static void *workspace;
 static size_t size; /* of the frame */
-static unsigned char fits[3]; /* which of its cells are coded as the kind says */
-static unsigned made[KINDS], skipped[KINDS]; /* calls of make() that gave a delta of that kind, and that did not */
+static unsigned char fits[3]; /* 1 for each cell with the form of the kind */
+static unsigned made[KINDS], skipped[KINDS]; /* calls of make() with and without such cells */
 
 static int needs_journal(unsigned kind) { return kind == KIND_CLASSES || kind == KIND_PATCHED; }
 
@@ -33,7 +33,7 @@ static bitsnap fresh(void)
     return b;
 }
 
-/* A delta all whose cells are of one form; 0 where the dtype has none such. */
+/* Makes a delta with cells of one form. Returns 0 if the dtype has no such cells. */
 static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
 {
     unsigned shift;
@@ -69,11 +69,12 @@ static int make(unsigned kind, size_t n, bitsnap_dtype dtype, unsigned log2)
         fits[cell] = block.form == forms[kind] && (block.form != FORM_CLASSED || (block.classes > 1) == (kind == KIND_CLASSES));
         same += fits[cell++];
     }
-    *(same ? &made[kind] : &skipped[kind]) += 1; /* the last cell may be another */
+    *(same ? &made[kind] : &skipped[kind]) += 1; /* the last cell may have another form */
     return same > 0;
 }
 
-/* No kind may vanish unseen: `part` percent of the calls of make() must have given a delta of it. Then counts anew. */
+/* Checks that `part` percent of the calls of make() gave a delta of each kind, so that no kind goes untested. Then counts
+ * anew. */
 static void count(const char *who, unsigned part)
 {
     unsigned kind;
@@ -85,7 +86,7 @@ static void count(const char *who, unsigned part)
     }
 }
 
-/* One of those cells that are coded as the kind says. */
+/* Chooses one of the cells with the form of the kind. */
 static size_t a_cell(size_t cells)
 {
     size_t at;
@@ -94,7 +95,7 @@ static size_t a_cell(size_t cells)
     return at;
 }
 
-/* A cell as it stands when so many bytes of it have been stored. */
+/* Puts a cell in the state after `done` bytes of it have been stored. */
 static void halfway(unsigned kind, size_t at, size_t n, unsigned width, size_t done)
 {
     const size_t whole = done - done % (kind == KIND_SPARSE || width > sizeof(size_t) ? width : sizeof(size_t));
@@ -110,7 +111,7 @@ static void halfway(unsigned kind, size_t at, size_t n, unsigned width, size_t d
     }
 }
 
-/* Every dtype and form, with a cell at every stage: completed, or refused and untouched. */
+/* Every dtype and form, with a cell at every stage. The call completes it, or refuses and changes nothing. */
 static void stages(void)
 {
     static const size_t lengths[] = { 1, 3, 40, 1000, 4103, 70001, 131100 };
@@ -131,16 +132,16 @@ static void stages(void)
                         b.kernels = bitsnap_kernels_get(t % tables);
                         CHECK(!bitsnap_read_info(&info, frame, size) && bitsnap_journal_size(&info, 2) == 2 * saved);
                         memcpy(live, base, n * width);
-                        memcpy(live, result, at * width); /* cells before it are done */
+                        memcpy(live, result, at * width); /* earlier cells are done */
                         halfway(kind, at, m, width, t ? test_below(m * width + 1) : m * width - 1);
                         memcpy(before, live, n * width);
                         if (needs_journal(kind) && memcmp(live + at * width, base + at * width, m * width) &&
                             memcmp(live + at * width, result + at * width, m * width)) {
-                            uint64_t form = test_load32(frame + info.header_size) & 255; /* is it one of classes? */
+                            uint64_t form = test_load32(frame + info.header_size) & 255; /* the form of the first block */
                             CHECK(bitsnap_apply(&b, live, n, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_BASE || form != forms[kind] || cells > 1);
                             memcpy(live, before, n * width);
                         }
-                        test_fill(journal.p, 2 * saved < 64 ? 2 * saved : 64); /* its content is not trusted, and no state of it is wrong */
+                        test_fill(journal.p, 2 * saved < 64 ? 2 * saved : 64); /* the content is not trusted, and may be anything */
                         memcpy(journal.p + (t & 1 ? saved : 0), base + at * width, m * width);
                         b.journal = journal.p;
                         b.journal_size = 2 * saved;
@@ -149,12 +150,12 @@ static void stages(void)
                             CHECK(!bitsnap_apply(&b, live, n, (bitsnap_dtype)dtype, frame, size) && !memcmp(live, result, n * width),
                                   "%s, %s, %d elements, stage %u: %s", kinds[kind], bitsnap_dtype_name((bitsnap_dtype)dtype), (int)n, t,
                                   bitsnap_message(&b));
-                        /* a journal of something else, and a cell of which one bit is wrong */
+                        /* a journal with other content, and a cell with one wrong bit */
                         memcpy(live, before, n * width);
                         test_fill(journal.p, 2 * saved);
                         live[at * width + m * width / 2] ^= 16;
                         memcpy(before, live, n * width);
-                        if (kind <= KIND_PATCHED && (t == 1 || n < 5000)) { /* this takes its time, as every stage is tried */
+                        if (kind <= KIND_PATCHED && (t == 1 || n < 5000)) { /* tries every stage, which is slow */
                             CHECK(bitsnap_apply(&b, live, n, (bitsnap_dtype)dtype, frame, size) == BITSNAP_E_BASE && b.error.element == at);
                             CHECK(!memcmp(live, before, n * width));
                         }
@@ -164,14 +165,14 @@ static void stages(void)
     count("stages", 40);
 }
 
-/* Which rule is named if a block breaks several, and if the cell holds the result already. */
+/* The rule that is reported if a block breaks several, and if the cell holds the result already. */
 static void rules(void)
 {
     const size_t n = 5000, prefix = 4 + 8 + 16;
     uint8_t record[28 + 16 + 8], *block;
     bitsnap b = fresh();
     bitsnap_info info;
-    /* Borders that are none, and a base that is another: the borders come first, as the base is counted by them. */
+    /* Invalid borders and a wrong base. The borders are reported: they are needed to compare the base. */
     CHECK(make(KIND_CLASSES, n, BITSNAP_BF16, 16) && !bitsnap_read_info(&info, frame, size));
     block = frame + info.header_size;
     CHECK(block[0] == FORM_CLASSED && block[prefix] > 1);
@@ -182,13 +183,14 @@ static void rules(void)
     CHECK(b.error.offset == info.header_size + prefix);
     b.base.data = live, b.base.count = n, b.base.dtype = BITSNAP_BF16;
     CHECK(bitsnap_decode(&b, before, n, BITSNAP_BF16, frame, size) && b.error.rule == BITSNAP_R_CLASSES, "decode: R%u", b.error.rule);
-    /* A block that needs no base, with a right check and other elements than it says: refused whatever the cell holds. */
+    /* A block without a base, whose check is right and whose elements do not match their hash. Refused whatever the cell
+     * holds. */
     CHECK(make(KIND_STORED, n, BITSNAP_BF16, 16) && !bitsnap_read_info(&info, frame, size));
     block = frame + info.header_size;
     CHECK(block[0] == FORM_STORED);
     block[prefix + 77] ^= 4;
     memset(record, 0, sizeof record);
-    memcpy(record, block - 8, 8); /* the header's check */
+    memcpy(record, block - 8, 8); /* the check of the header */
     test_store64(record + 16, n);
     memcpy(record + 24, block, 4);
     memcpy(record + 28, block + 12, 16);
@@ -204,7 +206,7 @@ static void rules(void)
     count("rules", 0);
 }
 
-/* What is no journal. */
+/* Refuses a journal that is too small. */
 static void journals(void)
 {
     const size_t n = 100000;
@@ -268,7 +270,7 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static double after; /* seconds of the second pass, which stores */
+static double after; /* seconds in the second pass, which stores */
 
 static int arm(void *context, uint64_t done, uint64_t total)
 {
@@ -279,7 +281,7 @@ static int arm(void *context, uint64_t done, uint64_t total)
     return 0;
 }
 
-/* Applies in a process that is ended meanwhile, as by SIGKILL: at once, whatever it does. */
+/* Applies in a child process that a timer kills at any point, like SIGKILL. */
 static void apply_and_die(bitsnap *b, size_t n, bitsnap_dtype dtype)
 {
     const pid_t child = fork();
@@ -290,7 +292,7 @@ static void apply_and_die(bitsnap *b, size_t n, bitsnap_dtype dtype)
     (void)waitpid(child, NULL, 0);
 }
 
-/* Processes that end anywhere, again and again, on memory that outlives them. */
+/* Kills processes again and again, at any point, while they change memory that outlives them. */
 static void killed(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F8_E4M3 };

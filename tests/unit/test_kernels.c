@@ -1,5 +1,5 @@
-/* Every kernel of every table against its scalar twin: all lengths, alignments and kinds of data, in memory that ends
- * (or begins) at a page which must not be touched, with exactly the slack that struct bitsnap_kernels permits. */
+/* Compares every kernel of every table with its scalar twin, for all lengths, alignments and kinds of data. The memory ends or
+ * begins at a guard page, and has exactly the slack that struct bitsnap_kernels allows. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #if defined(__GNUC__) || defined(__clang__)
@@ -24,26 +24,26 @@ static size_t length_at(size_t i) { return i <= 300 ? i : long_lengths[i - 301];
 #define SLACK 64
 #define AREA (8 * (size_t)LONGEST + 4096)
 
-/* Areas whose last byte, or first, lies against a forbidden page. */
+/* Areas that end or begin at a guard page. */
 typedef struct area {
     guarded back, front;
 } area;
 
 static area areas[16];
-static uint8_t *spare[16]; /* as long, for what is expected */
+static uint8_t *spare[16]; /* areas of that size for expected results */
 
-/* n bytes of area i, and `slack` more that may be touched, and no others behind */
+/* n bytes of area i, with `slack` bytes after them before the guard page */
 static uint8_t *at_end(unsigned i, size_t n, size_t slack) { return areas[i].back.p + AREA - n - slack; }
 
-/* n bytes and no others before */
+/* n bytes that begin at a guard page */
 static uint8_t *at_front(unsigned i) { return areas[i].front.p; }
 
-/* one or the other: exact on the side of the guard, a mark of 64 bytes on the other */
+/* either of these: exact at the guard page, with a mark of 64 bytes on the other side */
 static uint8_t *place(unsigned i, size_t n, int front) { return front ? at_front(i) : at_end(i, n, 0); }
 
 #define MARK 0xA5
 
-/* Marks the 64 bytes beside a place that is exact on the guard's side. */
+/* Marks the 64 bytes on the side of `p` without a guard page. */
 static void mark(uint8_t *p, size_t n, int front) { memset(front ? p + n : p - 64, MARK, 64); }
 
 static int marked(const uint8_t *p, size_t n, int front)
@@ -73,15 +73,15 @@ static void fill(uint8_t *p, size_t n, unsigned kind)
         case SPARSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) & x >> 5 & x >> 23 & x >> 41); break;
         case DENSE: p[i] = (uint8_t)(x >> (8 * (i % 8)) | x >> 5 | x >> 23 | x >> 41); break;
         case ALTERNATING: p[i] = 0x55; break;
-        case RUNS: p[i] = x >> (i % 8) & 1 ? 0xFF : 0; break; /* whole bytes */
+        case RUNS: p[i] = x >> (i % 8) & 1 ? 0xFF : 0; break; /* runs of whole bytes */
         case RARE: p[i] = test_below(40) ? 0 : (uint8_t)(1u << (x >> (8 * (i % 8)) & 7)); break;
         default: p[i] = i < n / 2 ? 0xFF : 0; break;
         }
     }
 }
 
-/* Symbols of a list: a skewed alphabet around 120, all bytes, one byte, few far apart, all alike but some, two; small numbers of
- * both signs, as 16, 32, 56 and more symbols that go on at 0; two but for some. */
+/* Symbols of a list: a skewed alphabet around 120, all bytes, one byte, few far apart, mostly one, two; small numbers of both
+ * signs, of 16, 32, 56 and more symbols that wrap around 0; mostly two. */
 static void fill_symbols(uint8_t *p, size_t n, unsigned kind)
 {
     size_t i;
@@ -130,7 +130,7 @@ static void hash(void)
     hash_case(1023, 1, 0);
 }
 
-/* A hash does not depend on how its bytes come. */
+/* The hash is the same however the bytes are divided. */
 static void hash_in_pieces(void)
 {
     size_t n, i, k;
@@ -163,7 +163,7 @@ static void count_bits(void)
         for (kind = 0; kind < KINDS; kind++) {
             for (a = 0; a < (n <= 300 ? 3u : 64u); a++) {
                 uint8_t *p = a == 1 ? at_front(0) : at_end(0, size, a == 0 ? 0 : a);
-                fill(p, size, kind); /* bits behind the last element are there and do not count */
+                fill(p, size, kind); /* bits after the last element are random and must not count */
                 CHECK(kernels->count(p, n) == scalar->count(p, n), "%s: %zu bits, kind %u", kernels->name, n, kind);
             }
         }
@@ -180,7 +180,7 @@ static void partition_case(unsigned width, size_t n, unsigned kind, int front)
     set = scalar->count(mask, n);
     zeros = place(2, (n - set) * width, front);
     ones = place(3, set * width, front);
-    for (side = 0; side < 4; side++) { /* both, zeros alone, ones alone, none */
+    for (side = 0; side < 4; side++) { /* both outputs, zeros alone, ones alone, none */
         uint8_t *z = side & 2 ? NULL : zeros, *o = side & 1 ? NULL : ones;
         scalar->partition(width, list, n, mask, spare[2], spare[3]);
         memset(zeros, 0, (n - set) * width);
@@ -196,7 +196,7 @@ static void partition_case(unsigned width, size_t n, unsigned kind, int front)
     }
 }
 
-/* elements that differ in one bit, or entirely, where `kind` says so; 8 bytes for each group and no others */
+/* Elements that differ in one bit or entirely, as `kind` says. Exactly 8 bytes of mask for each group. */
 static void compare_case(unsigned width, size_t groups, unsigned kind, int front)
 {
     const size_t n = 64 * groups, size = n * width;
@@ -252,7 +252,7 @@ static void partitions(void) { masks(partition_case); }
 
 /* ---- planes ---- */
 
-/* a field, and elements that fill `groups` groups; `misplaced` bytes before the end */
+/* One field, and elements of `groups` groups that end `misplaced` bytes before the guard page. */
 static void planes_case(const bsn_field *f, const uint8_t *elements, size_t groups, size_t misplaced)
 {
     const unsigned width = f->width;
@@ -277,7 +277,7 @@ static void planes_case(const bsn_field *f, const uint8_t *elements, size_t grou
         CHECK(marked(planes[k], n, 0), "%s: split writes too far", kernels->name);
         for (j = 0; j < misplaced; j++) CHECK(planes[k][n + j] == MARK, "%s: split writes too far", kernels->name);
     }
-    /* joining: any bytes, not only those that splitting gives */
+    /* joins any bytes, not only those that a split makes */
     if (misplaced & 1)
         for (k = 0; k < width; k++) fill(planes[k], n, RANDOM);
     for (k = 0; k < width; k++) read[k] = planes[k];
@@ -320,7 +320,7 @@ static void split_and_join(void)
             planes_case(&f, elements, 64, 1);
         }
     }
-    /* every value of 8 and 16 bits */
+    /* all values of 8 and 16 bits */
     for (j = 0; j < 65536; j++) {
         const uint16_t h = (uint16_t)(j * 40503u);
         memcpy(elements + 2 * j, &h, 2);
@@ -333,7 +333,7 @@ static void split_and_join(void)
             if (f.width == 2) planes_case(&f, elements, 1024, 0);
         }
     }
-    /* F64 around the ends of its exponents: 0, the base, 255 above it */
+    /* F64 at the limits of its exponents: 0, the base, 255 above it */
     for (j = 0; j < 64; j++) {
         const unsigned base = j == 0 ? 0 : j == 1 ? 1792 : (unsigned)test_below(1793);
         bsn_field_set(&f, BITSNAP_F64, 8, base);
@@ -347,7 +347,7 @@ static void split_and_join(void)
     }
 }
 
-/* by the definition: of each group, the words of the bits that vary, lowest first */
+/* Follows the definition: for each group, one word for each bit that varies, lowest bit first. */
 static void bits_by_rule(uint8_t *bits, uint8_t *bytes, unsigned varying, size_t n, int put)
 {
     size_t at = 0, group, i;
@@ -397,7 +397,7 @@ static void bits_take_and_put(void)
     }
 }
 
-/* symbols that share a byte with other bits; buffers are exact */
+/* Symbols that share a byte with other bits. Buffers are exact. */
 static void top_put(void)
 {
     unsigned varying, shift;
@@ -443,7 +443,7 @@ static void histogram(void)
     }
 }
 
-/* the more a code window is the more ways through a kernel there are: `span` codes from `base` on, the rest alike */
+/* More code windows take more ways through the kernel. `span` codes from `base` on differ, the others are equal. */
 static void map_case(size_t n, unsigned kind, unsigned base, unsigned span, unsigned escape)
 {
     uint8_t code[256], *list = at_end(0, n, SLACK), *escapes, *end, *expected_end;
@@ -489,8 +489,8 @@ static void map(void)
 static const uint8_t node_kinds[18][2] = { { 1, 0 }, { 1, 1 }, { 1, 2 }, { 2, 0 }, { 2, 1 }, { 2, 2 }, { 2, 3 }, { 2, 4 }, { 3, 0 },
                                            { 3, 1 }, { 3, 2 }, { 3, 3 }, { 3, 4 }, { 4, 0 }, { 4, 1 }, { 4, 2 }, { 4, 3 }, { 4, 4 } };
 
-/* Planes of n elements with a stride of `stride`, behind which 8 bytes may be read; the bits behind n are clear in
- * merges and rubbish in counts. */
+/* k planes of n elements, `stride` bytes apart; 8 bytes after them may be read. clear: the bits after n are 0, as for merges.
+ * Counts get random bits there. */
 static uint8_t *random_planes(unsigned k, size_t n, size_t stride, int clear)
 {
     uint8_t *planes = at_end(0, k * stride, 8);
@@ -544,7 +544,7 @@ static void merge_node_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(out, spare[1], n), "%s: node %u, %u of %zu", kernels->name, k, lists, n);
     if (n % 64 == 0)
         for (j = 0; j < lists; j++) CHECK(b.list[j] == a.list[j], "%s: node %u, %u of %zu: cursor %u", kernels->name, k, lists, n, j);
-    /* in pieces, each to the same place */
+    /* in pieces, each to one place */
     b = start;
     for (i = 0; i < n; i += m) {
         m = bsn_min(64 * (1 + test_below(n > 4096 ? 64 : 3)), n - i);
@@ -552,7 +552,7 @@ static void merge_node_case(unsigned k, unsigned lists, size_t n)
         kernels->node_merge(&b, i, m, out);
         CHECK(!memcmp(out, spare[1] + i, m), "%s: node %u, %u: %zu of %zu from %zu", kernels->name, k, lists, m, n, i);
     }
-    /* in place: the longest list at the end of the output */
+    /* in place: the longest list is at the end of the output */
     if (lists) {
         b = start;
         out = at_end(1, n, SLACK);
@@ -563,7 +563,7 @@ static void merge_node_case(unsigned k, unsigned lists, size_t n)
     }
 }
 
-/* three nodes of a leaf and a list, each the list of the one before */
+/* Three nodes of a leaf and a list; each is the list of the one before. */
 static void chain_case(size_t n)
 {
     size_t size = n, i, m;
@@ -600,7 +600,7 @@ static void chain_case(size_t n)
     start[0].leaf[2] = start[2].leaf[0];
     start[1].stride = start[2].stride = 0;
     start[0].chained = 1;
-    for (j = 0; j < 3; j++) { /* at once; in place; in pieces, each to the same place */
+    for (j = 0; j < 3; j++) { /* at once; in place; in pieces, each to one place */
         memcpy(a, start, sizeof a);
         out = at_end(1, n, SLACK);
         if (j == 1) {
@@ -616,8 +616,8 @@ static void chain_case(size_t n)
     }
 }
 
-/* Codes, and a node's planes and lists as portable code makes them, in spare[0] and from spare[2] on; b: the same node, as it is
- * before that. */
+/* Makes codes. The scalar kernel forks them in `a`: planes to spare[0], lists to spare[2] and after. b is the same node before
+ * that. */
 static void fork_begin(bsn_fork *a, bsn_fork *b, size_t counts[4], uint8_t *codes, uint8_t *planes, unsigned k, unsigned lists,
                        size_t n, unsigned kind)
 {
@@ -663,7 +663,7 @@ static void fork_node_case(unsigned k, unsigned lists, size_t n, unsigned kind)
     }
 }
 
-/* Symbols go where their leaf says: planes hold the slot, lists the symbols or, of twigs, which leaf it is. */
+/* Symbols follow their leaf: planes hold the slot, and lists the symbols. Lists of twigs hold the leaf within the twig. */
 static void leaves_case(unsigned k, unsigned lists, size_t n, unsigned kind)
 {
     const unsigned slots = 1u << k, known = slots + lists - (lists ? 2 : 0);
@@ -736,7 +736,7 @@ static void leaves_fork(void)
             for (kind = 0; kind < 12; kind += 3) leaves_case(kinds[j][0], kinds[j][1], length_at(i), kind);
 }
 
-/* planes that are longer than their range: what lies behind is not touched */
+/* Planes are longer than the range. The bytes after it must not change. */
 static void fork_range_case(unsigned k, unsigned lists)
 {
     const size_t n = 1 + test_below(200), first = 64 * test_below(4), size = (n + 7) / 8, stride = first / 8 + size + test_below(9);
@@ -780,7 +780,7 @@ static void counts_case(unsigned k, unsigned lists, size_t n)
     CHECK(!memcmp(a, b, lists * sizeof *a), "scalar: counts of node %u, %u, %zu elements", k, lists, n);
 }
 
-/* the last step at once against its parts; `checked` says which planes are hashed */
+/* Compares the fused last step with its parts. `checked` selects the planes that are hashed. */
 static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n, unsigned checked)
 {
     const unsigned width = f->width, e = f->symbol_bits;
@@ -823,7 +823,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
     t.ahead_lines = 8 * test_below(m * width / 512 + 1);
     t.room = room;
     t.tail = test_below(2) ? tail : NULL;
-    memset(tail, MARK, sizeof tail); /* as if it came behind something */
+    memset(tail, MARK, sizeof tail); /* as if earlier elements were waiting */
     memset(out + m * width, MARK, misplaced);
     for (j = 0; j < width; j++) {
         uint8_t *raw = at_end(6 + j, m, 0);
@@ -833,7 +833,7 @@ static void finish_case(const bsn_field *f, unsigned k, unsigned lists, size_t n
             t.plane[j] = NULL;
             memset(raw, 0, m);
         }
-        if (j == within) { /* bits, of which bytes are made */
+        if (j == within) { /* this plane is stored as bits */
             t.plane[j] = out;
             t.bits = at_end(10, bsn_bits_size(varying, m), 0);
             memcpy(at_end(10, bsn_bits_size(varying, m), 0), raw, bsn_bits_size(varying, m));
@@ -886,7 +886,7 @@ static void finish(void)
     }
 }
 
-/* the first step at once against its parts; `checked` says which planes are hashed */
+/* Compares the fused first step with its parts. `checked` selects the planes that are hashed. */
 static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned varying)
 {
     const unsigned width = f->width, e = f->symbol_bits, top = width - 1;
@@ -931,7 +931,7 @@ static void start_case(const bsn_field *f, size_t n, unsigned checked, unsigned 
     mark(bits, bits_size, 0);
     t.ahead = &ahead;
     t.ahead_lines = test_below(2) ? n / (width == 4 ? 32 : 128) : 0;
-    memset(tail, MARK, sizeof tail); /* as if they came behind something */
+    memset(tail, MARK, sizeof tail); /* as if earlier bytes were waiting */
     for (j = 0; j < top; j++) t.tail[j] = test_below(2) ? tail[j] : NULL;
     t.past = (int)test_below(2);
     if (below) t.tail[2] = NULL;
@@ -1029,7 +1029,7 @@ static void mask_above(void)
     }
 }
 
-/* From no bit to all of them. */
+/* From 0 bits to all. */
 static void places(void)
 {
     size_t groups, i, count;
@@ -1054,7 +1054,7 @@ static void places(void)
     }
 }
 
-/* Elements, their classes by the rule (how many borders are not above the exponent) and a word for each. */
+/* Elements, the class of each by definition (the number of borders <= its exponent), and a word for each. */
 typedef struct classed {
     bsn_classes t;
     size_t n, count[8];
@@ -1071,7 +1071,7 @@ static classed make_classed(unsigned dtype, unsigned classes, size_t groups, uns
     size_t i;
     memset(&x, 0, sizeof x);
     x.n = 64 * groups;
-    for (k = 0; k + 1 < classes; k++) { /* also some that no element reaches */
+    for (k = 0; k + 1 < classes; k++) { /* also borders that no element reaches */
         const unsigned room = 255u - next - (classes - 2 - k), most = e.mask < 255 && !test_below(3) ? room : (e.mask - (next < e.mask ? next : e.mask)) / (classes - k) + 1;
         next = (uint8_t)(next + 1 + test_below(most < room ? most : room));
         borders[k] = next;
@@ -1095,7 +1095,7 @@ static classed make_classed(unsigned dtype, unsigned classes, size_t groups, uns
     return x;
 }
 
-/* the words of each class, in order */
+/* Lists the words of each class in order. */
 static void list_words(const classed *x, uint8_t *list[8])
 {
     uint8_t *at[8];
@@ -1118,7 +1118,7 @@ static void classes_case(unsigned dtype, unsigned classes, size_t groups, unsign
     size_t above[7], i, sum = x.n;
     bsn_classes t = x.t;
     unsigned k;
-    for (k = 0; k < 7; k++) above[k] = k; /* added to what is there */
+    for (k = 0; k < 7; k++) above[k] = k; /* the kernel adds to these */
     kernels->classes_above(&t, above, x.elements, groups);
     for (k = 0; k + 1 < t.count; k++) {
         sum -= x.count[k];
@@ -1139,7 +1139,7 @@ static void classes_case(unsigned dtype, unsigned classes, size_t groups, unsign
     for (k = 0; k < t.count; k++)
         CHECK(!memcmp(spare[3 + k], list[k], x.count[k] * bsn_classes_size(&x.t, k)), "%s: words of class %u of %u, dtype %u, %zu groups",
               kernels->name, k, classes, dtype, groups);
-    if (kind & 8) return; /* narrow classes have lost what is above 255 */
+    if (kind & 8) return; /* narrow classes cannot restore words above 255 */
     for (i = 0; i < x.n; i++) {
         const uint64_t z = bsn_element_load(x.words + i * width, width), d = z & 1 ? ~(z >> 1) : z >> 1;
         bsn_element_store(expected + i * width, bsn_element_load(x.elements + i * width, width) + d, width);
@@ -1192,7 +1192,7 @@ static void subtract_case(unsigned width, size_t groups, unsigned kind, int fron
     CHECK(marked(words, n * width, front), "%s: subtract writes too far, width %u, %zu groups", kernels->name, width, groups);
 }
 
-/* Words of all sizes, small ones, few; exponents all over, and neighbouring ones. */
+/* Words: of all sizes, small, or mostly 0. Exponents: all, or neighbouring ones. */
 static void census_case(unsigned dtype, size_t groups, unsigned kind, int front)
 {
     static bsn_census got, expected;
@@ -1203,7 +1203,7 @@ static void census_case(unsigned dtype, size_t groups, unsigned kind, int front)
     uint8_t *symbols = place(2, n, front);
     size_t i;
     bsn_census_begin(&got, dtype);
-    for (i = 0; i < 256; i++) got.token[i][i % BSN_TOKENS] = (uint32_t)i; /* added to what is there */
+    for (i = 0; i < 256; i++) got.token[i][i % BSN_TOKENS] = (uint32_t)i; /* the kernel adds to these */
     expected = got;
     test_fill(elements, n * width);
     for (i = 0; i < n; i++) {
@@ -1219,7 +1219,7 @@ static void census_case(unsigned dtype, size_t groups, unsigned kind, int front)
     }
     mark(symbols, n, front);
     kernels->census(&got, symbols, words, elements, groups);
-    for (i = 0; i < 256; i++) got.token[i][0] = expected.token[i][0]; /* words that are 0 may be counted, or not */
+    for (i = 0; i < 256; i++) got.token[i][0] = expected.token[i][0]; /* a kernel may count words that are 0 */
     CHECK(!memcmp(symbols, spare[0], n), "%s: symbols, dtype %u, %zu groups, kind %u", kernels->name, dtype, groups, kind);
     CHECK(marked(symbols, n, front), "%s: census writes too far, dtype %u, %zu groups", kernels->name, dtype, groups);
     CHECK(!memcmp(got.token, expected.token, sizeof got.token), "%s: tokens, dtype %u, %zu groups, kind %u", kernels->name, dtype, groups, kind);
@@ -1242,7 +1242,7 @@ static void words(void)
 
 static const unsigned cell_counts[] = { 1, 2, 3, 8, 31, 32, 33, 35, 64, 65, 70, 96, 97, 127, 128, 129, 500, 2047, 2048 };
 
-/* All patterns, usual numbers, subnormal and tiny ones, infinities and NaNs, borders of cells, powers of two and zeros. */
+/* All patterns, usual, subnormal and tiny numbers, infinities and NaNs, borders of cells, powers of two and zeros. */
 static uint32_t float_of(const bsn_log *x, unsigned kind)
 {
     const uint32_t v = (uint32_t)test_random(), sign = v & 0x80000000, cell = (uint32_t)test_below(x->bins + 1);
@@ -1293,7 +1293,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     row.signs = kind != 3 || test_below(2);
     exact = bsn_log_words(&row, expected_words, expected, n);
     memset(errors, 0, sizeof errors);
-    for (j = 0; j < 3; j++) { /* as blocks are measured: in portions, one upon the other */
+    for (j = 0; j < 3; j++) { /* adds three portions, as a block is measured */
         bsn_log_errors(&errors[0], x, elements, expected, n, room);
         CHECK(kernels->log_words(&row, &errors[1], w, elements, n, place_of_distances) == exact && !memcmp(w, expected_words, 4 * n),
               "%s: words of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
@@ -1305,7 +1305,7 @@ static void cells_case(unsigned cells, size_t n, unsigned kind)
     CHECK(same_errors(&errors[0], &errors[2], &x->type), "scalar: errors of %zu, %u cells, kind %u", n, cells, kind);
     CHECK(same_errors(&errors[1], &errors[2], &x->type), "%s: errors of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     CHECK(kernels->log_numbers(&row, decoded, words, n, &apart) && apart == exact, "%s: numbers of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
-    for (i = 0; i < n; i++) /* what stands exactly has no number; its sign is that of its code, which is not kept */
+    for (i = 0; i < n; i++) /* exact elements have no number, and the sign of their code is dropped */
         if (expected[i] >> 1 == BSN_CODE_EXACT) memcpy(decoded + 4 * i, elements + 4 * i, 4);
     if (row.signs) CHECK(!memcmp(decoded, room, 4 * n), "%s: numbers of %zu, %u cells, kind %u", kernels->name, n, cells, kind);
     /* hostile words and bases: near the first and the last number, and anywhere */
@@ -1334,7 +1334,7 @@ static void cells(void)
     }
 }
 
-/* Symbols and low bits of words, to elements: `from`, the first words in turn, or random ones. */
+/* Joins symbols and low bits to elements. The words ascend from `from`, or are random. */
 static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, unsigned kind, uint32_t from)
 {
     const bsn_log *x = &cells_log;
@@ -1375,7 +1375,7 @@ static void join_case(size_t n, unsigned shift, unsigned signs, uint32_t base, u
     CHECK(!unlike, "%s: %zu of %zu joined otherwise, %u cells, shift %u, base %u", kernels->name, unlike, n, x->bins, shift, base);
 }
 
-/* All words there are, where they are all kinds of numbers; and those of random places. */
+/* All words, for positions with every kind of number; and random words. */
 static void log_join(void)
 {
     static const size_t lengths[] = { 1, 2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 100, 255, 256, 1000, 4096 };
@@ -1393,7 +1393,7 @@ static void log_join(void)
     }
 }
 
-/* Symbols, planes and bits of words, which may be missing, at the end of a page, and back. */
+/* Splits words into symbols, planes and bits at the end of a page, and joins them. Planes or bits may be absent. */
 static void words_case(unsigned width, size_t groups, unsigned shift, unsigned limit, unsigned parts)
 {
     const size_t n = 64 * groups, whole = shift / 8 * n;
@@ -1421,14 +1421,14 @@ static void words_case(unsigned width, size_t groups, unsigned shift, unsigned l
         for (i = 0; i < n; i++) bits[i] = (uint8_t)(test_random() & ((1u << shift % 8) - 1));
         bsn_scalar_words_join(&t, expected, symbols, bits, planes, n);
     } else {
-        memcpy(expected, words, n * width); /* as they were */
+        memcpy(expected, words, n * width); /* must be restored */
     }
     memset(words, 0, n * width);
     kernels->words_join(&t, words, symbols, bits, planes, n);
     CHECK(!memcmp(words, expected, n * width), "%s: %zu groups of %u bytes joined at %u", kernels->name, groups, width, shift);
 }
 
-/* Words that are bytes have no kernel, but two ways. */
+/* Words of one byte have no kernel, but two code paths. */
 static void bytes_split(void)
 {
     static const uint8_t limits[] = { 255, 127, 15, 1 };
@@ -1463,7 +1463,7 @@ static void words_split(void)
                     words_case(width, groups, shift, limits[l < sizeof limits ? l : 0], l < 6 ? 3 : l - 6);
 }
 
-/* How binary32 is rounded from here on: 0 to the nearest, 1, 2 and 3 otherwise, in the machine's order. */
+/* Sets the rounding of binary32. 0: to nearest; 1, 2, 3: the other modes, in the machine's order. */
 static void round_by(unsigned mode)
 {
 #if defined(__x86_64__)
@@ -1477,13 +1477,13 @@ static void round_by(unsigned mode)
 #endif
 }
 
-/* All significands of one octave: the scalar codes are right by their thresholds. */
+/* All significands of one octave, in the cells that the thresholds define. */
 static void all_cells(void)
 {
     static const unsigned counts[] = { 70, 2048, 2048, 2048, 2048 };
     uint32_t codes[1024], v[1024], i, j;
     unsigned c;
-    if (!strcmp(kernels->name, "vector")) return; /* computes as avx2 does */
+    if (!strcmp(kernels->name, "vector")) return; /* computes like avx2 */
     for (c = 0; c < 5; c++) {
         uint32_t wrong = 0, cell = 0;
         bsn_log_set(&cells_log, BITSNAP_F32, counts[c]);
@@ -1501,7 +1501,7 @@ static void all_cells(void)
     }
 }
 
-/* Frames of all types have the bytes of the scalar table, and decode alike. */
+/* Frames of all types equal those of the scalar table, and decode to equal elements. */
 static void quantized_frames(void)
 {
     static const size_t n = 20000;
@@ -1552,7 +1552,7 @@ static const bitsnap_kernels *table_called(const char *name)
     return NULL;
 }
 
-/* scalar first, each one once, null behind the last; the fastest is the last; none lacks a kernel */
+/* The scalar table is first and the fastest last. Each table is listed once, with all kernels, and null ends the list. */
 static void tables(void)
 {
     const bitsnap_kernels *k, *last = NULL;
@@ -1613,7 +1613,7 @@ int main(void)
         if (!spare[i]) return 1;
     }
     RUN(tables);
-    kernels = scalar; /* against the rule */
+    kernels = scalar; /* the scalar kernels against definitions */
     RUN(scalar_classes);
     RUN(scalar_lists);
     RUN(scalar_cells);

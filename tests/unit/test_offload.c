@@ -1,6 +1,6 @@
-/* bitsnap_offload_decode, _apply and _encode, with devices that are the codec itself, behind addresses at which nothing is but for them: work
- * is done at once or when its queue is waited for, or the other one; they decline at random, fail half-way, say wrong things of good
- * blocks, or nothing, and of bad ones what is not so. fuzz/offload.c lets them do all of that at once. */
+/* bitsnap_offload_decode, _apply and _encode, with the codec in the role of a device. Device addresses map to a buffer. Work
+ * is done at once or when either queue is waited for. Devices decline at random, fail half-way, or report wrong results and
+ * statuses, or none. fuzz/offload.c mixes all of that. */
 #define BITSNAP_OFFLOAD
 #include "data.h"
 #include "inside.h"
@@ -12,7 +12,7 @@
 static uint8_t *workspace, *device;
 static size_t workspace_size;
 
-#define ADDRESS (UINT64_C(0xB5) << 56) /* of the device's memory, for the codec */
+#define ADDRESS (UINT64_C(0xB5) << 56) /* added to offsets in the device's memory */
 
 static uint8_t *at_address(uint64_t at) { return device + (at - ADDRESS); }
 
@@ -21,7 +21,7 @@ static uint8_t *at_address(uint64_t at) { return device + (at - ADDRESS); }
 enum { GOOD, DECLINES, LIES, SILENT, FAILS, KINDS };
 
 typedef struct job {
-    int what; /* 'u', 'd', 'w', 'e': upload, download, blocks to decode and to encode */
+    int what; /* 'u': upload, 'd': download, 'w': decode blocks, 'e': encode blocks */
     uint64_t at;
     void *host;
     const void *from;
@@ -32,10 +32,10 @@ typedef struct job {
 
 static struct {
     int kind;
-    unsigned log2, decoded, declined, refused, until; /* FAILS: after so many calls, */
-    int once;                                         /* but goes on then */
-    void (*uploads)(void);                            /* is called before the first upload */
-    int cut;                                          /* of blocks of few elements there are a head, a check and a byte */
+    unsigned log2, decoded, declined, refused, until; /* until: calls before FAILS fails */
+    int once;                                         /* 1: only once */
+    void (*uploads)(void);                            /* called before the first upload */
+    int cut;                                          /* 1: of small blocks, the device makes a head, a check and one byte */
     job queue[2][2048];
     unsigned jobs[2];
 } dev;
@@ -100,7 +100,7 @@ static int encode(void *context, unsigned queue, const bitsnap_work *works, bits
     return code(queue, 'e', works, done, count);
 }
 
-/* A block, as a device makes it: its size, or 0. */
+/* Makes a block as a device does. Returns its size, or 0. */
 static uint32_t block_of(const bitsnap_work *w)
 {
     static uint8_t memory[1 << 22], block[1 << 20];
@@ -136,10 +136,10 @@ static uint32_t block_of(const bitsnap_work *w)
         return 13;
     }
     if (dev.kind == LIES && test_below(3) == 0) {
-        /* without checks other bytes may be other elements, which nobody can notice */
+        /* without checks, changed bytes could be a valid block of other elements */
         if (w->flags & BITSNAP_WORK_CHECKS) at_address(w->target)[test_below(size)] ^= (uint8_t)(1u << test_below(8));
         if (test_below(2) || !(w->flags & BITSNAP_WORK_CHECKS)) size = 1 + test_below(w->size + 20);
-        if (test_below(3) == 0) { /* one of more elements */
+        if (test_below(3) == 0) { /* a block of more elements */
             memcpy(at_address(w->target), "\1\2\0", 4);
             size = 4 + (w->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + bitsnap_width(info.dtype);
         }
@@ -147,7 +147,7 @@ static uint32_t block_of(const bitsnap_work *w)
     return (uint32_t)size;
 }
 
-/* What a device makes of a block. */
+/* Decodes a block as a device does, and returns its status. */
 static uint32_t status_of(const bitsnap_work *w)
 {
     static uint8_t memory[1 << 22], cell[1 << 20];
@@ -215,7 +215,7 @@ static void work(unsigned queue)
                 j->done[k].status = j->done[k].size ? 0 : BITSNAP_E_UNSUPPORTED;
             }
         else
-            for (k = j->size; k-- > 0;) /* the last one first */
+            for (k = j->size; k-- > 0;) /* last block first */
                 if (dev.kind != SILENT || test_below(2)) {
                     const uint32_t s = status_of(&j->works[k]);
                     j->done[k].status = s;
@@ -233,7 +233,7 @@ static int wait(void *context, unsigned queue)
     return failing();
 }
 
-/* What only the test does with the memory of the device. */
+/* Copies between the test and the memory of the device. */
 static void outside(int store, size_t at, void *data, size_t size)
 {
     if (store) memcpy(device + at, data, size);
@@ -272,13 +272,13 @@ static bitsnap options(void)
 
 static struct {
     uint8_t *frame, *elements, *base;
-    size_t size, count, at, base_at; /* places on the device */
+    size_t size, count, at, base_at; /* offsets on the device */
     unsigned dtype, base_dtype;
 } f[FRAMES];
 
 static bitsnap_request requests[FRAMES];
 
-/* `deltas`: 0 none, 1 all against their own dtype, 2 some, casts among them. */
+/* deltas 0: none, 1: all against their own dtype, 2: some, with casts. */
 static void make(int deltas, unsigned log2)
 {
     static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_F16, BITSNAP_I16, BITSNAP_F8_E4M3, BITSNAP_I64 };
@@ -348,7 +348,7 @@ static void clear(void)
     for (at = 0; at < DEVICE; at += sizeof zeros) outside(1, at, zeros, sizeof zeros);
 }
 
-/* Every one of them is the device's. */
+/* The number of blocks of all frames. A good device decodes all of them. */
 static unsigned blocks_of_all(void)
 {
     unsigned i, blocks = 0;
@@ -378,7 +378,7 @@ static void decodes(void)
         }
 }
 
-/* Small blocks, many launches; a staging memory for few of them, and none at all. */
+/* Small blocks take many launches. Staging memory holds few of them, or none. */
 static void batches(void)
 {
     static const size_t sizes[] = { STAGING, 1 << 14, 1 << 10, 64 };
@@ -395,7 +395,7 @@ static void batches(void)
     }
 }
 
-/* Damage: the error is the host's, whatever the device says; other frames are decoded. */
+/* Damage: the error is that of the host, whatever the device reports. The other frames are decoded. */
 static void damage(void)
 {
     static uint8_t out[1 << 20];
@@ -404,12 +404,12 @@ static void damage(void)
     for (round = 0; round < 150; round++) {
         bitsnap_offload o = begin((int)test_below(FAILS));
         const unsigned at = (unsigned)test_below(FRAMES);
-        const size_t byte = test_below(f[at].size - 4); /* (without its end magic a frame is cut off for who reads the index first) */
+        const size_t byte = test_below(f[at].size - 4); /* not in the end magic: without it, the index is not found */
         const uint8_t was = f[at].frame[byte];
         bitsnap b = options(), host = options();
         bitsnap_status s, expected;
         dev.log2 = 16;
-        if (round % 5 == 0) o.size = 64; /* the host alone */
+        if (round % 5 == 0) o.size = 64; /* too small for any block: the host decodes */
         f[at].frame[byte] ^= (uint8_t)(1u << test_below(8));
         if (requests[at].base) {
             host.base.data = f[at].base;
@@ -420,7 +420,7 @@ static void damage(void)
         s = bitsnap_offload_decode(&b, &o, requests, FRAMES);
         CHECK(expected && s, "byte %lu of frame %u: %s", (unsigned long)byte, at, bitsnap_message(&b));
         CHECK(requests[at].error.status == s, "%u", requests[at].error.status);
-        /* a damaged head the hook compares with the index; bitsnap_decode takes it for what it is, and fails behind it */
+        /* the hook compares a damaged head with the index; bitsnap_decode parses it, and fails later */
         CHECK(s == expected && (b.error.rule == host.error.rule || b.error.rule == BITSNAP_R_INDEX_BLOCKS),
               "byte %lu of frame %u: %s\nthe codec: %s", (unsigned long)byte, at, bitsnap_message(&b), bitsnap_message(&host));
         for (i = 0; i < FRAMES; i++) CHECK(i == at || (!requests[i].error.status && holds(i, f[i].elements)), "frame %u beside %u", i, at);
@@ -428,7 +428,7 @@ static void damage(void)
     }
 }
 
-/* Errors come in the order of blocks, whichever is found first: those of the index are, which says nothing of the element. */
+/* Reports the first wrong block, whichever is found first. An error in the index names an element of its page. */
 static void order(void)
 {
     enum { N = 64 * 600 };
@@ -460,7 +460,7 @@ static void order(void)
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_CHECK && b.error.element == 64 * 5, "%s", bitsnap_message(&b));
 }
 
-/* A block and a run of two; between them and the index are bytes that nobody asks for; or the index has a block too many. */
+/* A block and a run of two. Either unused bytes follow them, or the index lists a block too many. */
 static void rest(void)
 {
     enum { N = 64 * 3 };
@@ -478,7 +478,7 @@ static void rest(void)
         b.flags = BITSNAP_NO_CHECKS;
         CHECK(!bitsnap_encode(&b, frame, sizeof frame, &r.size, elements, N, BITSNAP_I8), "%s", bitsnap_message(&b));
         CHECK(!bitsnap_read_info(&info, frame, r.size) && info.blocks == 3, "%s", bitsnap_message(&b));
-        index = frame + r.size - 28 - 3 * 4; /* behind two blocks of 5 bytes, the second of which goes */
+        index = frame + r.size - 28 - 3 * 4; /* after three blocks of 5 bytes; the last two become a run */
         test_store32(index - 10, run);
         memmove(index - (way == 1 ? 0 : 5), index, 28 + 3 * 4);
         index -= way == 1 ? 0 : 5;
@@ -509,16 +509,16 @@ static void applies(void)
         bitsnap b = options();
         make(1, 16);
         for (i = 0; i < FRAMES; i++) outside(1, f[i].at, f[i].base, f[i].count * bitsnap_width((bitsnap_dtype)f[i].dtype));
-        /* one that is damaged: none is touched */
+        /* one damaged frame: no tensor changes */
         f[8].frame[f[8].size / 2] ^= 1;
         CHECK(bitsnap_offload_apply(&b, &o, requests, FRAMES), "device %d", kind);
         f[8].frame[f[8].size / 2] ^= 1;
         for (i = 0; i < FRAMES; i++) CHECK(holds(i, f[i].base), "device %d, frame %u", kind, i);
         b = options();
-        for (i = 0; i < FRAMES; i++) requests[i].base = 1, requests[i].base_id = 1; /* which are not looked at */
+        for (i = 0; i < FRAMES; i++) requests[i].base = 1, requests[i].base_id = 1; /* apply ignores these */
         CHECK(!bitsnap_offload_apply(&b, &o, requests, FRAMES), "device %d: %s", kind, bitsnap_message(&b));
         for (i = 0; i < FRAMES; i++) CHECK(holds(i, f[i].elements), "device %d, frame %u", kind, i);
-        /* the base is not there any more */
+        /* the base is gone */
         b = options();
         CHECK(bitsnap_offload_apply(&b, &o, requests, FRAMES) == BITSNAP_E_BASE, "device %d: %s", kind, bitsnap_message(&b));
     }
@@ -529,7 +529,7 @@ static void backwards(void *context, bitsnap_task task, void *argument, uint64_t
     while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)context));
 }
 
-/* Frames byte for byte as bitsnap_encode makes them. */
+/* Encoded frames have the bytes of bitsnap_encode. */
 static void encodes(void)
 {
     static const unsigned log2s[] = { 16, 10, 9, 12, 13 };
@@ -543,8 +543,8 @@ static void encodes(void)
             bitsnap b = options();
             unsigned workers = 1 + (unsigned)test_below(4);
             clear();
-            make(0, kind == GOOD && round == 2 ? 6 : log2s[round]); /* 6: more blocks than a launch has */
-            if (round > 2 && kind == DECLINES) o.size = round == 3 ? 1 << 15 : 64; /* no room for some blocks, for any */
+            make(0, kind == GOOD && round == 2 ? 6 : log2s[round]); /* 6: more blocks than one launch */
+            if (round > 2 && kind == DECLINES) o.size = round == 3 ? 1 << 15 : 64; /* no room for some blocks, or for any */
             if (round == 1) o.encode = NULL, b.columns = kind == GOOD ? 16 : 0;
             b.block_log2 = dev.log2;
             b.level = b.columns ? BITSNAP_BEST : (int)test_below(4);
@@ -574,7 +574,7 @@ static void encodes(void)
         }
 }
 
-/* Likewise if they are quantized: the device has to know how, and clusters are the host's. */
+/* Quantized frames have these bytes, too. Only the host codes clusters. */
 static void quantizes(void)
 {
     static uint8_t out[1 << 20];
@@ -607,7 +607,7 @@ static void quantizes(void)
         }
 }
 
-/* What the device has made is not looked at, but for its size. */
+/* Trusted devices: the host checks the sizes of their blocks and nothing else. */
 static void trusts(void)
 {
     static uint8_t out[1 << 20], elements[1 << 20];
@@ -632,7 +632,7 @@ static void trusts(void)
     CHECK(bad > 5, "%u frames", bad);
 }
 
-/* A quantized block that ends, with the staging memory, before its certificate does. */
+/* A quantized block ends before its certificate, at the end of staging memory. */
 static void cuts(void)
 {
     enum { N = 64 + 64 + 2, SIZE = 2 * (160 + 32) };
@@ -671,7 +671,7 @@ static void too_late(void *context, bitsnap_task task, void *argument, uint64_t 
     for (at = 0; at < 8 * 160; at += 160) test_store32(late_host + at, FORM_STORED | 300 << 8);
 }
 
-/* The device writes to the staging memory of the host once more when its blocks have been looked at: heads of larger ones. */
+/* After the blocks were checked, the device overwrites heads in staging memory with those of larger blocks. */
 static void late(void)
 {
     enum { N = 64 * 8 };
@@ -700,12 +700,12 @@ static void late(void)
     for (i = size; i < sizeof out; i++) CHECK(!out[i], "byte %lu, behind the frame", (unsigned long)i);
 }
 
-/* Wherever the device fails, its queues are empty in the end, and nothing is called good that is not there. */
+/* Whenever the device fails, its queues end up empty, and only complete elements are reported as good. */
 static void fails(void)
 {
     static uint8_t out[FRAMES][1 << 20];
     unsigned until, i, what;
-    for (what = 0; what < 4; what++) /* decode, apply, encode; decode by the host alone */
+    for (what = 0; what < 4; what++) /* decode, apply, encode; decode on the host */
         for (until = 1; until < 80; until++) {
             bitsnap_offload o = begin(FAILS);
             bitsnap_request r[FRAMES];
@@ -736,7 +736,7 @@ static size_t changed_size;
 
 static void change(void) { memcpy(changing, changed, changed_size); }
 
-/* A frame that is another one when its turn comes, with blocks for which there is no room. */
+/* A frame is replaced after it was checked, by one with blocks too large for the staging memory. */
 static void changes(void)
 {
     static uint8_t frame[2][4096];
@@ -766,7 +766,7 @@ static void changes(void)
     CHECK(!r[0].error.status && r[1].error.status == BITSNAP_E_SOURCE && !r[2].error.status && holds(2, f[2].elements), "%u", r[1].error.status);
 }
 
-/* What only checks see, with and without them: a block of another frame with the same header, which is noise and so has the same size. */
+/* A block of another frame with the same header and size. Only checks tell the difference, so they decide the result. */
 static void checks(void)
 {
     static uint8_t frame[2][1 << 16];
@@ -801,10 +801,10 @@ static void checks(void)
         b.flags = way ? BITSNAP_IGNORE_CHECKS : 0;
         CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == (way ? BITSNAP_OK : BITSNAP_E_CHECK), "%u: %s", way, bitsnap_message(&b));
         CHECK(way || b.error.rule == BITSNAP_R_INDEX_CHECK, "%s", bitsnap_message(&b));
-        CHECK(!dev.refused && dev.decoded == (way ? 20 : 0), "%u: %u blocks", way, dev.decoded); /* the host has refused the first */
+        CHECK(!dev.refused && dev.decoded == (way ? 20 : 0), "%u: %u blocks", way, dev.decoded); /* the host refuses the first block */
         CHECK(!way || holds(0, (const uint8_t *)expected), "%u", way);
     }
-    /* applying does not ignore them */
+    /* apply always checks */
     make(1, 16);
     for (i = 0; i < FRAMES; i++) outside(1, f[i].at, f[i].base, f[i].count * bitsnap_width((bitsnap_dtype)f[i].dtype));
     CHECK(!bitsnap_read_info(&info, f[0].frame, f[0].size), "a frame of the test");
@@ -828,7 +828,7 @@ static void arguments(void)
     bitsnap_offload o = begin(GOOD);
     bitsnap_request r;
     bitsnap b = options();
-    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* behind a struct that says to be smaller nothing is read */
+    const guarded g = guarded_alloc(2 * sizeof(size_t), 0); /* must not read past the end of a smaller struct */
     bitsnap *old = (bitsnap *)(void *)g.p;
     make(2, 16);
     r = requests[0];
@@ -864,7 +864,7 @@ static void arguments(void)
     r.elements--;
     r.count++;
     CHECK(bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_MISMATCH && r.error.status == BITSNAP_E_MISMATCH, "%s", bitsnap_message(&b));
-    r = requests[6]; /* one block, and so no footer */
+    r = requests[6]; /* one block: no footer */
     memcpy(workspace + (8 << 20), r.frame, r.size++);
     r.frame = workspace + (8 << 20);
     CHECK(f[6].count < 65536 && bitsnap_offload_decode(&b, &o, &r, 1) == BITSNAP_E_TRAILING, "%s", bitsnap_message(&b));

@@ -1,7 +1,7 @@
-/* QUANTIZE: thresholds and bounds as the formulas say; the bound holds for numbers of every kind, and what is no number stays
- * what it is; frames with columns or a quantizer go in and come out, on every table, in every way, with a certificate that is
- * true. QUANTIZE_ALL=1 looks at all 2^32 patterns of F32, alone (portable code) and in frames (the fastest table), in as many
- * processes as there are processors (minutes); else at 2^22 of them with each. */
+/* QUANTIZE: thresholds and bounds match their formulas. The bound holds for all numbers, and infinities and NaNs are kept
+ * exactly. Frames with columns or a quantizer round-trip on every table, and their certificates are true. QUANTIZE_ALL=1 tests
+ * all 2^32 patterns of F32, alone with portable code and in frames with the fastest table, on all processors; this takes
+ * minutes. Otherwise 2^22 patterns. */
 #include "test.h"
 #include "inside.h"
 #include "data.h"
@@ -24,7 +24,7 @@ static bitsnap fresh(unsigned workers)
     b.workspace_size = test_workspace_delta(20, workers);
     if (!memory[workers]) {
         memory[workers] = (uint8_t *)malloc(b.workspace_size);
-        memset(memory[workers], 0xB7, b.workspace_size); /* bytes that are moved by XOR look uninitialised to sanitizers */
+        memset(memory[workers], 0xB7, b.workspace_size); /* sanitizers take bytes moved by XOR for uninitialised ones */
     }
     b.workspace = memory[workers];
     return b;
@@ -40,7 +40,7 @@ static uint64_t load(const uint8_t *p, size_t i, unsigned w)
     return memcpy(&d, p + 8 * i, 8), d;
 }
 
-/* 0: a zero; 1: a number; 2: infinite or NaN */
+/* 0: zero; 1: number; 2: infinity or NaN */
 static int kind(uint64_t v, unsigned f)
 {
     const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f];
@@ -48,7 +48,7 @@ static int kind(uint64_t v, unsigned f)
     return magnitude == 0 ? 0 : magnitude >> m == top ? 2 : 1;
 }
 
-/* of a number */
+/* The value of a number. */
 static long double value(uint64_t v, unsigned f)
 {
     const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f], bits = 8 * w - 1 - m;
@@ -58,7 +58,8 @@ static long double value(uint64_t v, unsigned f)
     return v >> (8 * w - 1) ? -x : x;
 }
 
-/* Is y good enough for x? (Products of up to 23 and 53 bits: for F64 the last bit of a long double may be missing.) */
+/* 1 if y is within the bound of x. Products have up to 23 and 53 bits, so for F64 the last bit of a long double may be
+ * missing. */
 static int near(uint64_t x, uint64_t y, unsigned f, long double bound)
 {
     long double a, b;
@@ -70,7 +71,7 @@ static int near(uint64_t x, uint64_t y, unsigned f, long double bound)
     return fabsl(a - b) <= bound * fabsl(a) * (1 + 1e-18L);
 }
 
-/* Bytes of a body by its head. */
+/* Returns the size of a body from its head. */
 static size_t body_of(uint32_t head, unsigned width) { return (head & 255) == FORM_CONST ? width : head >> 8; }
 
 /* ---- the numbers of the quantizer ---- */
@@ -120,7 +121,7 @@ static void least_cells(void)
 static uint32_t codes[SOME], again[SOME];
 static uint8_t back[8 * SOME], once_more[8 * SOME];
 
-/* n elements, alone. What they become is in `back`. */
+/* Quantizes n elements without a frame. The results are in `back`. */
 static void patterns_alone(const uint8_t *elements, size_t n, unsigned f, unsigned cells)
 {
     const bitsnap_dtype dtype = (bitsnap_dtype)floats[f];
@@ -129,7 +130,7 @@ static void patterns_alone(const uint8_t *elements, size_t n, unsigned f, unsign
     size_t i, wrong = n;
     inside_log_codes(codes, elements, n, dtype, cells);
     CHECK(inside_log_elements(back, codes, elements, n, dtype, cells));
-    if (f == 2) { /* there are many: products of 23 and 24 bits are exact in a double */
+    if (f == 2) { /* many elements: a double holds products of 23 and 24 bits exactly */
         for (i = 0; i < n; i++) {
             const uint32_t x = (uint32_t)load(elements, i, 4), y = (uint32_t)load(back, i, 4);
             float a, b;
@@ -151,7 +152,7 @@ static void patterns_alone(const uint8_t *elements, size_t n, unsigned f, unsign
     CHECK(!memcmp(codes, again, n * 4), "%s, %u cells: other codes when done again", bitsnap_dtype_name(dtype), cells);
 }
 
-/* The same in frames, with a table of kernels: each element is what it became alone, or stands exactly. */
+/* Quantizes the same elements in a frame, with a kernel table. Each result equals the one in `back`, or is the exact element. */
 static void patterns_in_frames(const bitsnap_kernels *k, const uint8_t *elements, size_t n, unsigned f, unsigned cells)
 {
     static uint8_t frame[8 * SOME + 4096], out[8 * SOME];
@@ -178,7 +179,7 @@ static void patterns(const uint8_t *elements, size_t n, unsigned f, unsigned cel
     for (t = 0; (k = bitsnap_kernels_get(t)) != NULL; t++) patterns_in_frames(k, elements, n, f, cells);
 }
 
-/* Every sign and exponent, with mantissas at the ends, near thresholds, and by chance. */
+/* Makes every sign and exponent, with mantissas at the ends, near thresholds, and at random. */
 static void fill_patterns(uint8_t *p, size_t n, unsigned f, unsigned cells, unsigned top)
 {
     const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f];
@@ -196,7 +197,7 @@ static void fill_patterns(uint8_t *p, size_t n, unsigned f, unsigned cells, unsi
         case 5: v = all >> 1; break;
         case 6: v = (all >> 1) + 1; break;
         case 7: v = 3; break;
-        case 8: v = m > 23 ? (t << (m - 23)) - (r & 1) : (t >> (23 - m)) - (r & 1); break; /* a threshold, and what is below it */
+        case 8: v = m > 23 ? (t << (m - 23)) - (r & 1) : (t >> (23 - m)) - (r & 1); break; /* a threshold, or the value below it */
         case 9: v = r >> 8 >> test_below(m); break; /* subnormal numbers of all sizes */
         default: v = r >> 8; break;
         }
@@ -223,7 +224,7 @@ static void some_patterns(unsigned f, size_t each)
     }
 }
 
-/* Each of `parts` processes takes a part of the patterns of F32. */
+/* Each of `parts` processes tests its share of the patterns of F32. */
 static void all_patterns(unsigned part, unsigned parts)
 {
     static const unsigned cells[5] = { 1, 8, 35, 70, 2048 };
@@ -274,7 +275,7 @@ static void short_patterns(void)
         for (c = 0; c < sizeof cells / sizeof *cells; c++) patterns((const uint8_t *)all, SOME, f, cells[c]);
 }
 
-/* Codes as they are documented, and codes that stand for nothing. */
+/* Codes are as documented, and invalid codes are refused. */
 static void wrong_codes(void)
 {
     static const float numbers[4] = { 1, -2, HUGE_VALF, 0 };
@@ -285,7 +286,7 @@ static void wrong_codes(void)
     inside_log_codes(code, numbers, 4, BITSNAP_F32, 8);
     CHECK(code[0] == 2 * (2 + 8 * (23 + 126)) && code[1] == 2 * (2 + 8 * (23 + 127)) + 1 && code[2] == 2 && code[3] == 0);
     CHECK(inside_log_elements(out, code, numbers, 4, BITSNAP_F32, 8) && out[2] == HUGE_VALF);
-    for (c = 1; c <= 2048; c = 2 * c + c % 3) /* beyond the last octave there is nothing, however far */
+    for (c = 1; c <= 2048; c = 2 * c + c % 3) /* every code past the last octave is invalid */
         for (i = 0; i < 2000; i++) {
             const uint32_t end = 2 + c * 277;
             one = (uint32_t)test_random() >> test_below(10);
@@ -301,7 +302,7 @@ static void wrong_codes(void)
 
 enum { MATRIX = DATA_SHAPES, NANS, FEW, SHAPES };
 
-/* Elements of a shape of data.h; of a matrix whose rows and columns differ in scale; NaNs; or zeros but for very few. */
+/* Elements of a shape of data.h; of a matrix whose rows and columns differ in scale; NaNs; or zeros with very few exceptions. */
 static void fill(uint8_t *p, size_t n, unsigned f, int shape, size_t columns)
 {
     const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]), m = mantissas[f], bits = 8 * w - 1 - m, middle = (1u << (bits - 1)) - 4;
@@ -325,7 +326,7 @@ static void fill(uint8_t *p, size_t n, unsigned f, int shape, size_t columns)
 
 typedef struct clustered {
     uint8_t ends[2 * 8 * 256], codes[CLUSTERED], out[8 * CLUSTERED];
-    uint8_t *labels; /* as many bytes as they must have, and no more */
+    uint8_t *labels; /* exactly the bytes that they need */
     unsigned used;
 } clustered;
 
@@ -336,7 +337,7 @@ static unsigned label_of(const uint8_t *labels, size_t i, unsigned bits)
     return label;
 }
 
-/* What has become of n numbers, which is in c. */
+/* Checks the result of coding n numbers in clusters, which is in c. */
 static void check_clusters(const clustered *c, const uint8_t *elements, size_t n, unsigned f, unsigned clusters, unsigned bits)
 {
     const unsigned w = bitsnap_width((bitsnap_dtype)floats[f]);
@@ -355,9 +356,9 @@ static void check_clusters(const clustered *c, const uint8_t *elements, size_t n
         members[label]++;
         low = value(load(c->ends, 2 * label, w), f);
         high = value(load(c->ends, 2 * label + 1, w), f);
-        unit = (fabsl(low) > fabsl(high) ? fabsl(low) : fabsl(high)) * 0x1p-50L; /* two of fixed point */
+        unit = (fabsl(low) > fabsl(high) ? fabsl(low) : fabsl(high)) * 0x1p-50L; /* two units of fixed point */
         wrong += x < low || x > high || y < low - unit || y > high + unit;
-        /* to the nearest of 256, then to the nearest of the type */
+        /* rounded to the nearest of 256, then to the nearest number of the type */
         wrong += fabsl(x - y) > (high - low) / 510 + fabsl(y) / (long double)((uint64_t)2 << mantissas[f]) + 3 * unit +
                                     (kind(load(c->out, i, w), f) == 0 || fabsl(y) < ldexpl(1, f == 0 ? -14 : f == 3 ? -1022 : -126) ? value(1, f) : 0);
     }
@@ -405,7 +406,7 @@ static void clusters_alone(void)
                     memcpy(end, kept, w);
                     data_store(end + w, ((uint64_t)1 << (8 * w - 1)) - 1, w); /* NaN */
                     CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
-                    data_store(end, 1, w); /* the wrong way round */
+                    data_store(end, 1, w); /* ends in the wrong order */
                     data_store(end + w, (uint64_t)1 << (8 * w - 1) | 1, w);
                     CHECK(bitsnap_cluster_decode(c.out, n, dtype, c.ends, c.used, c.labels, c.codes, clusters) == BITSNAP_E_CORRUPT);
                     data_store(elements + test_below(n) * w, ((uint64_t)1 << (8 * w - 1)) - (test_below(2) ? 1 : (uint64_t)1 << mantissas[f]), w);
@@ -453,7 +454,7 @@ static void wrong_clusters(void)
 
 static size_t room_for(size_t n, unsigned w, unsigned log2) { return n * w + 20 * ((n >> (log2 ? log2 : 16)) + 1) + 128; }
 
-/* What is certified must be true, and not much more than that. */
+/* A certificate must be true, and not much above the real errors. */
 static void check_certificate(const uint8_t *frame, const bitsnap_info *info, const uint8_t *given, const uint8_t *decoded, unsigned f)
 {
     const unsigned w = info->width;
@@ -473,7 +474,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             const uint64_t x = load(given, (size_t)i, w), y = load(decoded, (size_t)i, w);
             long double a, d, u;
             if (kind(x, f) != 1) {
-                const int apart = kind(x, f) == 2 || (info->clusters && x); /* -0, which no cluster has */
+                const int apart = kind(x, f) == 2 || (info->clusters && x); /* -0 is in no cluster */
                 least_exact += (uint64_t)apart;
                 most_exact += (uint64_t)apart;
                 continue;
@@ -487,7 +488,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             relative += d / a;
             if (a < fabsl(value(y, f))) a = fabsl(value(y, f));
             if (largest_x < a) largest_x = a;
-            u = a / 4194304; /* a unit of what errors are measured in is less */
+            u = a / 4194304; /* more than the unit in which errors are measured */
             squares += d * d;
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
@@ -497,7 +498,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
     CHECK(c->counted == counted, "%llu counted of %llu", (unsigned long long)c->counted, (unsigned long long)counted);
     CHECK(c->exact >= least_exact && c->exact <= most_exact, "%llu exact", (unsigned long long)c->exact);
     CHECK(c->bound == bitsnap_log_bound(info->bins) && (!info->bins || c->max_relative <= c->bound));
-    if (info->clusters) { /* errors may be larger than the numbers, and are measured in units of the larger */
+    if (info->clusters) { /* errors may exceed the numbers; the unit is that of the larger one */
         few = 6 * UNIT * (1 + (double)most);
         CHECK(c->max_relative >= (most < 256 - UNIT ? most : 256 - UNIT) && c->max_relative <= most + few, "%.12f for %.12Lf", c->max_relative, most);
         few = counted ? (double)(6 * UNIT * (1 + relative / counted)) : 0;
@@ -810,7 +811,7 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 200, BITSNAP_F32) == BITSNAP_OK);
     b.quantizer.bins = 0;
     b.columns = 10;
-    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++) { /* columns of integers are no mistake, but have no effect */
+    for (dtype = BITSNAP_BOOL; dtype <= BITSNAP_F8_E5M2; dtype++) { /* columns of integers are allowed and have no effect */
         bitsnap_info info;
         b.level = BITSNAP_BEST;
         CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 100, (bitsnap_dtype)dtype) == BITSNAP_OK);
@@ -818,7 +819,7 @@ static void callers_mistakes(void)
     }
 }
 
-/* Blocks with columns have 128 rows (level best: 512), and the last of few blocks is no small one. */
+/* Blocks with columns have 128 rows, at level best 512. If there are few blocks, the last one is not small. */
 static void block_sizes(void)
 {
     static const struct {
@@ -838,7 +839,7 @@ static void block_sizes(void)
             b.workspace = malloc(b.workspace_size);
             b.level = 1 + (int)(level % 3);
             b.columns = shapes[i].columns;
-            b.quantizer.bins = level < 3 ? 8 : 0; /* and scales of lossless frames, which only level best has */
+            b.quantizer.bins = level < 3 ? 8 : 0; /* lossless frames have scales only at level best */
             CHECK(bitsnap_encoder_begin(&b, &s, header, sizeof header, &size, shapes[i].rows * b.columns, BITSNAP_F32) == BITSNAP_OK);
             CHECK(s.block_log2 == (b.level == BITSNAP_BEST ? shapes[i].best : level < 3 ? shapes[i].log2 : 16), "%u rows of %u, level %d: 2^%u", (unsigned)shapes[i].rows,
                   (unsigned)b.columns, b.level, s.block_log2);

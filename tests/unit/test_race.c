@@ -1,11 +1,11 @@
-/* Sources, bases and elements that change while a call reads them: whatever they become, the call ends, with an error or
- * with wrong elements, and touches nothing but its buffers. Every function that reads memory which others may share, with
- * every table of kernels; sources, bases, workspaces and destinations end (or begin) at pages that must not be touched.
+/* Sources, bases and elements change while a call reads them. The call must end, with an error or with wrong elements, and
+ * touch nothing but its buffers. Covers every function that reads memory which others may share, with every table of kernels.
+ * Sources, bases, workspaces and destinations end or begin at guard pages.
  *
  *   RACE_SECONDS=n   how long a second thread changes bytes at random (2)
  *
- * Compiled by clang with -fsanitize-coverage=trace-loads and -DRACE_TRACED there is no second thread: before a load from
- * such memory, some of its bytes change, so that what is read twice is different far more often (tests/check/check_race.sh). */
+ * Compiled by clang with -fsanitize-coverage=trace-loads and -DRACE_TRACED there is no second thread. Instead some bytes
+ * change before a load from such memory, so a second read differs far more often (tests/check/check_race.sh). */
 #include "data.h"
 
 #include "inside.h"
@@ -21,7 +21,7 @@ static unsigned bits_of(uint64_t x) { unsigned n = 0; while (x >> n) n++; return
 
 /* ---- memory that changes ---- */
 
-/* The last bytes of its room (of those with odd numbers the first), as many as `size`, which is 0 where nobody reads them. */
+/* The last `size` bytes of its memory; with an odd number the first ones. size 0: not in use. */
 typedef struct shared {
     guarded memory;
     size_t size;
@@ -40,7 +40,7 @@ static shared shares[SHARED_MOST];
 
 UNTRACED static uint8_t *share_at(unsigned slot, size_t size) { return shares[slot].memory.p + (slot % 2 ? 0 : share_room - size); }
 
-/* A copy of these bytes that may change, in the n-th of our places. */
+/* Copies these bytes to shared place n, where they may change. */
 static uint8_t *share(unsigned n, const void *bytes, size_t size)
 {
     const unsigned slot = 2 * n + (test_random() % 4 == 0);
@@ -72,7 +72,7 @@ static void on_signal(int number)
 
 #ifdef RACE_TRACED
 static uint64_t trace_state = 1;
-static unsigned trace_one_in = 100; /* loads */
+static unsigned trace_one_in = 100; /* of this number of loads */
 
 UNTRACED static void traced(const uint8_t *at, size_t size)
 {
@@ -102,7 +102,7 @@ TRACE(1) TRACE(2) TRACE(4) TRACE(8) TRACE(16)
 #else
 static volatile int stop;
 
-/* A byte becomes another, and most often soon what it was. */
+/* Changes random bytes, and often soon restores them. */
 static void *change(void *context)
 {
     uint64_t x = 88172645463325252u;
@@ -135,7 +135,7 @@ typedef struct example {
     size_t count, size, next_size;
     bitsnap options; /* without memory */
     bitsnap_dtype base_dtype;
-    uint8_t *elements, *base, *frame, *next; /* next: a delta that follows */
+    uint8_t *elements, *base, *frame, *next; /* next: a delta against the elements */
 } example;
 
 enum { EXAMPLES = 120 };
@@ -144,7 +144,7 @@ static example examples[EXAMPLES];
 static guarded workspace;
 static size_t workspace_room;
 
-/* Exactly what is asked for, which ends at a page that must not be touched. */
+/* Gives exactly `size` bytes of workspace, which end at a guard page. */
 static void give(bitsnap *b, size_t size)
 {
     if (size > workspace_room) abort();
@@ -171,7 +171,7 @@ static size_t example_workspace(const example *e, unsigned workers)
                ? test_workspace_delta(20, workers) : test_workspace(o->block_log2 > 16 ? o->block_log2 : 16, workers);
 }
 
-/* A tensor, its base, and what it becomes: few or many changes, of one unit or of any size. */
+/* Changes few or many elements, by one unit or to any value. */
 static void change_elements(uint8_t *to, const uint8_t *from, size_t count, unsigned width)
 {
     static const unsigned one_in[5] = { 1, 3, 20, 150, 3000 };
@@ -185,7 +185,7 @@ static void change_elements(uint8_t *to, const uint8_t *from, size_t count, unsi
 static void make_example(example *e, unsigned number)
 {
     static const size_t counts[8] = { 1, 63, 700, 5000, 17000, 65536, 66000, 131072 };
-    const unsigned kind = number % 6; /* 0 to 2 alone, 3 quantized, 4 and 5 deltas */
+    const unsigned kind = number % 6; /* 0 to 2: no base; 3: quantized; 4 and 5: deltas */
     const unsigned shape = (unsigned)test_below(DATA_SHAPES);
     size_t capacity;
     unsigned width;
@@ -258,7 +258,7 @@ static void pull_all(bitsnap *b, const example *e, const uint8_t *source)
     uint64_t done = 0;
     unsigned rounds;
     if (bitsnap_decoder_begin(b, &s, source, e->size, &at)) return;
-    if (s.count > e->count || s.width > width) return; /* as a caller of ours must see to */
+    if (s.count > e->count || s.width > width) return; /* a caller of the API must check this, too */
     for (rounds = 0; rounds < 5000 && s.position < s.count; rounds++) {
         given = b->error.status == BITSNAP_E_TRUNCATED && b->error.needed > step ? (size_t)b->error.needed : step;
         if (given > e->size - at) given = e->size - at;
@@ -283,7 +283,7 @@ static void read_blocks(bitsnap *b, const example *e, const uint8_t *source)
         if (bitsnap_read_block(b, &block, &info, first, source + at, e->size - at) || block.size > e->size - at) return;
 }
 
-/* What reads a frame. */
+/* Calls the functions that read a frame. */
 static void decode_once(const example *e)
 {
     const unsigned width = bitsnap_width(e->dtype);
@@ -341,7 +341,7 @@ static void decode_once(const example *e)
     }
 }
 
-/* What makes one. */
+/* Calls the functions that make a frame. */
 static void encode_once(const example *e)
 {
     const size_t bytes = e->count * bitsnap_width(e->dtype);
@@ -362,7 +362,7 @@ static void encode_once(const example *e)
     (void)bitsnap_encode(&b, to_end(size), size, &size, elements, e->count, e->dtype);
 }
 
-/* ---- the functions beside frames ---- */
+/* ---- functions without frames ---- */
 
 static void masks_once(void)
 {
@@ -436,7 +436,7 @@ static void quantizers_once(void)
                                  sizeof memory);
 }
 
-/* No call may take so many seconds of the processor: one that never ends is told by a signal. */
+/* Sends a signal after `seconds` of processor time, so that an endless call is found. */
 static void limit(int seconds)
 {
     struct itimerval t;
