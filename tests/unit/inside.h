@@ -1,5 +1,5 @@
-/* inside.h - what tests ask of the inside of the codec, so that one object, codec.c, serves them all: compiling the codec takes longer
- * than they do. A program that is to have the codec in it, as for mutants, defines BITSNAP_IMPLEMENTATION. */
+/* inside.h - access to internals of the codec for tests. All tests link one object, codec.c, because compiling the codec takes
+ * longer than the tests. A program that contains the codec itself, as mutants do, defines BITSNAP_IMPLEMENTATION. */
 #ifndef BITSNAP_TEST_INSIDE_H
 #define BITSNAP_TEST_INSIDE_H
 
@@ -8,31 +8,31 @@
 /* Forms of blocks (FORMAT.md, section 5). */
 enum { FORM_STORED, FORM_CONST, FORM_SPLIT, FORM_BYTES, FORM_SAME, FORM_CLASSED, FORM_SCALED, FORM_QUANTIZED, FORM_SPARSE, FORM_ZIGZAG, FORM_PARTED, FORM_PATCHED };
 
-/* Enough to encode and decode frames of any dtype, if large with a base, a quantizer or columns. */
+/* A workspace that is enough for frames of any dtype; `large`: also with a base, a quantizer or columns. */
 size_t inside_workspace(unsigned block_log2, unsigned workers, int large);
 uint64_t inside_bound_hash(uint64_t id, const void *bytes, size_t size);
 uint64_t inside_chain(uint64_t h, uint64_t word);
 unsigned inside_exponent(bitsnap_dtype dtype, unsigned *shift); /* the mask; 0: an integer */
 
-/* Of an index of so many blocks: bytes, levels, entries at the top, bytes of an entry. */
+/* Shape of an index: bytes, levels, entries of the top level, bytes of such an entry. */
 typedef struct inside_index { size_t size, top, entries, entry_size; } inside_index;
 inside_index inside_index_shape(uint64_t blocks);
 
-/* The thresholds and centers of `cells` cells of an octave: cells + 1, and cells. */
+/* Writes cells + 1 thresholds and `cells` centers of an octave. */
 void inside_log(uint32_t *threshold, uint32_t *center, unsigned cells);
 
-/* LOG-n of elements without a frame: codes of elements, and back. A code of value 2 or 3 is an element that is stored exactly;
- * inside_log_elements takes these from `exact`, in their places. Returns 0 if a code is invalid. */
+/* LOG-n without a frame, to codes and back. Codes 2 and 3 are exact elements; inside_log_elements copies them from the same
+ * positions of `exact`. Returns 0 if a code is invalid. */
 void inside_log_codes(uint32_t *codes, const void *elements, size_t n, bitsnap_dtype dtype, unsigned cells);
 int inside_log_elements(void *elements, const uint32_t *codes, const void *exact, size_t n, bitsnap_dtype dtype, unsigned cells);
 
-/* Runs what codec.c has of tests by this name, of so many characters. */
+/* Runs the tests in codec.c with this name of `size` characters. */
 int inside_run(const char *name, size_t size, int argc, char **argv);
 
-/* A codec on this table of kernels, without checks, so that tests can change what it makes. All share its workspace. */
+/* A codec with this kernel table and without checks, so that tests can change its frames. All codecs share one workspace. */
 bitsnap inside_codec(unsigned table);
 
-/* A frame with a content id of one CONST run of an element of these bytes, in native order. Returns its size, or 0. */
+/* Writes a frame with a content id and one CONST run of this element, in native order. Returns its size, or 0. */
 size_t inside_constant(bitsnap *b, uint8_t to[256], uint64_t count, bitsnap_dtype dtype, const uint8_t element[8]);
 
 #ifdef BITSNAP_IMPLEMENTATION

@@ -378,7 +378,7 @@ BSN_INLINE void bsn_vector_look_up(bsn_vector_v y[4], const bsn_vector_v index[4
 #undef LANES
 #undef SHIFT
 
-/* what is better not done at once is the portable code */
+/* these kernels are slower fused, so the portable code is used */
 #define bsn_vector_start bsn_scalar_start
 #define bsn_vector_finish bsn_scalar_finish
 #define bsn_vector_places bsn_scalar_places

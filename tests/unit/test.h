@@ -80,7 +80,7 @@ static inline int test_big_endian(void)
     return !*(const uint8_t *)&one;
 }
 
-/* Numbers of 4 and 8 bytes, the lowest first. */
+/* Little-endian numbers. */
 static inline uint64_t test_load(const uint8_t *p, unsigned bytes)
 {
     uint64_t x = 0;
@@ -108,15 +108,15 @@ static inline void test_fill(void *p, size_t n)
     for (i = 0; i < n; i++) b[i] = (uint8_t)test_random();
 }
 
-/* A buffer of n bytes whose end lies against a page that cannot be read or written (and whose start, apart from
- * the rest of its page, lies behind another one). guarded_front: its start lies against the page before. */
+/* A buffer of n bytes between two guard pages, which cannot be read or written. It ends at the second one; with `front` it
+ * begins at the end of the first one. */
 typedef struct guarded {
     uint8_t *p;
     void *map;
     size_t map_size;
 } guarded;
 
-/* Pages that can be read and written, but for the first and the last; null if there are none. */
+/* Allocates pages; the first and the last one become guard pages. Returns null if there is no memory. */
 #ifdef _WIN32
 static inline size_t page_size(void) { return 4096; }
 
@@ -157,8 +157,8 @@ static inline guarded guarded_alloc(size_t n, int front)
     return g;
 }
 
-/* Enough workspace to code frames of such blocks, by so many workers; and with a base, a quantizer or columns; to merge, too, where
- * there are two (inside.h). Enough room for a frame with the usual blocks. */
+/* Workspaces for blocks of 2^log2 elements and this number of workers; _delta: also for a base, a quantizer or columns, and
+ * with two workers for merges. test_bound: capacity for a frame with blocks of the default size. */
 #define test_workspace(log2, workers) inside_workspace(log2, workers, 0)
 #define test_workspace_delta(log2, workers) inside_workspace(log2, workers, 1)
 #define test_bound(n, dtype) ((size_t)(n) * bitsnap_width(dtype) + 30 * ((size_t)(n) / 65536 + 1) + 256)

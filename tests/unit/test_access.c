@@ -12,7 +12,7 @@ static uint8_t *workspace;
 static size_t workspace_size;
 static bitsnap_index index_;
 
-/* A frame behind a read callback. */
+/* A frame that a callback reads. */
 typedef struct file {
     const uint8_t *bytes;
     uint64_t size, got, reads;

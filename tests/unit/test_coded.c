@@ -1,4 +1,4 @@
-/* SPLIT blocks with coded planes: of any length, with any of their bits coded, also as sides of PARTED; what no block may have; where the
+/* SPLIT blocks with coded planes: any length, any coded bits, also as sides of PARTED. What blocks may not contain. Where the
  * encoder makes them, and that no level is larger than a lower one. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
@@ -7,14 +7,14 @@
 
 enum { CODED_MOST = 70000, CODED_SMALL = 700, CODED_ROOM = 16 * 8 * CODED_SMALL };
 
-/* What a body is made of, to be changed by tests of what is refused. */
+/* The parts of a body. Tests change them to make invalid bodies. */
 typedef struct coded_body {
     unsigned e, constants, base;
     uint8_t varying[8], coded[8], value[8], plane[8][CODED_SMALL]; /* varying: without the coded bits */
     uint8_t distance[8], mask[8][CODED_SMALL], rank[8][CODED_SMALL], symbol;
 } coded_body;
 
-/* Random values of few kinds for each group; `only`: the one plane that is coded, or 8. Symbols are all equal, so that bodies are short. */
+/* Random values, few kinds in each group. only: the coded plane, or 8. All symbols are equal, so bodies are short. */
 static void coded_fill(coded_body *x, size_t n, bitsnap_dtype dtype, unsigned only)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -96,7 +96,7 @@ static size_t coded_write(uint8_t *to, uint8_t *elements, const coded_body *x, s
     return (size_t)(at - to);
 }
 
-/* A frame of one block. Returns its size, or 0 if the body is longer than the elements. */
+/* Writes a frame of one block. Returns its size, or 0 if the body is longer than the elements. */
 static size_t coded_frame(uint8_t *frame, unsigned form, const uint8_t *body, size_t size, size_t n, bitsnap_dtype dtype)
 {
     static const uint8_t zeros[8 * CODED_SMALL] = { 0 };
@@ -109,7 +109,7 @@ static size_t coded_frame(uint8_t *frame, unsigned form, const uint8_t *body, si
     return 28 + size;
 }
 
-/* Decodes it, in part, and looks through it, with the workspace that it needs and no byte more. */
+/* Decodes a frame as a whole and in part, and parses it, with exactly the workspace that it needs. */
 static void coded_decodes(const uint8_t *frame, size_t size, const uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned form)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -189,7 +189,7 @@ static unsigned coded_rule(const coded_body *x, size_t cut, size_t n, bitsnap_dt
     return b.error.rule;
 }
 
-/* Each way in which coded planes break their rules, and masks that look odd but do not. */
+/* Coded planes that break each rule, and unusual masks that break none. */
 static void coded_refused(void)
 {
     static uint8_t body[CODED_ROOM], elements[8 * CODED_SMALL];
@@ -198,13 +198,13 @@ static void coded_refused(void)
     unsigned k, turn;
     for (turn = 0; turn < 200; turn++) {
         size_t i;
-        do coded_fill(&x, n, BITSNAP_F32, 2); /* short enough, and with room for a mask of 32 bytes */
+        do coded_fill(&x, n, BITSNAP_F32, 2); /* short, with space for a mask of 32 bytes */
         while (x.e != 8 || !(x.coded[2] & 0x7F) || x.coded[2] == 0xFF || coded_write(body, elements, &x, n, BITSNAP_F32) > 4 * n - 48);
         CHECK(!coded_rule(&x, 0, n, BITSNAP_F32));
         i = test_below(192);
         y = x, y.distance[2] = 0, memset(y.mask[2], 0xFF, sizeof y.mask[2]), memset(y.rank[2], 0, sizeof y.rank[2]); /* values that do not occur */
         CHECK(!coded_rule(&y, 0, n, BITSNAP_F32));
-        y.rank[2][i] = (uint8_t)~x.coded[2]; /* rank and value are equal */
+        y.rank[2][i] = (uint8_t)~x.coded[2]; /* the rank is a value instead */
         CHECK(coded_rule(&y, 0, n, BITSNAP_F32) == BITSNAP_R_CODED_PLANE);
         y = x, y.distance[2] = 0, memset(y.mask[2], 0, sizeof y.mask[2]);
         CHECK(coded_rule(&y, 0, n, BITSNAP_F32) == BITSNAP_R_CODED_PLANE); /* no value */
@@ -215,10 +215,10 @@ static void coded_refused(void)
         CHECK(!coded_rule(&y, 0, n, BITSNAP_F32));
         y.rank[2][i] = 32;
         CHECK(coded_rule(&y, 0, n, BITSNAP_F32) == BITSNAP_R_CODED_PLANE);
-        y = x, y.rank[2][n - 1] = (uint8_t)~x.coded[2]; /* no full group: a value */
+        y = x, y.rank[2][n - 1] = (uint8_t)~x.coded[2]; /* a value in the last, partial group */
         CHECK(coded_rule(&y, 0, n, BITSNAP_F32) == BITSNAP_R_CODED_PLANE);
     }
-    for (k = 0; k < 3; k++) { /* no plane; the top one; one without a distance */
+    for (k = 0; k < 3; k++) { /* no coded plane; the top plane; a plane without a distance */
         coded_fill(&x, n, k == 1 ? BITSNAP_F16 : BITSNAP_BF16, 0);
         if (k == 1) x.e = 5, x.varying[0] = x.coded[0] = x.varying[1] = x.value[1] = 0, x.coded[1] = 1;
         else x.e = 8, x.varying[0] = k ? 0x80 : 0xFF, x.value[0] = 0, x.coded[0] = k ? 0x7F : 0;
@@ -226,7 +226,7 @@ static void coded_refused(void)
     }
 }
 
-/* A side may code no plane but the one below the top. */
+/* A side may code only the plane below the top one. */
 static void coded_sides(void)
 {
     static uint8_t body[CODED_ROOM], frame[CODED_ROOM + 100], elements[8 * CODED_SMALL];
@@ -247,7 +247,7 @@ static void coded_sides(void)
     }
 }
 
-/* Damaged bodies, of which no check warns: refused, or decoded to anything, within their memory. */
+/* Damaged bodies in frames without checks. They are refused or decode to something, and memory is safe. */
 static void coded_damage(void)
 {
     static uint8_t body[CODED_ROOM], frame[CODED_ROOM + 100], elements[8 * CODED_SMALL];
@@ -277,7 +277,7 @@ static void coded_damage(void)
     }
 }
 
-/* What encoders see: levels times a scale for rows, groups, or tiles; with zeros among them; in half of the block; and nothing of the kind. */
+/* Levels times a scale for each row, group or tile; with zeros; in half of the block; and no such structure. */
 enum { CODED_ROWS, CODED_GROUPS, CODED_TILES, CODED_ZEROS, CODED_HALF, CODED_DENSE, CODED_SORTS };
 
 static void coded_levels(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)

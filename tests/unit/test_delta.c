@@ -50,7 +50,7 @@ static size_t encode(bitsnap *b, uint8_t *to, const uint8_t *elements, size_t n,
     return size;
 }
 
-/* The counts of the blocks add up, and a block has as many nonzero words as elements that changed. */
+/* The counts of the blocks add up. The nonzero words of a block equal its changed elements in number. */
 static void blocks(bitsnap b, const bitsnap_info *info, const uint8_t *p, size_t size)
 {
     uint64_t first = 0, at = info->header_size, same = 0, sparse = 0, classed = 0, plain = 0;

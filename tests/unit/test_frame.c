@@ -156,7 +156,7 @@ static void callers_mistakes(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
     b.block_log2 = 21;
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_ARGUMENT);
-    for (b.block_log2 = 9; b.block_log2 <= 20; b.block_log2 += 11) { /* no more than the elements need */
+    for (b.block_log2 = 9; b.block_log2 <= 20; b.block_log2 += 11) { /* only what the elements need */
         const size_t needed = bitsnap_workspace_size(&b, 512, BITSNAP_BF16);
         b.workspace_size = needed - 1;
         CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, 512, BITSNAP_BF16) == BITSNAP_E_WORKSPACE);
@@ -253,7 +253,7 @@ static void info_tells(void)
     CHECK(bitsnap_read_info(&info, frame, size + 100) == BITSNAP_OK && info.frame_size == size && !info.has_content_id);
 }
 
-/* Everything that is cut off or changed by a bit is found; what is found has a place. */
+/* Finds every truncation and every flipped bit. Each error has a position. */
 static void truncations_and_flips(void)
 {
     static const struct {
@@ -722,7 +722,7 @@ static void bomb(void)
     CHECK((clock() - start) / CLOCKS_PER_SEC < 5, "too slow");
 }
 
-/* A call for each block, none of which is large, makes the same frame. */
+/* One call for each block, none of them large, makes the same frame. */
 static void check_pushed(const uint8_t *frame, size_t frame_size, const uint8_t *elements, size_t n, bitsnap_dtype dtype)
 {
     const size_t block = (size_t)1 << BSN_LOG2_DEFAULT;
@@ -742,7 +742,7 @@ static void check_pushed(const uint8_t *frame, size_t frame_size, const uint8_t 
     free(out);
 }
 
-/* Calls whose elements no cache holds go other ways: past the caches, by way of the workspace. */
+/* Elements too large for the caches take other paths: non-temporal stores, and copies through the workspace. */
 static void large(void)
 {
     static const unsigned dtypes[] = { BITSNAP_BF16, BITSNAP_F16, BITSNAP_F32, BITSNAP_I8 };
@@ -783,7 +783,7 @@ static void large(void)
     }
 }
 
-/* A frame of n elements whose content id is `id`, whatever they are. Returns its bytes. */
+/* Pushes a frame of n elements with the content id `id`. Returns its size. */
 static size_t push_with_id(bitsnap *b, uint8_t *frame, size_t capacity, const uint8_t *elements, size_t n, bitsnap_dtype dtype, uint64_t id)
 {
     uint8_t *index = (uint8_t *)malloc(8 * (n / 64 + 1));

@@ -1,4 +1,4 @@
-/* HASH: XXH3-64 against fixed values, against libxxhash where it is installed, in pieces, on every table. */
+/* HASH: XXH3-64 against fixed values, against libxxhash if it is installed, in pieces, on every table. */
 #include "test.h"
 #include <iso646.h> /* makes operators of and, or, xor: the headers must not mind */
 #define BITSNAP_IMPLEMENTATION

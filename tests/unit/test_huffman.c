@@ -1,4 +1,4 @@
-/* HUFFMAN: lengths, canonical codes, and every complete code that there is, through trees, tables and lists. */
+/* HUFFMAN: lengths, canonical codes, and every complete code, through trees, tables and lists. */
 #include "test.h"
 #include <math.h>
 #define BITSNAP_IMPLEMENTATION
@@ -6,7 +6,7 @@
 
 static uint8_t workspace[BITSNAP_WORKSPACE];
 static bsn_lists *lists;
-static uint8_t *memory; /* behind the lists */
+static uint8_t *memory; /* after the lists */
 
 /* ---- lengths ---- */
 
@@ -19,7 +19,7 @@ static void lengths_of(uint8_t length[257], const uint32_t count[257])
     bsn_lengths(&package, length, own);
 }
 
-/* The canonical codes, left-aligned, ascending by (length, symbol). Returns the sum of 2^(8 - length): 256 if the code is complete. */
+/* Canonical codes, left-aligned, ascending by (length, symbol). Returns the sum of 2^(8 - length); 256: the code is complete. */
 static unsigned codes_of(uint8_t code[257], const uint8_t length[257])
 {
     unsigned l, s, at = 0;
@@ -37,16 +37,15 @@ static uint64_t cost(const uint32_t count[257], const uint8_t length[257])
     return sum;
 }
 
-/* The least cost of a prefix code of at most 8 bits, by another method: dynamic programming from the longest
- * codes up. Of the m symbols by falling count, best[d][i][w]: ... is too large for 256 symbols, so this is
- * exhaustive over the numbers of codes of each length, for few symbols. */
+/* The smallest cost of a prefix code of at most 8 bits, by an independent method. It tries all numbers of codes of each
+ * length, from short to long, for symbols sorted by falling count. It is exhaustive, so only for few symbols. */
 static uint64_t least(const uint32_t *sorted, unsigned m, unsigned length, unsigned kraft)
 {
     uint64_t best = UINT64_MAX, sum = 0;
     unsigned taken;
     if (m == 0) return kraft == 256 ? 0 : UINT64_MAX;
     if (length > 8) return UINT64_MAX;
-    for (taken = 0; taken <= m; taken++) { /* the `taken` largest get this length */
+    for (taken = 0; taken <= m; taken++) { /* the `taken` most frequent symbols get this length */
         uint64_t rest;
         if (taken) sum += (uint64_t)sorted[taken - 1] * length;
         if (kraft + taken * (256u >> length) > 256) break;
@@ -101,14 +100,14 @@ static void lengths_of_many(void)
         for (s = 0; s < 257; s++) {
             CHECK((length[s] != 0) == (count[s] != 0) && length[s] <= 8);
             if (length[s]) kraft += 256u >> length[s];
-            for (t = 0; t < s; t++) /* ties: the larger symbol gets the longer code; more never gets longer */
+            for (t = 0; t < s; t++) /* more frequent symbols never get longer codes; of equally frequent ones, the larger symbol does */
                 if (count[s] && count[t])
                     CHECK(count[s] > count[t] ? length[s] <= length[t] : length[s] >= length[t], "%u %u", t, s);
         }
         if (m == 1) continue;
         CHECK(kraft == 256);
         CHECK(codes_of(code, length) == 256);
-        for (s = 0; s < 257; s++) /* prefix free, ascending by (length, symbol) */
+        for (s = 0; s < 257; s++) /* prefix-free, ascending by (length, symbol) */
             for (t = 0; t < 257; t++)
                 if (s != t && length[s] && length[t] && length[s] <= length[t]) {
                     CHECK((code[s] ^ code[t]) >> (8 - length[s]), "prefix");
@@ -122,7 +121,7 @@ static void lengths_at_the_ends(void)
     uint32_t count[257];
     uint8_t length[257];
     unsigned s;
-    for (s = 0; s < 257; s++) count[s] = s != 7; /* as many symbols as there are codes */
+    for (s = 0; s < 257; s++) count[s] = s != 7; /* 256 symbols for 256 codes of 8 bits */
     lengths_of(length, count);
     for (s = 0; s < 257; s++) CHECK(length[s] == (s == 7 ? 0 : 8));
     memset(count, 0, sizeof count);
@@ -146,7 +145,7 @@ static void reader_of(bsn_reader *r, const uint8_t *list, const uint8_t *end)
     r->kept_end = r->kept + BSN_KEPT_SIZE(65536);
 }
 
-/* The nodes of a tree whose lengths stand in tree[0]: what the proofs of the decoder rest on. */
+/* Checks the nodes of the tree with the lengths of tree[0]. The proofs of the decoder depend on these properties. */
 static void check_nodes(void)
 {
     bsn_tree *t = &lists->tree[0];
@@ -171,8 +170,8 @@ static void check_nodes(void)
     if (nodes > most_nodes) most_nodes = nodes;
 }
 
-/* Codes lists with this code: the lengths belong to the symbols in ascending order, but for the escape, which takes
- * one of length `escape` (0: none). Every symbol is in the list, and some that escape. */
+/* Codes lists with this code. Symbols in ascending order get the lengths; the escape takes one of length `escape` (0: none).
+ * The list contains every symbol, and some that escape. */
 static void one_code(const unsigned n[9], unsigned escape)
 {
     static uint8_t symbols[512], coded[4096], out[512 + 64], copy[512 + 64];
@@ -190,7 +189,7 @@ static void one_code(const unsigned n[9], unsigned escape)
         for (i = n[length] - (escape == length); i > 0 && s + offset < 256; i--) t->length[offset + s++] = (uint8_t)length;
     t->length[256] = (uint8_t)escape;
     for (i = 0, m = escape > 0; i < 256; i++) m += t->length[i] > 0;
-    if (m != n[1] + n[2] + n[3] + n[4] + n[5] + n[6] + n[7] + n[8]) return; /* the offset left no room */
+    if (m != n[1] + n[2] + n[3] + n[4] + n[5] + n[6] + n[7] + n[8]) return; /* the offset left no space */
     memcpy(lengths, t->length, 257);
     t->raw_escapes = cases & 1;
     for (i = m = 0; i < 256; i++)
@@ -228,15 +227,14 @@ static void one_code(const unsigned n[9], unsigned escape)
     CHECK(!memcmp(result, symbols, m), "symbols");
 }
 
-/* All numbers of codes of each length with a Kraft sum of 1 and at most 256 codes. Without LONG=1, every 101st
- * of them is tried. */
+/* Tries all numbers of codes of each length with a Kraft sum of 1 and at most 256 codes; without LONG=1 only every 101st. */
 static void every_complete_code(void)
 {
     const int quick = !test_long();
     unsigned n[9] = { 0 }, left[10], l = 1, e;
     unsigned long vectors = 0;
     cases = most_nodes = 0;
-    /* left[l]: places that are free at depth l; choose how many of them are codes, from many to few */
+    /* left[l] positions are free at depth l; chooses the number of codes among them, from all down to 0 */
     left[1] = 2;
     n[1] = 3;
     while (l) {
@@ -269,7 +267,7 @@ static void every_complete_code(void)
             l++;
             n[l] = left[l] + 1;
         } else {
-            n[l] = 0; /* at depth 8 all places must be codes */
+            n[l] = 0; /* at depth 8 all positions must be codes */
         }
     }
     CHECK(vectors == 692003, "%lu vectors", vectors);
@@ -288,7 +286,7 @@ static void tables_one_spelling(void)
         unsigned rule, escape, i;
         size_t used, size = 4 + test_below(20);
         test_fill(table, sizeof table);
-        if (round & 1) /* lengths that have a chance to be complete */
+        if (round & 1) /* lengths that may be complete */
             for (i = 2; i < size; i++) table[i] = (uint8_t)(0x11 * (1 + test_below(5)) + (test_below(4) ? 0 : test_below(256)));
         table[1] = (uint8_t)test_below(24);
         escape = test_below(2) ? 0 : 1 + (unsigned)test_below(8);
@@ -303,7 +301,7 @@ static void tables_one_spelling(void)
     }
 }
 
-/* Logarithms are so exact that even sums of large counts are. */
+/* Logarithms are exact enough for sums of large counts. */
 static void logarithms(void)
 {
     uint32_t x;

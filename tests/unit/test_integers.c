@@ -1,11 +1,11 @@
-/* BYTES and ZIGZAG blocks: what their planes take, the same bytes from every table and level that has a choice, and back again. */
+/* BYTES and ZIGZAG blocks: the size of their planes, equal bytes from every table and level, and round trips. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "inside.h"
 #include "data.h"
 
-/* What a plane holds: all alike; random; two values; alike but for one element, or for what a glance does not see; ascending, so
- * that neighbours are alike; few values of both signs. */
+/* Kinds of planes: equal; random; two values; one other byte; one that a quick look misses; ascending, so that neighbours are
+ * equal; small values of both signs. */
 enum { ALIKE, NOISE, TWO, ONE_OTHER, HIDDEN, ASCENDING, SMALL, PLANES };
 
 static uint8_t plane_byte(unsigned kind, size_t i, size_t n)
@@ -22,13 +22,13 @@ static uint8_t plane_byte(unsigned kind, size_t i, size_t n)
     }
 }
 
-/* The most bytes that a plane of n may take with its list's kind, 0 where that is not known. */
+/* The largest size of a plane of n bytes; 0 if it is not known. */
 static size_t plane_most(unsigned kind, size_t n)
 {
     return kind == ALIKE ? 2 : kind == NOISE || kind == ASCENDING ? n + 1 : kind == TWO ? n / 8 + 140 : kind == SMALL ? n * 7 / 16 + 150 : 0;
 }
 
-/* Elements whose plane k, in the order of elements, is of kind (first + k) % PLANES. */
+/* Makes elements. Plane k, in element order, has kind (first + k) % PLANES. */
 static void fill(uint8_t *elements, size_t n, unsigned width, unsigned first)
 {
     size_t i;
@@ -91,7 +91,7 @@ static void planes(void)
     free(b.workspace);
 }
 
-/* Integers of both signs, of magnitudes up to `most`, one in `rare` below 0. */
+/* Integers of both signs with magnitudes up to `most`. One in `rare` is negative. */
 static void fill_signed(uint8_t *elements, size_t n, unsigned width, uint64_t most, unsigned rare)
 {
     size_t i;
@@ -101,7 +101,7 @@ static void fill_signed(uint8_t *elements, size_t n, unsigned width, uint64_t mo
     }
 }
 
-/* The frame of n elements, and the forms that its blocks have, one bit each; that it decodes, whole and in parts, is checked. */
+/* Encodes n elements and returns the forms of the blocks, one bit each. Checks decoding, whole and in parts. */
 static size_t forms_of(bitsnap *b, const uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned *forms)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -130,7 +130,7 @@ static size_t forms_of(bitsnap *b, const uint8_t *elements, size_t n, bitsnap_dt
     return size;
 }
 
-/* Small integers of both signs take what their magnitudes take and a bit more, in each width; those of one sign stay BYTES. */
+/* Small integers of both signs cost little more than their magnitudes, for each width. Integers of one sign stay BYTES. */
 static void signs(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
@@ -160,7 +160,7 @@ static void signs(void)
     free(b.workspace);
 }
 
-/* All codes of 16 bits, and the ends of the others, one by one and many at a time, in place and elsewhere. */
+/* All codes of 16 bits, and the smallest and largest of other widths, alone and in vectors, in place and elsewhere. */
 static void codes(void)
 {
     static uint8_t from[8 * 65536], to[8 * 65536 + 1], back[8 * 65536];

@@ -1,5 +1,5 @@
-/* BITMASK: the codec of BitSnap (encode, decode, in place or not) with every kernel table against its definition; round trips, and what must be
- * refused with nothing written. */
+/* BITMASK: the codec of BitSnap (encode, decode, in place or not) with every kernel table against its definition; round trips,
+ * and what must be refused with nothing written. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
@@ -84,8 +84,8 @@ static void codec_case(const bitsnap_kernels *k, unsigned width, size_t n, int r
         CHECK(bitsnap_mask_decode(k, width, live, live, n, mask, values, c) == BITSNAP_OK);
         CHECK(!size || !memcmp(live, elements, size), "%s: apply of %zu, width %u", k->name, n, width);
     }
-    if (n % 16 != 3) return; /* the rest for some lengths */
-    /* the mask alone; the values with too little room: what is needed is told, the mask is whole */
+    if (n % 16 != 3) return; /* the other checks for some lengths */
+    /* the mask alone; then too little capacity for the values: the call reports the capacity, and the mask is complete */
     memset(mask, 0xFF, mask_size);
     CHECK(bitsnap_mask_encode(k, width, elements, base, n, mask, NULL, 0, &got) == BITSNAP_OK && got == c);
     CHECK(bitsnap_mask_decode(k, width, live, live, n, mask, values, c) == BITSNAP_OK);

@@ -1,5 +1,5 @@
-/* What bitsnap_workspace_size and bitsnap_bound tell: enough for every option, and not a byte more of workspace. And less room for a
- * frame than that: the bytes are the same in all that it fits, and refused in less. */
+/* bitsnap_workspace_size and bitsnap_bound are enough for every option, and a workspace one byte smaller is refused. With
+ * every capacity below the bound, the frame is the same if it fits, and otherwise refused. */
 #include "test.h"
 
 #include "bitsnap.h"
@@ -14,7 +14,7 @@ static void run(void *context, bitsnap_task task, void *argument, uint64_t count
     for (i = 0; i < count; i++) task(argument, i, (unsigned)(i % *(const unsigned *)context));
 }
 
-/* Encodes with exactly the workspace and the capacity; with one byte less of workspace; and decodes with what info tells. */
+/* Encodes with exactly this workspace and capacity, then with one byte less. Decodes with the sizes from info. */
 static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
 {
     const size_t size = bitsnap_workspace_size(&b, count, dtype), bound = bitsnap_bound(&b, count, dtype);
@@ -33,7 +33,7 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     CHECK(!bitsnap_encode(&b, frame.p, bound, &made, elements, count, dtype), "%s: %s, 2^%u, level %d, %u workers, %u columns",
           bitsnap_message(&b), bitsnap_dtype_name(dtype), b.block_log2, b.level, b.workers, (unsigned)b.columns);
     CHECK(!bitsnap_read_info(&info, frame.p, made) && made <= bound && info.bound == bound);
-    for (i = 2; i-- > 0;) /* a byte less than its own size, and exactly that: with no more memory */
+    for (i = 2; i-- > 0;) /* one byte less than its own size, then exactly that */
         CHECK(bitsnap_encode(&b, frame.p + (bound - made) + i, made - i, &again, elements, count, dtype) == (i ? BITSNAP_E_CAPACITY : BITSNAP_OK) &&
               again == (i ? 0 : made), "%s", bitsnap_message(&b));
     memmove(frame.p, frame.p + (bound - made), made);
@@ -50,7 +50,7 @@ static void options(bitsnap b, uint64_t count, bitsnap_dtype dtype)
     free(back);
 }
 
-/* What documents say of workspaces: they depend on the dtype and the direction. */
+/* The workspaces in the documents, by dtype and direction. */
 static void sizes_of_workspaces(void)
 {
     static const struct { bitsnap_dtype dtype; size_t encode, decode; } most[] = {
@@ -105,7 +105,7 @@ static void all_options(void)
         }
 }
 
-/* Noise in small blocks takes all that is announced. */
+/* Noise in small blocks needs the whole bound. */
 static void noise(void)
 {
     bitsnap b;
@@ -119,8 +119,8 @@ static void noise(void)
 enum { FRAME = 60000 };
 static uint8_t workspace[24 << 20], good[FRAME], tight[FRAME];
 
-/* Encodes to all capacities of a frame of few bytes, and to some of a large one, in the way of `how`: at once; by pushing; by
- * encoding blocks alone. */
+/* Encodes with all capacities for a small frame, and with some for a large one. `how`: at once, by pushing, or by encoding
+ * blocks alone. */
 enum { AT_ONCE, PUSHED, ALONE, HOWS };
 
 static bitsnap_status make(bitsnap *b, unsigned how, uint8_t *to, size_t capacity, size_t *size, size_t n, bitsnap_dtype dtype)
@@ -152,7 +152,7 @@ static bitsnap_status make(bitsnap *b, unsigned how, uint8_t *to, size_t capacit
     return status;
 }
 
-/* In some 24 steps (8 without LONG=1) to the size of the frame, around which there is every one. */
+/* Takes about 24 steps to the size of the frame, 8 without LONG=1, and every capacity near it. */
 static size_t next_capacity(size_t capacity, size_t size)
 {
     const size_t step = size / (test_long() ? 24 : 8) + 1;
@@ -160,7 +160,7 @@ static size_t next_capacity(size_t capacity, size_t size)
     return capacity < size && capacity + step + 6 > size ? size - 6 : capacity + step;
 }
 
-/* error.needed is enough to go on: for the whole frame, or for what was asked for. */
+/* error.needed suffices, for the whole frame or for the step. */
 static void every_capacity(const char *what, bitsnap b, size_t n, bitsnap_dtype dtype)
 {
     static unsigned workers = 2;
@@ -188,7 +188,7 @@ static void every_capacity(const char *what, bitsnap b, size_t n, bitsnap_dtype 
         }
 }
 
-/* The same of a delta that is made from another one. */
+/* Every capacity for the inverse of a delta. */
 static void inverses(const char *what, bitsnap b, size_t n, bitsnap_dtype dtype)
 {
     static uint8_t delta[FRAME];
@@ -238,7 +238,7 @@ static void capacities(void)
                     every_capacity(what, b, n, dtype);
                 }
             }
-    for (i = 0; i < 10; i++) { /* deltas: blocks that may be SAME, SPARSE, CLASSED or neither */
+    for (i = 0; i < 10; i++) { /* deltas with blocks that may be SAME, SPARSE, CLASSED or none of these */
         bitsnap b;
         char what[80];
         const bitsnap_dtype dtype = i & 1 ? BITSNAP_F32 : BITSNAP_BF16;
@@ -249,7 +249,7 @@ static void capacities(void)
         memcpy(elements, base, n * width);
         for (j = 0; j < n; j += i / 2 == 1 ? 200 : 2) if (i / 2 == 1 || i / 2 == 2) elements[j * width] ^= 1;
         if (i / 2 == 3) data_fill(elements, n, dtype, DATA_WEIGHTS);
-        for (j = 0; j < n; j += 97) if (i / 2 == 4) base[j * width] = 77, base[j * width + 1] = (uint8_t)j; /* all are equal now: no difference is smaller */
+        for (j = 0; j < n; j += 97) if (i / 2 == 4) base[j * width] = 77, base[j * width + 1] = (uint8_t)j; /* all elements are now equal, so no difference is shorter */
         b.base.data = base, b.base.dtype = dtype, b.base.count = n;
         for (b.level = BITSNAP_FAST; b.level <= BITSNAP_BEST; b.level++) {
             snprintf(what, sizeof what, "delta %u of %s, level %d", i / 2, bitsnap_dtype_name(dtype), b.level);
@@ -274,12 +274,12 @@ static void invalid(void)
     b.block_log2 = 21;
     CHECK(!bitsnap_bound(&b, 10, BITSNAP_I8) && !bitsnap_workspace_size(&b, 10, BITSNAP_I8));
     b.block_log2 = 12;
-    b.base.data = base; /* of which blocks are larger */
+    b.base.data = base; /* deltas need larger blocks */
     b.base.dtype = BITSNAP_I8;
     CHECK(!bitsnap_bound(&b, 10, BITSNAP_I8) && !bitsnap_workspace_size(&b, 10, BITSNAP_I8));
     b.block_log2 = 0;
     CHECK(bitsnap_bound(&b, 10, BITSNAP_I8) && bitsnap_workspace_size(&b, 10, BITSNAP_I8));
-    CHECK(!bitsnap_workspace_size(&b, 10, BITSNAP_I16)); /* another dtype than the base's */
+    CHECK(!bitsnap_workspace_size(&b, 10, BITSNAP_I16)); /* not the dtype of the base */
     b.base.data = NULL;
     b.quantizer.bins = 4000;
     CHECK(!bitsnap_bound(&b, 10, BITSNAP_F32) && !bitsnap_workspace_size(&b, 10, BITSNAP_F32));

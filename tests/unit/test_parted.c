@@ -1,5 +1,5 @@
-/* PARTED blocks: of any length, with sides of any form; where the encoder makes them, that no level is larger than a lower one, and what is
- * said of them. PATCHED blocks of deltas. */
+/* PARTED blocks: any length, sides of any form, where the encoder makes them, that no level is larger than a lower one, and what
+ * bitsnap_read_block reports. PATCHED blocks of deltas. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "inside.h"
@@ -7,7 +7,7 @@
 
 enum { PARTED_MOST = 70000 };
 
-/* The form and the body of n elements, which are a frame of one block. Returns their size. */
+/* Encodes n elements to one block and copies its form and body. Returns their size. */
 static size_t side_of(uint8_t *to, const uint8_t *from, size_t n, bitsnap_dtype dtype)
 {
     static uint8_t frame[16 * 8 * 600 + 100];
@@ -19,7 +19,7 @@ static size_t side_of(uint8_t *to, const uint8_t *from, size_t n, bitsnap_dtype 
     return size - 27;
 }
 
-/* A frame of n elements, dealt to two kinds by granules. Returns its size, or 0 if a body would be larger than the elements. */
+/* Makes a frame of n elements, dealt to two kinds by granules. Returns its size, or 0 if a body would exceed the elements. */
 static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_dtype dtype, unsigned granule, const int kinds[2])
 {
     static uint8_t side[2][8 * 600];
@@ -46,7 +46,7 @@ static size_t parted_frame(uint8_t *frame, uint8_t *elements, size_t n, bitsnap_
     return size - 28 <= n * width ? size : 0;
 }
 
-/* Every length, dtype, granule, and pair of forms: decoded, in part, and looked through. */
+/* Decodes every length, dtype, granule and pair of forms, as a whole and in part, and parses it. */
 static void sides(void)
 {
     static const int kinds[] = { DATA_CONSTANT, DATA_ZERO, DATA_NOISE, DATA_WEIGHTS, DATA_STEPS, DATA_SIGNED, DATA_TRUNCATED };
@@ -96,8 +96,8 @@ static void sides(void)
               made[turn][1], made[turn][2], made[turn][3], made[turn][9]);
 }
 
-/* What encoders see: zeros anywhere, of both signs, two of four; rows of zeros and of another precision; hardly anything but zeros; few zeros;
- * all but a few of another precision; nothing of the kind; a mask of 0 and -infinity. */
+/* What encoders see: zeros anywhere, of both signs, two of four; rows of zeros and of another precision; hardly anything but
+ * zeros; few zeros; all but a few of another precision; nothing of the kind; a mask of 0 and -infinity. */
 enum { ANYWHERE, SIGNED_ZEROS, TWO_OF_FOUR, ZERO_ROWS, SHORT_ROWS, NEARLY_ALL, FEW_ZEROS, SHORT_BUT_FEW, DENSE, CAUSAL, SORTS };
 
 static void fill_parted(uint8_t *p, size_t n, bitsnap_dtype dtype, unsigned sort)
@@ -192,7 +192,7 @@ static unsigned parted_rule(const uint8_t *body, size_t size, size_t n, bitsnap_
     return bitsnap_decode(&b, back, n, dtype, frame, 28 + size) ? b.error.rule : 0;
 }
 
-/* Blocks that are whole, but no PARTED block may be so. */
+/* Complete bodies that break the rules of PARTED blocks. */
 static void refused_parts(void)
 {
     uint8_t body[] = { 2, 0, 0, BSN_FORM_CONST, 5, BSN_FORM_CONST, 7 };
@@ -218,7 +218,7 @@ static void refused_parts(void)
     }
 }
 
-/* A frame without checks, changed anywhere: decoded or refused, and memory is left alone. */
+/* Random changes in a frame without checks. It is decoded or refused, and memory is safe. */
 static void damaged_parts(void)
 {
     static const int kinds[2] = { DATA_CONSTANT, DATA_WEIGHTS }, others[2] = { DATA_SIGNED, DATA_STEPS };
@@ -246,7 +246,7 @@ static void damaged_parts(void)
     CHECK(refused > 100, "%u", refused);
 }
 
-/* Sides of byte planes, longer than a chunk: where a chunk begins, their groups of 64 need not. */
+/* Sides of byte planes, longer than a chunk. A chunk may begin inside a group of 64. */
 static void long_sides(void)
 {
     static uint8_t frame[8 * 12000 + 100], elements[8 * 12000], back[8 * 12000], side[8 * 12000];
@@ -289,7 +289,8 @@ static void long_sides(void)
     }
 }
 
-/* What deltas of pruned and partly replaced weights see: by magnitude, so that signs stay, where rows have borders of their own, at random; rows. */
+/* What deltas of pruned and partly replaced weights see: by magnitude, so that signs stay, where rows have borders of their
+ * own, at random; rows. */
 enum { BY_MAGNITUDE, WITH_SIGNS, BY_ROW, AT_RANDOM, NEW_ROWS, NULL_ROWS, TUNED, CHANGES };
 enum { PATCHED_MOST = 140000 };
 static uint8_t patched_base[4 * PATCHED_MOST], patched[4 * PATCHED_MOST], patched_back[4 * PATCHED_MOST + 64];
@@ -423,7 +424,7 @@ static void patched_changes(void)
             }
 }
 
-/* A delta in which a byte of a PATCHED block has been changed: decoded or refused, and only the elements are written. */
+/* Changes a byte of a PATCHED block. The delta is decoded or refused, and only the elements are written. */
 static void damaged_changes(void)
 {
     static const unsigned sorts[] = { BY_ROW, NEW_ROWS, WITH_SIGNS };
@@ -459,7 +460,8 @@ static void damaged_changes(void)
     CHECK(refused > 300, "%u", refused);
 }
 
-/* Masks for attention: zeros, and one other value where a token is not seen. The mask of elements tells all, also in rows where they change. */
+/* Masks for attention: zeros, and one other value where a token is not seen. The mask of elements tells all, also in rows
+ * where they change. */
 static void attention_masks(void)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_F32, BITSNAP_BF16, BITSNAP_F16 };

@@ -1,5 +1,5 @@
-/* Bases by pieces: from a callback, or through a window that moves; the same bytes and elements as with the whole in memory, and
- * errors that are told from others. */
+/* Bases in pieces: from a callback, or through a moving window. Bytes and elements equal those with the whole base in memory, and
+ * errors of the source have their own rule. */
 #include "test.h"
 #include "inside.h"
 #include "data.h"
@@ -9,10 +9,10 @@ static uint8_t base[8 * MOST], result[8 * MOST], back[8 * MOST];
 static uint8_t frame[8 * MOST + 4096], other[8 * MOST + 4096], third[8 * MOST + 4096];
 static uint8_t *workspace;
 
-/* A base that is read, not mapped. */
+/* A base that a callback reads. */
 typedef struct file {
     const uint8_t *bytes;
-    size_t size, reads, fail, change; /* the read of this number fails, or gives another byte; 0: none */
+    size_t size, reads, fail, change; /* the number of the read that fails, or changes a byte; 0: none */
 } file;
 
 static int file_read(void *context, uint64_t offset, void *to, size_t size)
@@ -25,7 +25,7 @@ static int file_read(void *context, uint64_t offset, void *to, size_t size)
     return f->reads == f->fail;
 }
 
-/* Tasks one after the other, each by another worker. */
+/* Runs tasks one after another, on workers in turn. */
 static void run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     uint64_t i;
@@ -56,7 +56,7 @@ static bitsnap with_file(const bitsnap *like, file *f)
     return b;
 }
 
-/* The first third as the base has it, then few changes, then many, then none that the base helps with. */
+/* The first third equals the base. Then follow few changes, many changes, and elements that the base does not predict. */
 static void change(size_t n, unsigned width)
 {
     size_t i;
@@ -79,7 +79,7 @@ static void whole(size_t n, bitsnap_dtype dtype, bitsnap_dtype base_dtype, int l
     file f;
     data_fill(base, n, base_dtype, DATA_WEIGHTS);
     if (base_dtype == dtype) change(n, width);
-    else for (i = 0; i < n; i++) memcpy(result + i * width, base + 4 * i + 2, width); /* cut, not rounded: half of them are the cast */
+    else for (i = 0; i < n; i++) memcpy(result + i * width, base + 4 * i + 2, width); /* truncated, so half of them equal the cast */
     b.level = level;
     b.block_log2 = n > 65536 ? 16 : 0;
     b.workers = workers;
@@ -136,8 +136,8 @@ static void callbacks(void)
     whole(100000, BITSNAP_F64, BITSNAP_F64, 0, 3);
 }
 
-/* A callback that fails is told by its own rule, with the cell, whatever the number of workers; what it gives a second time may be
- * something else, and is noticed. */
+/* A failing callback is reported by its own rule and cell, for any number of workers. If it returns other bytes on a second
+ * read, the call notices. */
 static void failures(void)
 {
     static unsigned workers;
@@ -175,7 +175,7 @@ static void failures(void)
             f.reads = 0;
             status = bitsnap_decode(&c, back, n, BITSNAP_BF16, frame, size);
             CHECK(status == BITSNAP_E_BASE && c.error.rule == BITSNAP_R_BASE_HASH && c.error.element == (i - 1) * 65536);
-            c.base.id = 0; /* then the name is formed by a first reading */
+            c.base.id = 0; /* then a first pass computes the id */
             f.reads = 0;
             status = bitsnap_encode(&c, other, room, &again, result, n, BITSNAP_BF16);
             CHECK(status == BITSNAP_E_BASE && !again, "changed between two readings");
@@ -191,7 +191,7 @@ static void failures(void)
     }
 }
 
-/* One byte of workspace less than the call says that it needs is refused, and that is enough. */
+/* The workspace that the call asks for is enough. One byte less is refused. */
 static void workspaces(void)
 {
     static unsigned workers;
@@ -226,7 +226,7 @@ static void workspaces(void)
     }
 }
 
-/* Streams of which neither tensor nor base is ever in memory whole: a window of the base that moves on. */
+/* Streams with neither tensor nor base in memory as a whole. A window of the base moves on. */
 static void windows(void)
 {
     const size_t n = MOST, cell = 65536, room = test_bound(n, BITSNAP_BF16);
@@ -250,7 +250,7 @@ static void windows(void)
     CHECK(!bitsnap_encoder_begin(&b, &s, other, room, &at, n, BITSNAP_BF16));
     s.index = index;
     s.index_capacity = sizeof index;
-    for (i = 0; i < n; i += m) { /* two cells at a time; all others cannot be touched */
+    for (i = 0; i < n; i += m) { /* two cells at a time; memory outside the window is not accessible */
         m = n - i < 2 * cell ? n - i : 2 * cell;
         p = g.p + 2 * (2 * cell - m);
         memcpy(p, base + 2 * i, 2 * m);
@@ -262,7 +262,7 @@ static void windows(void)
     }
     CHECK(!bitsnap_encoder_end(&b, &s, other + at, room - at, &part) && at + part == size && !memcmp(frame, other, size));
     CHECK(!bitsnap_decoder_begin(&b, &s, frame, size, &at));
-    for (i = 0, done = 0; i < n; i += m) { /* all of the frame and room for all elements: the window says how far it goes */
+    for (i = 0, done = 0; i < n; i += m) { /* offers all of the frame and the elements; the window ends each pull */
         m = n - i < 2 * cell ? n - i : 2 * cell;
         p = g.p + 2 * (2 * cell - m);
         memcpy(p, base + 2 * i, 2 * m);
@@ -273,13 +273,13 @@ static void windows(void)
         at += used;
     }
     CHECK(!bitsnap_decoder_end(&b, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
-    b.base.data = base + 2 * cell; /* one cell, and ranges inside of it and across */
+    b.base.data = base + 2 * cell; /* one cell; ranges inside it and across its end */
     b.base.first = cell;
     b.base.held = cell;
     CHECK(!bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) && !memcmp(back, result + 2 * (cell + 5), 2000));
     CHECK(bitsnap_decode_range(&b, back, 2 * cell - 5, 10, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
     CHECK(b.error.element == 2 * cell);
-    b.base.first = UINT64_MAX; /* windows that cannot be */
+    b.base.first = UINT64_MAX; /* impossible windows */
     CHECK(bitsnap_decode_range(&b, back, cell + 5, 1000, BITSNAP_BF16, frame, size) == BITSNAP_E_BASE && b.error.rule == BITSNAP_R_BASE_WINDOW);
     b.base.first = cell;
     b.base.held = UINT64_MAX;
@@ -287,7 +287,7 @@ static void windows(void)
     guarded_free(g);
 }
 
-/* The same with a callback, where the base's name is known. */
+/* Streams with a callback and a known id of the base. */
 static void streams(void)
 {
     const size_t n = MOST, cell = 65536, room = test_bound(n, BITSNAP_BF16);
@@ -301,7 +301,7 @@ static void streams(void)
     b.block_log2 = 16;
     CHECK(!bitsnap_encode(&b, frame, room, &size, result, n, BITSNAP_BF16));
     c = with_file(&b, &f);
-    memset(&s, 0, sizeof s); /* it is compared as a whole */
+    memset(&s, 0, sizeof s); /* the test compares whole structs */
     CHECK(!bitsnap_encoder_begin(&c, &s, other, room, &at, n, BITSNAP_BF16) && f.reads == (n + 65535) / 65536);
     s.index = index;
     s.index_capacity = sizeof index;
@@ -325,7 +325,7 @@ static void streams(void)
     CHECK(!bitsnap_decoder_end(&c, &s, frame + at, size - at, &used) && at + used == size && !memcmp(back, result, 2 * n));
 }
 
-/* A frame before whatever it may be: accepted where that is allowed, and its size is told; else refused, or as ever. */
+/* Other bytes follow a frame. If that is allowed, it is accepted and its size reported. Otherwise it is refused. */
 static void before(const bitsnap *like, size_t n, bitsnap_dtype dtype, size_t size, size_t behind)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -375,17 +375,17 @@ static void trailing(void)
             memset(third, 0, 10000);
             before(&b, counts[i], BITSNAP_BF16, size, 4096);
             memcpy(third, frame, size);
-            before(&b, counts[i], BITSNAP_BF16, size, size); /* the same once more: another footer at the end */
+            before(&b, counts[i], BITSNAP_BF16, size, size); /* the same frame: a second footer at the end */
             result[0] ^= 1;
             CHECK(!bitsnap_encode(&b, third, sizeof third, &behind, result, counts[i], BITSNAP_BF16));
             result[0] ^= 1;
-            before(&b, counts[i], BITSNAP_BF16, size, behind); /* of the same kind */
+            before(&b, counts[i], BITSNAP_BF16, size, behind); /* a similar frame */
         }
     }
 }
 
-/* A capacity that is too small is found at the first block that does not fit: after that no other is read. The same with workers but
- * for those that are coded at the same time; what fits is the same frame at every capacity. */
+/* Encoding with too small a capacity stops at the first block that does not fit, and reads no later cells. With workers,
+ * blocks in progress are read, too. The frame is the same at every sufficient capacity. */
 static void budgets(void)
 {
     static unsigned workers;
@@ -419,7 +419,7 @@ static void budgets(void)
     CHECK(!bitsnap_encode(&c, other, size, &again, result, n, BITSNAP_BF16) && again == size && !memcmp(frame, other, size));
 }
 
-/* So it is with every capacity. */
+/* Tries every capacity. */
 static void capacities(void)
 {
     static unsigned workers;

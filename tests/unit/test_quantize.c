@@ -488,7 +488,7 @@ static void check_certificate(const uint8_t *frame, const bitsnap_info *info, co
             relative += d / a;
             if (a < fabsl(value(y, f))) a = fabsl(value(y, f));
             if (largest_x < a) largest_x = a;
-            u = a / 4194304; /* more than the unit in which errors are measured */
+            u = a / 4194304; /* more than the unit of measured errors */
             squares += d * d;
             if (x != y) slack += 2 * d * u + 130 * u * u;
         }
