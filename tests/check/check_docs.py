@@ -203,7 +203,7 @@ with tempfile.TemporaryDirectory() as t:
     got = subprocess.run([os.path.join(t, "a")], capture_output=True, text=True).stdout
 report(got == dump and len(elements) == 24, "the frame of FORMAT.md section 10", got)
 
-# docs/tour.c: the commands of its head, with xxd where there is one
+# docs/tour.c: the commands in its head, if xxd is installed
 commands = re.findall(r"^ \*     (cc .*|sed .*?)(?: \*/)?$", read("docs/tour.c"), re.M)
 with tempfile.TemporaryDirectory() as t:
     os.symlink(os.path.join(root, "docs"), os.path.join(t, "docs"))

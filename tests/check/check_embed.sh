@@ -1,6 +1,6 @@
 #!/bin/sh
-# The ways in which people take the headers into their trees. Compiled as fast as that goes (gcc: -Og), as optimization is not what
-# may fail here; with AVX-512, which takes half of the time, in C++ alone.
+# Embeds the headers into other projects in the usual ways. Optimization does not matter here, so everything is compiled fast
+# (gcc: -Og). AVX-512 takes half of the time, so only C++ compiles it.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 warnings='-Wall -Wextra -Wpedantic -Werror' w=$warnings less=-DBITSNAP_NO_AVX512

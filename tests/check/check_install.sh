@@ -82,7 +82,7 @@ while IFS='|' read -r line expected; do
 done <"$2"
 END
 cat >"$t/complete.zsh" <<'END'
-compset() { : } # stand for what the shell gives a completion function
+compset() { : } # replace the functions that the shell offers to completions
 _files() { found=(files) }
 compadd() { local w; shift; for w; do [[ $w == ${typed}* ]] && found+=($w); done }
 complete_words() { local -a words found; words=("$@"); integer CURRENT=$#; typed=${words[CURRENT]#--*=}; source $completion; print -r -- ${(o)found} }

@@ -1,6 +1,6 @@
 #!/bin/sh
-# The fuzz targets without a fuzzer: their seeds, prefixes and mutations of them, under the address and undefined behaviour
-# sanitizers where the compiler has them; and what a fuzzer has found meanwhile (build/corpus).
+# Runs the fuzz targets without a fuzzer, on their seeds, on prefixes and mutations of them, and on what a fuzzer has found
+# (build/corpus). Uses the address and undefined behaviour sanitizers if the compiler has them.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 cc=${CC:-cc}

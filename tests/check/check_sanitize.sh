@@ -14,8 +14,9 @@ run() { # package, compiler, sanitizers, options...
     compile "$@" -c tests/unit/codec.c -o "$t/codec.o" && compile "$@" tests/unit/inside.c "$t/codec.o" -o "$t/inside" -lpthread -lm ||
         { echo "not ok - sanitize: $compiler, $sanitizers: the codec does not compile"; return; }
     for name in $({ sed -n 's/^ *{ "\([a-z_]*\)", .*/\1/p' tests/unit/codec.c; basename -a -s .c tests/*/test_*.c; } | sort -u); do
-        # bytes exchanged by XOR look uninitialised to it where a neighbour is; the tool's workspace is not cleared; what changes
-        # while it is read makes cursors pass what has been written; of other kernels there are none; and some decode nothing of their own
+        # The memory sanitizer cannot run these tests. It takes bytes exchanged by XOR for uninitialised ones. The workspace of
+        # the tool is not cleared. Cursors may pass written bytes if the source changes. There are no other kernels to compare.
+        # Some tests decode nothing.
         case $sanitizers${name#test} in memory_safetensors | memory_race | memory_kernels | memory_options | memory_processors | memory_interrupt) continue ;; esac
         if grep -q "\"$name\"" tests/unit/codec.c; then ln -f "$t/inside" "$t/$name"
         elif grep -q "[\"/]$name.c\"" tests/unit/codec.c; then continue

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stack use at -O2: every frame under 2 KiB, the deepest chain of calls under 8 KiB. Some calls go through tables: of kernels, of forms of
-blocks, of tasks. The source tells which of them a function uses, itself or in what may be inlined in it; such a call counts as one
-of the deepest entry. There is no recursion, but in bitsnap_file.h from a file to its base. Of that header it
-is what it takes besides bitsnap.h and callbacks; once, and for each further file of a chain."""
+"""Stack use at -O2: every frame is under 2 KiB, and the deepest chain of calls under 8 KiB. Some calls go through tables of
+kernels, of forms of blocks or of tasks. The source tells which tables a function or its inlined callees use. Such a call counts
+as its deepest entry. The only recursion is in bitsnap_file.h, from a file to its base. For that header the result is its own
+stack without bitsnap.h and callbacks: for one file, and for each further file of a chain."""
 import os
 import re
 import shutil

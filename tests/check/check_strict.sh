@@ -1,10 +1,10 @@
 #!/bin/sh
-# The headers, as declarations and as implementation, in every standard of C and C++ they promise, without a warning. What is
-# compiled asks for the memcpy family at most (the header of files also for strlen, strchr, realloc and free, and for bitsnap.h; that of
-# references also for malloc, calloc and qsort), exports bitsnap_* only, and leaves no macro behind that is not called BITSNAP_*, BSN_* or
-# BSF_*; bitsnap_simd.h no BSN_* that bitsnap.h does not leave. make check compiles to code what gcc makes at -O0 and -O3, as some of its
-# warnings, of unused functions among them, come with code, and what clang makes at -Os, for its symbols; clang's warnings do not depend
-# on code. NIGHTLY=1 compiles all builds to code.
+# Compiles the headers, as declarations and as implementation, in every promised standard of C and C++, without a warning.
+# Objects need at most the memcpy family. The header of files also needs strlen, strchr, realloc, free and bitsnap.h, and that
+# of references malloc, calloc and qsort. Objects export only bitsnap_*. All macros are called BITSNAP_*, BSN_* or BSF_*, and
+# bitsnap_simd.h adds no BSN_* to those of bitsnap.h. make check makes objects with gcc -O0 and -O3, because some warnings, as
+# of unused functions, need code, and with clang -Os for its symbols. Warnings of clang do not need code. NIGHTLY=1 makes
+# objects of all builds.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 warnings='-Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wundef -Wcast-align -Wpointer-arith -Wwrite-strings -Wvla'

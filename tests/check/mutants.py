@@ -1,25 +1,28 @@
 #!/usr/bin/env python3
-"""Do the tests notice when a check is missing? Every comparison and every condition of the code that reads what others
-wrote is changed, one at a time, and the test programs have to fail.
+"""Do the tests notice a missing check? Changes every comparison and every condition of the code that reads foreign data, one at
+a time. The test programs have to fail.
 
     mutants.py [--count N] [--seed N] [--only REGEX] [--lines FILE] [--programs NAMES] [--jobs N] [--list] [--write]
 
-Copies of bitsnap.h, bitsnap_file.h and the engine's two sources, in build/mutants, have all changes in them: a comparison `a < b` there is
+Copies of bitsnap.h, bitsnap_file.h and two sources of the engine, in build/mutants, contain all changes. A comparison `a < b`
+becomes
 
     (bsn_mutant == 7 ? (0) : bsn_mutant == 8 ? (a <= b) : (a < b))
 
-so that the programs are compiled once, and run once for each number, which the environment gives. A mutant is noticed where one of
-them fails, crashes, or takes much longer than it should. Those that nobody notices stand in tests/check/mutants.txt (mutants_file.txt, ...) with
-the reason, and only those: who adds a check adds a test that needs it, or a line there. The changes: "off", it never holds; "on",
-equality always does; "wide", < is <= and so on; "not", the opposite, in loops that compare for equality; "held", one part of an &&
-always holds. A part of an || that never holds is "off".
+so the programs are compiled once, and run once for each number, which comes from the environment. A mutant is noticed if a
+program fails, crashes, or takes much too long. tests/check/mutants.txt (mutants_file.txt, ...) lists the mutants that pass all
+programs, and only these, with the reason. So a new check needs a test that notices its absence, or a line there.
 
-Which code: all functions that the entry points of a header reach, but for some (HEADERS). Kernels are called through tables, and are
-not reached: tests/unit/test_kernels.c compares them with each other; nor are header texts: tests/tool/test_safetensors.c has the rules of the
-reference.
+The changes: "off", the condition never holds; "on", the equality always holds; "wide", < becomes <= and so on; "not", the
+opposite, for equality in loops; "held", one part of an && always holds. A part of an || that never holds is "off".
 
---count: so many of each header (of the engine's sources a twelfth, but one at least), by chance, from the seed of the day or that of --seed; --only: those whose line matches; --list:
-names all, runs none; --write: brings the lists up to date, where new lines are "not examined yet".
+Mutated are all functions that the entry points of a header reach, with the exceptions in HEADERS. Kernels are called through
+tables and are not reached; tests/unit/test_kernels.c compares them with each other. Header texts are an exception, too;
+tests/tool/test_safetensors.c has the rules of the reference.
+
+--count: the number of mutants of each header, at random; sources of the engine have a twelfth of it, at least one. --seed: seed
+of that choice, by default the day. --only: mutants whose line matches. --list: prints all and runs none. --write: updates the
+lists; new lines are "Not examined yet".
 """
 import argparse
 import concurrent.futures
@@ -36,7 +39,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.path.join(ROOT, "build", "mutants")
 SHORT = {name: value for name, value in os.environ.items() if name != "LONG"}
-# The programs tests/*/test_NAME.c that look at a function, the one that notices the most first: those of the first line that fits.
+# The programs tests/*/test_NAME.c for a function: those of the first pattern that matches, the most effective one first.
 PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"bsf_(window|fail_piece|get_streams|get_number|unpack|new_text|decode_piece)|bitsnap_(shape|slice|tensor|tree)", "file safetensors"),
     (r"bsf_|bitsnap_(file|text)_", "file"),
@@ -46,13 +49,13 @@ PROGRAMS = [(re.compile(names), programs.split()) for names, programs in [
     (r"_log_|cluster|_real|certificat|scale|fixed|_row_|octaves|thresholds|bsn_put_exact|_bins|_codes|_numbers_", "cases quantize"),
     (r"bsn_apply_|cell_state|find_place|store_in_order|mark_size|is_single|journal", "cases interrupt"),
     (r"", "cases errors pull index access pieces delta frame")]]
-# cases that take long, or are about what is not here
+# cases that take long, or test code without mutants
 NOT = "every_complete_code some_patterns short_patterns f32_patterns f64_patterns patterns written_files writers_that_fail same_bytes " \
       "follows_the_stage anchors_in_time bounds_follow_updates budget_is_enough killed changing late_ranks partner_hangs"
 
 ENTRIES = re.compile(r"bitsnap_(decode|decode_range|apply|verify|test|decoder_\w+|index_\w+|block_decode|merge|invert|read_info|"
                      r"read_block|list_decode|offload_\w+)$")
-# what encodes, what only asks the caches for something, and layers with tests of their own
+# encoders, prefetches, and layers with tests of their own
 NOT_HERE = re.compile(r"bitsnap_(mask_encode|mask_partition|encoder_\w+|block_encode|workspace_size)$|bsn_(words_to|words_write|plan_words|piece_plan|piece_write|"
                       r"row_(put|begin|end)|write_|push_(note|waiting|cell|same)|place_block|encode_|choose|partition|list_write|"
                       r"mask_encode|prefetch|ask|gather|compare|chain_|plane_of_bits|hardly_changed|changes_share|class_map)")
@@ -80,7 +83,7 @@ LITERAL = r'"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\''
 
 
 def blanked(text, literals):
-    """The text, comments and preprocessor lines being spaces, and unless `literals` strings and characters, too."""
+    """The text with comments and preprocessor lines replaced by spaces; unless `literals`, also strings and characters."""
     space = lambda m: m[0] if literals and m[0][0] in "\"'" else re.sub(r"[^\n]", " ", m[0])
     text = re.sub(r"/\*.*?\*/|" + LITERAL, space, text, flags=re.S)
     return re.sub(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", space, text, flags=re.M)
@@ -93,7 +96,7 @@ IMPLEMENTED = re.compile(r"^#define BITSNAP_(?:FILE_)?IMPLEMENTED\n", re.M)
 
 
 def functions(text, code):
-    """(name, layer, begin and end of the body), in their order."""
+    """(name, layer, begin and end of the body) of each function, in order."""
     layers = [(m.start(), m[1]) for m in re.finditer(r"/\* =+ ([A-Z]+)", text)]
     implemented = IMPLEMENTED.search(text)
     position = implemented.start() if implemented else 0
@@ -111,7 +114,7 @@ def functions(text, code):
 
 def reached(header, all_functions, code):
     calls = {}
-    for m in re.finditer(r"^static const \w+ (\w+)\[\] = \{.*?^\};", code, re.M | re.S):  # who reads a table calls what is in it
+    for m in re.finditer(r"^static const \w+ (\w+)\[\] = \{.*?^\};", code, re.M | re.S):  # a function that uses a table calls its entries
         calls[m[1]] = set(re.findall(r"\b[a-z]\w+\b", m[0])) - {m[1]}
     for name, _, begin, end in all_functions:
         calls.setdefault(name, set()).update(re.findall(r"\b[a-z]\w+\b", code[begin:end]))
@@ -141,7 +144,7 @@ class Site:
 
 
 def sites(code, begin, end):
-    """What can be changed between two places: spans that nest or do not meet."""
+    """The sites between two positions. Their spans are nested or disjoint."""
     tokens = [(m.start() + begin, m[0]) for m in TOKEN.finditer(code[begin:end])]
     words = [t for _, t in tokens]
     partner, stack = {}, []
@@ -167,7 +170,7 @@ def sites(code, begin, end):
         return not (re.match(r"\w", before) and before != "return" or before in (")", "]"))
 
     def operand(i, step, kind):
-        """The last token of the operand that begins beside the operator i: a comparison of order or of equality, a ?, or an &&."""
+        """The last token of the operand beside operator i. kind: a comparison of order or of equality, a ?, or an &&."""
         stops = {"?": CONDITION_STOPS, "&&": PART_STOPS}.get(kind, STOPS)
         j = i + step
         while 0 <= j < len(words):
@@ -204,7 +207,7 @@ def sites(code, begin, end):
         found.append(site(first, last, "compare", changes))
 
     def leaves(first, last):
-        """Conditions joined by && and ||, of which some are in parentheses."""
+        """Splits a condition at && and ||, also inside parentheses."""
         while words[first] == "(" and partner[first] == last:
             first, last = first + 1, last - 1
         parts, j, start = [], first, first
@@ -251,7 +254,7 @@ class Mutant:
 
 
 def instrumented(header, text, before):
-    """The text of a header with all mutants in it, and these; `before` are those of others."""
+    """The text of a header with all mutants in it, and these mutants. before: the number of mutants of other headers."""
     code = blanked(text, False)
     all_functions = list(functions(text, code))
     found = reached(header, all_functions, code)
@@ -301,7 +304,7 @@ __attribute__((constructor)) static void bsn_mutant_begin(void)
 # ---- building and running ----
 
 class Program:
-    """A test program with all mutants in it, compiled when it is needed first."""
+    """A test program that contains all mutants. It is compiled when it is first needed."""
 
     def __init__(self, name):
         self.name, self.lock, self.limit = name, threading.Lock(), None
@@ -324,11 +327,11 @@ class Program:
         return self.run(number, self.limit)[0]
 
     def run(self, number, limit):
-        """Whether it fails, and its processor time. More than `limit` of that is a failure, too."""
+        """Whether it fails, and its processor time. Exceeding `limit` is a failure, too."""
         command = ["sh", "-c", 'ulimit -c 0; ulimit -t "$0"; exec "$1"', str(limit), os.path.join(BUILD, self.name)]
         process = subprocess.Popen(command, cwd=ROOT, env=dict(SHORT, MUTANT=str(number), NOT=NOT, TMPDIR=BUILD),
                                    stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        end = time.monotonic() + 60 * limit  # one that waits for ever takes no processor time
+        end = time.monotonic() + 60 * limit  # a program that waits forever uses no processor time
         while True:
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
@@ -351,11 +354,11 @@ def write_copies(texts):
         f.write('#include "bitsnap.h"\n')  # the portable kernels only
 
 
-UNEXAMINED = "Not examined yet"  # a line's reason: nothing noticed it when it was written down, or it has not been run
+UNEXAMINED = "Not examined yet"  # reason of a line that was noticed by no program, or never run
 
 
 def read_reasons(header):
-    """The reason of each line: the last one that stands above it, as a line that begins with #."""
+    """Maps lines to reasons. A reason is the last line above that begins with #."""
     reasons, reason = {}, ""
     if not os.path.exists(os.path.join(ROOT, header.reasons)):  # everything is noticed
         return {}
@@ -382,7 +385,7 @@ def choose(arguments, mutants, reasons, seed, count):
             lines = set(f.read().split("\n"))
         chosen = [m for m in chosen if m.line() in lines]
     if count and count < len(chosen):
-        # those that are known to pass all programs take the longest: one of ten
+        # mutants that pass all programs take longest, so one in ten is such a mutant
         known = [m for m in chosen if m.line() in reasons]
         others = [m for m in chosen if m.line() not in reasons]
         chance, few = random.Random(seed), count // 10
@@ -456,7 +459,7 @@ def main():
                  len(unexamined),
                  ", of which %d here are noticed (--write)" % len(better) if better else ""))
     for name in os.listdir(BUILD):
-        if name.startswith("bitsnap-test-"):  # of programs that were ended
+        if name.startswith("bitsnap-test-"):  # left by programs that were killed
             shutil.rmtree(os.path.join(BUILD, name))
     return failed
 
