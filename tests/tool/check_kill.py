@@ -177,7 +177,7 @@ def inodes(name):
 
 
 def make_folders():
-    """in; packed, what it becomes; and what may stand in the place of an output."""
+    """Makes `in` and `packed`, and returns the files of both."""
     folder()
     one = p.run("c -r -o packed in").returncode
     two = p.run("d -r -o back packed").returncode

@@ -44,7 +44,7 @@ class Table:
 
 
 # ------------------------------------------------------------------ an output that is also an input
-READS = [  # command, its inputs; OUT stands for the output
+READS = [  # command, its inputs; OUT is the output
     ("c -o OUT s0", "s0"), ("c -b s0 -o OUT s1", "s0 s1"), ("c -b s0.bsnap -o OUT s1", "s0.bsnap s1"), ("c -b s0.bsnap -b d1 -o OUT s2", "s0.bsnap d1 s2"),
     ("d -o OUT s0.bsnap", "s0.bsnap"), ("d -b s0 -o OUT d1", "s0 d1"), ("d -b s0.bsnap -b d1 -o OUT d2", "s0.bsnap d1 d2"),
     ("merge -o OUT d1 d2", "d1 d2"), ("merge -b s0 -o OUT d1 d2", "s0 d1 d2"), ("invert -o OUT d1", "d1"), ("invert -b s0 -o OUT d1", "s0 d1"),
@@ -134,7 +134,7 @@ with Table("outputs that are inputs are refused") as t:
         t.refused(f"c --adam stage -o {victim}", before, p.run(f"c -f --adam stage --weights w -o {victim} adam_m"), "choose another output with -o")
 
 # ------------------------------------------------------------------ outputs that are there already
-WRITES = [  # command, inputs, what the output stands for
+WRITES = [  # command, inputs, the checkpoint that the output holds
     ("c -o OUT s1", "s1", "s1"), ("c -b s0 -o OUT s1", "s0 s1", "s1"), ("d -o OUT s1.bsnap", "s1.bsnap", "s1"), ("d -b s0 -o OUT d1", "s0 d1", "s1"),
     ("merge -o OUT d1 d2", "s0 d1 d2", "s2"), ("merge -b s0 -o OUT d1 d2", "s0 d1 d2", "s2"), ("invert -o OUT d1", "s1 d1", "s0"), ("invert -b s0 -o OUT d1", "s0 d1", "s0"),
 ]
@@ -313,16 +313,16 @@ else:
                         os.symlink("real", name)
                     write("newer.tmp", p.content["newer"])
                     got = p.run(line, shim=f"*:{at} rename newer.tmp {name}")
-                    moved = last(calls, "move", "unlink") + 1  # then what was moved away is the old file
+                    moved = last(calls, "move", "unlink") + 1  # from this call on, the file that is moved away is the old one
                     there = os.path.exists(name) and read(name) == p.content["newer"]
                     t.check(f"{line} {kind} before call {at} ({calls[at - 1]})", there and {"newer", old} <= p.restorable() and
                             (got.returncode == (0 if at >= moved else 1)) and not p.leftovers(), f"status {got.returncode}, {got.stderr.strip()} {sorted(os.listdir('.'))}")
-                # a second newer file, in the moment in which the first is looked at: both stay
+                # a second newer file arrives while the first one is compared: both stay
                 move = last(calls, "move", "unlink")
                 p.begin("s0 s1 s1.bsnap d1 other newer")
                 got = p.run(line, shim=f"*:{move} rename newer {name};*:{move + 1} rename other {name}")
                 t.check(f"{line} twice", got.returncode == 1 and "kept as .bitsnap-old-" in got.stderr and {"newer", "other", old} <= p.restorable() and len(p.leftovers()) == 1, got.stderr)
-                # the output goes meanwhile
+                # the output is moved while the command runs
                 p.begin("s0 s1 s1.bsnap d1 newer")
                 got = p.run(line, shim=f"*:{move} rename x y")
                 t.check(f"{line}, output moved", old in p.restorable(), got.stderr)
@@ -573,9 +573,9 @@ with Table("leftovers of a run that was killed") as t:
         got = subprocess.run([tool, *line.split()], capture_output=True, text=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, 8192)))
         t.check(f"limit: {line}", got.returncode == 1 and os.strerror(errno.EFBIG) in got.stderr and not p.leftovers() and not os.path.exists("out"), got.stderr)
 
-# ------------------------------------------------------------------ folders that change meanwhile
+# ------------------------------------------------------------------ folders that change while a command runs
 def folder(of):
-    """Files of a folder, and what is in them."""
+    """The files of a folder, with their content."""
     return {n.split("/", 2)[2]: d for n, d in p.state().items() if n.startswith(f"./{of}/")}
 
 

@@ -172,7 +172,7 @@ for step in range(4):  # other numbers each time: no delta helps
     run(0, "snapshot run in")
 expect([s["kind"] for s in log()] == ["whole"] * 4, [s["kind"] for s in log()])
 shutil.rmtree("run")
-for step in range(8):  # half of each file is new: deltas of half its size, of which five are more than twice it
+for step in range(8):  # half of every file is new, so a delta has half its size, and five deltas exceed twice its size
     write("in/a.safetensors", model(50, 0)[:9000] + model(70 + step, 0)[9000:])
     run(0, "snapshot run in")
 expect([s["chain"] for s in log()] == [1, 2, 3, 4, 5, 6, 1, 2] or max(s["chain"] for s in log()) < 7, [s["chain"] for s in log()])
@@ -492,7 +492,7 @@ result("what cannot be checked for want of room is neither lost nor given up")
 if p.has_shim:
     begin("six")
     before = tree("run")
-    for sick in (state, third, next(n for n in sorted(names_of()) if n.endswith(".bsnap") and "-" not in n)):  # a copy; a delta; what deltas stand on
+    for sick in (state, third, next(n for n in sorted(names_of()) if n.endswith(".bsnap") and "-" not in n)):  # a copy; a delta; a base of deltas
         os.environ["SHIM_SICK"] = f"run/objects/{sick}"
         got = json.loads(p.run("verify --json run", shim="").stdout)
         expect(got["lost_steps"] == [] and not got["ok"] and got["not_verified"] > 0, f"{sick}: {got}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What the tool writes to a terminal, seen as a terminal shows it: the progress line fits, however wide the window is and however
-it changes, nothing else is written onto it, and several files are counted and summed up. Without a terminal there is none of it."""
+"""The output of the tool on a terminal, as the terminal shows it. The progress line fits into a window of any width, also after a
+resize; no other text overlaps it; several files are counted and summed up. Without a terminal there is no progress line."""
 import fcntl
 import json
 import math
@@ -36,7 +36,7 @@ def unwrapped(lines):
 
 
 class Screen:
-    """Lines as they stand when all is written; and those that were wiped, which are progress, with the columns that there were."""
+    """The lines on the screen, and the wiped lines, which are progress, with the number of columns at that time."""
 
     def __init__(self, columns):
         self.lines, self.line, self.at, self.progress, self.odd, self.columns = [], "", 0, [], "", columns
@@ -67,7 +67,7 @@ class Screen:
 
 
 def watch(arguments, columns, cwd, feeds=(), resize=()):
-    """Runs the tool in a window of so many columns (0: not known); `resize`: columns, each when some lines of the last were seen."""
+    """Runs the tool in a window of `columns` columns (0: unknown). resize: further widths, each set after some progress lines."""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     child = subprocess.Popen([tool, *arguments], cwd=cwd, stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)

@@ -89,7 +89,7 @@ run("compress", "-q", "-b", "base", "--self-contained", "two", "-o", "delta.bsna
 good = [read(name) for name in ("whole.bsnap", "lossy.bsnap", "delta.bsnap", "base")]
 for i in range(160):
     write(f"damaged{i}" + (".bsnap" if i % 4 < 3 else ""), damaged(good[i % 4], good))
-# a file in which tensors refer to earlier ones; places and kept records with any numbers, and right checks
+# tensors refer to earlier ones of the file; place and kept records have random numbers and right checks
 half = bytes(r.choice((0x3C, 0xBD)) if i % 2 else r.randrange(256) for i in range(12000))
 titles = ("a", "again.a", "third.a")
 head = "{" + ",".join('"%s":{"dtype":"BF16","shape":[6000],"data_offsets":[%d,%d]}' % (title, 12000 * i, 12000 * i + 12000) for i, title in enumerate(titles)) + "}"
@@ -132,7 +132,7 @@ for i in range(12):
     run("verify", "-q", "store")
     run("log", "-q", "store")
 
-# 30 deltas, each of which names the one before as its base 100 times: every file is looked at once, not 100^30 times
+# 30 deltas; each names the one before as its base 100 times. Every file is read once, not 100^30 times
 text = b'{"w":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}}   '
 check = lambda data: struct.pack("<Q", xxh3(data))
 write("f0", struct.pack("<Q", len(text)) + text)

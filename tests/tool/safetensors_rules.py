@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/tool/safetensors_rules.txt: header texts, and whether the reference implementation accepts a file with that
-text and so many bytes of data. The tests need the table alone; who makes it anew needs the reference:
+"""Writes tests/tool/safetensors_rules.txt: header texts, sizes of data, and whether the reference implementation accepts such a
+file. The tests need only the table. Making it anew needs the reference:
     python3 -m venv build/venv && build/venv/bin/pip install safetensors==0.8.0
     build/venv/bin/python tests/tool/safetensors_rules.py >tests/tool/safetensors_rules.txt
-A line is "accept" or "refuse", the bytes of data, the text; in that what is no printable ASCII, and \\, is \\x and two digits."""
+A line has "accept" or "refuse", the size of the data, and the text. In the text, \\x and two digits replace bytes other than
+printable ASCII, and \\."""
 import struct
 import safetensors
 
@@ -27,7 +28,7 @@ def member(shape="[1]", offsets="[0,1]", dtype='"U8"'):
 A = '"a":' + tensor()
 H = "{" + A + "}"
 
-# what stands around the text, and in it
+# text before, after and inside the header
 for c in ["", " ", "   ", "\t", "\n", "\r\n", " \t\r\n ", "\0", "\0\0\0", "\f", "\v", "\u0085", "\u00a0", "\ufeff", "\u2028",
           "x", "}", "{}", ",", "//", "/**/", "#"]:
     add(H + c)

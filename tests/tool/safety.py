@@ -168,8 +168,8 @@ def read(path):
 
 
 class Place:
-    """A scratch directory in which every cell begins with the same files: s0, s1, s2 and other (.safetensors), the first
-    two packed, the deltas d1 (0 to 1), d2 (1 to 2), and what `more` names."""
+    """A scratch directory. Every cell begins with the same files: s0, s1, s2 and other (.safetensors); s0 and s1 packed; the
+    deltas d1 (0 to 1) and d2 (1 to 2); and the files that `more` names."""
 
     def __init__(self):
         self.top = tempfile.mkdtemp()
@@ -238,7 +238,7 @@ class Place:
         return found
 
     def whole(self, data, bases):
-        """What a file stands for: a checkpoint we know, or None; and with which of these bases. Asked of the tool once."""
+        """The known checkpoint that a file restores to with one of these bases, or None. The tool runs once for each content."""
         name = self.known.get(hashlib.sha256(data).digest())
         if name or data[:4] == b"\x00" * 4:
             return name

@@ -1,7 +1,8 @@
-/* test_file.c - .bsnap files read at random: the files of the corpus; files of a tool's making with each of their tensors, whole and
- * in part; chains of deltas; sources that are damaged, cut, changing or failing; memory that ends; and how little is read. Files that are written, and read again.
+/* test_file.c - random access to .bsnap files, and writing. Reads the files of the corpus; files made by the tool, with each
+ * tensor as a whole and in part; and chains of deltas. Sources are damaged, cut, changing or failing, and memory ends. Checks
+ * how little is read. Writes files and reads them again.
  *
- *   LONG=1   ten times as many damaged files, more chains and levels (tests/README.md) */
+ *   LONG=1   tests 10 times the number of damaged files, and more chains and levels (tests/README.md) */
 #include "tests/unit/test.h"
 #include "bitsnap_simd.h"
 #define BITSNAP_FILE_IMPLEMENTATION
@@ -15,7 +16,7 @@ typedef struct counted {
     const uint8_t *p;
     uint64_t size, reads, bytes;
     uint64_t fail_at;   /* this read fails; 0: none */
-    int changing;       /* some bytes come as others */
+    int changing;       /* some reads return wrong bytes */
 } counted;
 
 static int read_counted(void *context, uint64_t offset, void *to, size_t size)
@@ -94,7 +95,7 @@ static void write_file(const char *path, const void *p, size_t size)
     }
 }
 
-/* Everything that an open file can be asked for, beside its source; `data` is where that begins. */
+/* Checks all that an open file reports and reads, against its source. `data` is the position of the data in it. */
 static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, const char *what)
 {
     const size_t data = f->kind == BITSNAP_SOURCE_RAW ? 0 : 8 + (size_t)f->text_size;
@@ -139,7 +140,7 @@ static void check_contents(bitsnap_file *f, const uint8_t *source, size_t size, 
     }
 }
 
-/* What stands before texts and frames, from the first n bytes: where these are too few, more are wanted, and never more than it takes. */
+/* Parses the start of a file from its first n bytes. If these are too few, it asks for more, but never past the start. */
 static void check_start(const uint8_t *p, const bitsnap_file *f, const char *what)
 {
     const bitsnap_memory memory = { counting_resize, counting_release, NULL };
@@ -189,7 +190,7 @@ static int pipe_skip(void *context, uint64_t size, uint64_t *passed)
 
 enum { STREAM_READ, STREAM_CHECK, STREAM_PASS, STREAM_SKIP, STREAM_WAYS };
 
-/* Begins to read `size` bytes at p as they come from a pipe. */
+/* Begins to read `size` bytes at p as a pipe delivers them. */
 static bitsnap_status pipe_begin(bitsnap_file_stream *s, bitsnap *b, pipe_end *in, const uint8_t *p, size_t size, int way)
 {
     const bitsnap_input input = { pipe_read, way == STREAM_SKIP ? pipe_skip : NULL, in };
@@ -199,7 +200,7 @@ static bitsnap_status pipe_begin(bitsnap_file_stream *s, bitsnap *b, pipe_end *i
     return bitsnap_file_stream_begin(s, b, &input, NULL);
 }
 
-/* The frame that has begun: its elements are those of the source, where they are decoded. */
+/* Reads the current frame. If elements are decoded, they equal the source. */
 static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_t *source, const char *what)
 {
     const bitsnap_info *info = &s->frame.info;
@@ -225,7 +226,7 @@ static bitsnap_status stream_frame(bitsnap_file_stream *s, int way, const uint8_
     return status ? status : bitsnap_file_stream_frame_end(s);
 }
 
-/* A file as it comes from a pipe, of which `size` bytes come. */
+/* Reads a file from a pipe that delivers `size` bytes. */
 static bitsnap_status stream_file(const uint8_t *p, size_t size, int way, bitsnap_file *const *bases, size_t base_count, const uint8_t *source,
                                   size_t source_size, const char *what)
 {
@@ -251,7 +252,7 @@ static bitsnap_status stream_file(const uint8_t *p, size_t size, int way, bitsna
     return status;
 }
 
-/* In order: decoded, checked, passed over; whole, cut off, and with a byte behind the end. */
+/* Reads in order: decodes, checks, or passes over frames. The file is whole, cut, or has a byte more. */
 static void check_stream(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
                          const char *what)
 {
@@ -271,7 +272,7 @@ static void check_stream(const uint8_t *p, size_t size, bitsnap_file *const *bas
     free(more);
 }
 
-/* The same from memory and by a callback, twice: asked for single tensors first, and verified first. */
+/* Reads from memory and by a callback, each twice: single tensors first, or a verification first. */
 static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases, size_t base_count, const uint8_t *source, size_t source_size,
                        const char *what)
 {
@@ -300,7 +301,7 @@ static void check_file(const uint8_t *p, size_t size, bitsnap_file *const *bases
 
 static unsigned good, rejected, several;
 
-/* What is wrong with the end of a file is met from there backwards, in another order. */
+/* 1 for rules about the end of a file. Random access parses the end first, and backwards, so it may report another of these. */
 static int of_the_end(unsigned rule) { return rule == 5 || rule >= 22; }
 
 static void one(corpus_entry *e)
@@ -319,7 +320,7 @@ static void one(corpus_entry *e)
         bases[count] = &base[count];
     }
     several += count > 1;
-    if (failed) { /* no .safetensors file */
+    if (failed) { /* not a .safetensors file */
         CHECK(e->kind == 'S' && e->rule == 17, "%s: %s", e->name, base[0].error.message);
         rejected++;
     } else if (!e->kind) {
@@ -373,8 +374,8 @@ static bytes get(const char *name)
     return b;
 }
 
-/* A .safetensors file of so many tensors of many types and sizes; those of another `step` differ in a few elements, those of another
- * `form` in some names, too. */
+/* Makes a .safetensors file of `tensors` tensors of many types and sizes. Another `step` changes a few elements; another
+ * `form` changes some names, too. */
 static bytes make_model(unsigned tensors, unsigned step, unsigned form)
 {
     static const struct { const char *name; unsigned bits; } types[] = {
@@ -409,7 +410,7 @@ static bytes make_model(unsigned tensors, unsigned step, unsigned form)
     return b;
 }
 
-/* Opens a chain of files as they are, the last of which is *f; all lie in `bases`. */
+/* A chain of files in `bases`; open_chain returns the last one. */
 enum { CHAIN = 6 };
 typedef struct chain {
     bitsnap_file file[CHAIN];
@@ -470,7 +471,7 @@ static void raw_files(void)
     free(m.p);
 }
 
-/* Five deltas behind each other, of which one changes names, and one holds the text of its base. */
+/* Five consecutive deltas. One changes names, and one holds the text of its base. */
 static const char *const steps[] = { "s0.bsnap", "s1.delta", "s2.delta", "s3.delta", "s4.delta", "s5.delta" };
 
 static void chains(void)
@@ -486,7 +487,7 @@ static void chains(void)
         free(m.p);
     }
     for (i = 0; i < CHAIN; i++)
-        for (k = 0; k < 2; k++) { /* from a .bsnap file on, or from a .safetensors file */
+        for (k = 0; k < 2; k++) { /* the base is a .bsnap file or a .safetensors file */
             const char *names[CHAIN];
             char plain[20];
             chain x;
@@ -511,7 +512,7 @@ static void chains(void)
         }
 }
 
-/* Another base is refused: by its text, by its size, by what its elements are. */
+/* A wrong base is refused for its text or its size when the file is opened, or for its elements when they are read. */
 static void wrong_bases(void)
 {
     bytes m = get("s0.safetensors"), other, d = get("s1.delta");
@@ -527,19 +528,19 @@ static void wrong_bases(void)
         other.size = m.size;
         memcpy(other.p, m.p, m.size);
         if (i == 0) other.p[30] ^= 1;                 /* another text */
-        if (i == 1) other.size--;                     /* no whole file */
+        if (i == 1) other.size--;                     /* not a whole file */
         if (i == 2) other.p[m.size - 100] ^= 1;       /* other elements */
         s.data = other.p, s.size = other.size;
         CHECK(!bitsnap_file_open(&base, &s, NULL, 0, NULL), "%s", base.error.message);
         s.data = d.p, s.size = d.size;
         status = bitsnap_file_open(&f, &s, bases, i < 4, NULL);
         CHECK(status == (i < 2 ? BITSNAP_E_BASE : BITSNAP_OK) && f.error.rule == (i < 2 ? 17 + i : 0), "%u: %s", i, f.error.message);
-        if (!status && i < 4) { /* only the last tensors are others */
+        if (!status && i < 4) { /* only the last tensors differ */
             status = bitsnap_file_read_data(&f, f.data_size - 1, out, 1);
             CHECK(i == 2 ? status == BITSNAP_E_BASE && f.error.frame_rule == BITSNAP_R_BASE_HASH : !status, "%u: %s", i, f.error.message);
             CHECK(!bitsnap_file_read_data(&f, 0, out, 1), "%u: %s", i, f.error.message);
         }
-        if (i == 4) { /* without any */
+        if (i == 4) { /* no base */
             uint64_t frames;
             bitsnap_file_frame frame;
             CHECK(!bitsnap_file_frames(&f, &frames) && frames && !bitsnap_file_frame_at(&f, 0, &frame), "%s", f.error.message);
@@ -556,7 +557,7 @@ static void wrong_bases(void)
     free(d.p);
 }
 
-/* A base that is damaged: the error is its own, and says so. */
+/* A damaged base. The error says that it is in the base. */
 static void damaged_bases(void)
 {
     chain x;
@@ -572,7 +573,7 @@ static void damaged_bases(void)
 
 /* ================================================================================= HOSTILE */
 
-/* Asks for everything; returns how many answers were right. None may be wrong. */
+/* Makes many requests and returns the number of successful ones. No result may be wrong. */
 static unsigned ask(bitsnap_file *f, const bytes *m, uint8_t *out)
 {
     static const char *const names[] = { "layers.1.w", "layers.3.w", "layers.9.w\xC3\xA4\n", "layers.50.w", "blocks.10.w", "" };
@@ -597,7 +598,7 @@ static unsigned ask(bitsnap_file *f, const bytes *m, uint8_t *out)
     return right;
 }
 
-/* Every bit of a small file, and cuts, and bytes behind it: what is accepted as a whole is what it was. */
+/* Changes one bit at each position of a small file, and cuts the file. Damage is never accepted as a whole. */
 static void damaged_files(void)
 {
     unsigned which;
@@ -651,7 +652,7 @@ static void damaged_files(void)
     }
 }
 
-/* Each byte that comes may be another than before, each read may fail, and each piece of memory may be the last. */
+/* Any byte read may be wrong, any read may fail, and any allocation may fail. */
 static void changing_sources(void)
 {
     static const char *const names[] = { "h0.bsnap", "h1.delta" };
@@ -709,7 +710,7 @@ static int sink_write(void *context, const void *p, size_t size)
     return 0;
 }
 
-/* The file of a model, written in pieces of any size. */
+/* Writes the file of a model in pieces of random size. */
 static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_file *const *bases, size_t base_count, const bitsnap_memory *memory,
                                   bitsnap_file_error *e)
 {
@@ -737,7 +738,7 @@ static bitsnap_status write_model(sunk *x, const bytes *m, int level, bitsnap_fi
     return status;
 }
 
-/* The strong hash is that of FIPS 180-4 of what it says, in pieces of any size and on any number of threads. */
+/* The strong hash is the SHA-256 (FIPS 180-4) of SHA-256 hashes, for pieces of any size and any number of threads. */
 static void strong_hash_run(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
     (void)context;
@@ -746,7 +747,7 @@ static void strong_hash_run(void *context, bitsnap_task task, void *argument, ui
 
 static void strong_hashes(void)
 {
-    /* "abc", and 3 MiB and 5 bytes of i mod 251: sha256(sha256(..) sha256(..) ..), by another program */
+    /* "abc", and 3 MiB and 5 bytes of i mod 251: sha256(sha256(..) sha256(..) ..), from another program */
     static const char *const known[] = { "4f8b42c22dd3729b519ba6f68d2da7cc5b2d606d05daed5ad5128cc03e6c6358", "f30de2b7bf3a9824d4876d8ffa7f0f0f9e07a3a287bb7c98346a92adb76a1e6b" };
     enum { MOST_BYTES = 3 * 1048576 + 5 };
     static uint8_t data[MOST_BYTES];
@@ -811,12 +812,12 @@ static void written_files(void)
 }
 
 /* ================================================================================= PARTS OF ANOTHER FILE
- * Two training steps of one model have files with frames and blocks of equal sizes. One of the other's in the place of ours is whole and has
- * right checks, but must not be taken for ours. */
+ * The files of two training steps have frames and blocks of equal sizes. A part of one file replaces a part of the other. It is
+ * whole and its checks are right, but it must not be accepted. */
 
 enum { STEP_ELEMENTS = 5000 };
 
-/* Step `step`: scalars, what is stored, constants, and weights, each in frames of its own; with content ids or without. */
+/* Writes step `step`: scalars, stored elements, constants and weights, each in its own frame, with or without content ids. */
 static bytes write_step(unsigned step, int ids, uint8_t *source, size_t *source_size)
 {
     static const struct { bitsnap_dtype dtype; size_t count; unsigned kind; } frames[] = {
@@ -857,7 +858,7 @@ static bytes write_step(unsigned step, int ids, uint8_t *source, size_t *source_
     return made;
 }
 
-/* Reads in order, to the end. */
+/* Reads in order to the end. */
 static bitsnap_status read_in_order(const uint8_t *p, size_t size, int way)
 {
     pipe_end in;
@@ -876,15 +877,15 @@ static bitsnap_status read_in_order(const uint8_t *p, size_t size, int way)
     return status;
 }
 
-/* No reader takes elements of the file for others than those of the source. `frame`: a whole one was exchanged, which those see, too, that
- * pass over blocks. */
+/* No reader returns elements that differ from the source. `frame`: a whole frame was exchanged. Readers that pass over blocks
+ * notice that, too. */
 static void never_the_other(const uint8_t *p, size_t size, const uint8_t *source, size_t source_size, int frame, const char *what)
 {
     static uint8_t out[16 * STEP_ELEMENTS];
     unsigned mode, wrong = 0, read = 0;
     int way;
     for (way = STREAM_READ; way < (frame ? STREAM_WAYS : STREAM_PASS); way++) CHECK(read_in_order(p, size, way), "%s: in order, way %d", what, way);
-    for (mode = 0; mode < 2; mode++) { /* by a callback, and in memory */
+    for (mode = 0; mode < 2; mode++) { /* by a callback; in memory */
         bitsnap_file f;
         counted c;
         bitsnap_source s = source_of(&c, p, size);
@@ -904,7 +905,7 @@ static void never_the_other(const uint8_t *p, size_t size, const uint8_t *source
     CHECK(!wrong && read, "%s: %u of %u reads are of the other file", what, wrong, read);
 }
 
-/* Exchanges frame by frame or block by block between two steps. */
+/* Exchanges single frames or single blocks between two steps. */
 static void exchange(int blocks, unsigned least)
 {
     static uint8_t source[2][16 * STEP_ELEMENTS];
@@ -937,7 +938,7 @@ static void exchange(int blocks, unsigned least)
             }
             at[0] = frame[0].at + frame[0].info.header_size;
             at[1] = frame[1].at + frame[1].info.header_size;
-            while (blocks && first < frame[0].info.count) { /* cells are blocks, but for runs of constants, which are equally long */
+            while (blocks && first < frame[0].info.count) { /* each block is one cell, except runs of constants, which have equal length */
                 const bitsnap_file_block a = bitsnap_file_block_at(step[0].p + at[0], &frame[0].info, first);
                 const bitsnap_file_block b = bitsnap_file_block_at(step[1].p + at[1], &frame[1].info, first);
                 if (!memcmp(step[0].p + at[0], step[1].p + at[1], 4)) {
@@ -962,10 +963,10 @@ static void exchange(int blocks, unsigned least)
 
 static void frames_of_another_file(void) { exchange(0, 8); }
 
-/* In a frame with an index the index binds them, in one without the seal does: they are the frame. */
+/* The index of a frame binds its blocks. If a frame has no index, the seal does. */
 static void blocks_of_another_file(void) { exchange(1, 30); }
 
-/* Every third tensor of a model, as a file of its own. */
+/* Makes a file of every third tensor of a model, from `which` on. */
 static bytes part_of(const bytes *m, unsigned which)
 {
     const size_t text_size = (size_t)test_load64(m->p);
@@ -999,10 +1000,10 @@ static bytes part_of(const bytes *m, unsigned which)
 
 static void run_tasks(void *context, bitsnap_task task, void *argument, uint64_t count)
 {
-    while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)context)); /* the last one first */
+    while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)context)); /* last task first */
 }
 
-/* A delta against the three files of a model, of which the second is itself a delta against two files, and the third a .bsnap file. */
+/* A delta against the three files of a model. The second one is a delta against two files, and the third a .bsnap file. */
 static void several_bases(void)
 {
     bytes m[2], part[3], old;
@@ -1053,7 +1054,7 @@ static void several_bases(void)
     CHECK(!bitsnap_file_verify(&f), "with several workers: %s", f.error.message);
     bitsnap_file_close(&f);
 
-    /* fewer, more, in another order, another one */
+    /* fewer bases, exchanged bases, a wrong base */
     CHECK(bitsnap_file_open(&f, &s, list, 2, NULL) == BITSNAP_E_BASE && f.error.rule == 17, "%s", f.error.message);
     bitsnap_file_close(&f);
     list[1] = &file[2];
@@ -1066,14 +1067,14 @@ static void several_bases(void)
     bitsnap_file_close(&f);
     list[2] = &file[2];
 
-    /* damage of one of them: the error is that one's */
+    /* one base is damaged: the error names it */
     CHECK(!bitsnap_file_frame_at(&file[2], 0, &frame), "%s", file[2].error.message);
     written[2].p[frame.at + frame.info.header_size + 40] ^= 1;
     CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL), "%s", f.error.message);
     CHECK(bitsnap_file_read_data(&f, 0, out, (size_t)f.data_size) == BITSNAP_E_CHECK && f.error.depth == 1 && f.error.base == 2, "%s", f.error.message);
     bitsnap_file_close(&f);
     written[2].p[frame.at + frame.info.header_size + 40] ^= 1;
-    part[0].p[part[0].size - 1] ^= 1; /* elements of the first, which is a base of the second, too */
+    part[0].p[part[0].size - 1] ^= 1; /* elements of the first base, which is also a base of the second */
     CHECK(!bitsnap_file_open(&f, &s, list, 3, NULL), "%s", f.error.message);
     CHECK(bitsnap_file_verify(&f) == BITSNAP_E_BASE && f.error.frame_rule == BITSNAP_R_BASE_HASH && f.error.base == 0, "%s", f.error.message);
     bitsnap_file_close(&f);
@@ -1090,7 +1091,7 @@ static void several_bases(void)
     free(old.p);
 }
 
-/* Three tensors of one dtype, of which one is a large matrix: as the tool writes them. */
+/* Three tensors of one dtype, one of them a large matrix. The library and the tool write equal bytes. */
 static void same_bytes(void)
 {
     static const char *const levels[] = { "fast", "default", "best" };
@@ -1134,7 +1135,7 @@ static void same_bytes(void)
     free(m.p);
 }
 
-/* Each write may fail, and each piece of memory may be the last; data may be missing, or too much. */
+/* Each write and each allocation may fail; data may be missing or too long. */
 static void writers_that_fail(void)
 {
     bytes m = make_model(300, 0, 0), other = make_model(300, 1, 1);
@@ -1182,7 +1183,7 @@ static void writers_that_fail(void)
 
 /* ================================================================================= SIZES */
 
-/* A file of 2^40 bytes that is nowhere: header and texts, the same frame again and again, and the end record. */
+/* A file of 2^40 bytes that is made as it is read: header and texts, one frame repeated, and the end record. */
 enum { TENSORS = 106000, ELEMENTS = 5 << 20 };
 
 typedef struct endless {
@@ -1280,7 +1281,7 @@ static void make_endless(endless *x, uint64_t *whole, uint16_t *elements)
     free(workspace);
 }
 
-/* Whichever read of a search fails: that is said, and not that there is no such name. */
+/* Each read of a search fails once. The error is that of the source, and not a missing name. */
 static void find_unread(endless *x, uint64_t size)
 {
     const bitsnap_source s = { read_endless, x, NULL, size };
@@ -1294,7 +1295,7 @@ static void find_unread(endless *x, uint64_t size)
         x->fail_at = x->reads + fail;
         status = bitsnap_file_find(&f, "l.50000.w", 9, &t);
         bitsnap_file_close(&f);
-        if (x->reads < x->fail_at) break; /* it takes fewer */
+        if (x->reads < x->fail_at) break; /* fewer reads are enough */
         CHECK(status == BITSNAP_E_SOURCE, "read %u: %s", fail, f.error.message);
     }
     CHECK(fail > 3 && fail < 100, "%u reads", fail);
@@ -1308,7 +1309,7 @@ static void little_is_read(void)
     uint64_t size, most = 0, reads = 0;
     unsigned i;
     memset(&x, 0, sizeof x);
-    for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* nothing compresses it */
+    for (i = 0; i < ELEMENTS; i++) elements[i] = (uint16_t)test_random(); /* incompressible */
     make_endless(&x, &size, elements);
     CHECK(size > UINT64_C(1) << 40, "%llu", (unsigned long long)size);
     for (i = 0; i < (few ? 20 : 200); i++) {
@@ -1338,8 +1339,8 @@ static void little_is_read(void)
     free(x.end);
 }
 
-/* A file of one text and no frames, made to do harm: its header claims `claimed` bytes of text, its tree of names has these keys. With
- * `more` a second record begins at that byte of the source, and is one byte of the file. */
+/* Makes a hostile file of one text without frames. Its header claims `claimed` bytes of text, and its tree of names has these
+ * keys. With `more`, a second record of one byte begins at that byte of the source. */
 static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, size_t count, uint64_t more)
 {
     uint8_t *coded, *end, records[2 * BITSNAP_RECORD_ENTRY], names[8 * 8];
@@ -1380,8 +1381,8 @@ static bytes made_file(const char *text, size_t claimed, const uint64_t *keys, s
     return b;
 }
 
-/* What claims more than it has. t245305 and t282795 have the same h; of a name that is looked for, entries that cost much are refused
- * where honest ones of the same h are passed over. */
+/* Files that claim more than they have. t245305 and t282795 have equal h. A search refuses expensive wrong entries, and passes
+ * over honest entries of equal h. */
 static void claims(void)
 {
 #define TENSOR "\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}"
@@ -1394,10 +1395,10 @@ static void claims(void)
         bitsnap_status status;
     } finds[] = {
         { apart, "t245305", { h | 1, h | second }, BITSNAP_OK }, { apart, "t282795", { h | 1, h | second }, BITSNAP_OK },
-        { apart, "t282795", { h | 1, h | 1 }, BITSNAP_E_CORRUPT },               /* one entry, again and again */
-        { apart, "t282795", { h | second, h | 1 }, BITSNAP_E_CORRUPT },          /* that do not ascend */
+        { apart, "t282795", { h | 1, h | 1 }, BITSNAP_E_CORRUPT },               /* one entry, repeated */
+        { apart, "t282795", { h | second, h | 1 }, BITSNAP_E_CORRUPT },          /* in wrong order */
         { inside, "t282795", { h | 1, h | inner }, BITSNAP_E_CORRUPT },          /* one inside the other */
-        { apart, "other", { other | 1, other | second }, BITSNAP_E_CORRUPT },    /* of other names */
+        { apart, "other", { other | 1, other | second }, BITSNAP_E_CORRUPT },    /* entries of other names */
     };
     bitsnap_tensor t;
     const char *text;
@@ -1415,7 +1416,7 @@ static void claims(void)
         bitsnap_file_close(&f);
         free(b.p);
     }
-    b = made_file(apart, 30, NULL, 0, 8 + strlen(apart)); /* a piece of text with more bytes than the text has left */
+    b = made_file(apart, 30, NULL, 0, 8 + strlen(apart)); /* the piece has more bytes than the text has left */
     s = source_of(&c, b.p, b.size);
     CHECK(!bitsnap_file_open(&f, &s, NULL, 0, NULL), "%s", f.error.message);
     CHECK(bitsnap_file_text(&f, &text) == BITSNAP_E_CORRUPT && f.error.rule == 25, "S%u", f.error.rule);
@@ -1427,7 +1428,7 @@ static void claims(void)
 
 enum { HALVES = 70000, WHOLE_AT = 2 * HALVES + 12, COPY_AT = WHOLE_AT + 4 * HALVES, REFERENCES_END = COPY_AT + 2 * HALVES };
 
-/* A source: BF16, a few bytes, F32 that the first rounds, and the first once more. Little-endian. */
+/* A source, little-endian: BF16, a few bytes, F32 elements that round to the first tensor, and a copy of the first. */
 static bytes references_source(void)
 {
     static const char text[] = "{\"half\":{\"dtype\":\"BF16\",\"shape\":[70000],\"data_offsets\":[0,140000]},\"few\":{\"dtype\":\"I8\",\"shape\":[12],"
@@ -1450,7 +1451,7 @@ static bytes references_source(void)
     return b;
 }
 
-/* Writes it in four frames. `wrong`: what is not as it has to be; 0: nothing. */
+/* Writes it in four frames. wrong: the number of an error to make; 0: none. */
 static bitsnap_status write_references(sunk *x, const bytes *source, int wrong, bitsnap_file_error *e)
 {
     static const struct { bitsnap_dtype dtype, base; uint64_t begin, count; } frames[4] = {
@@ -1501,7 +1502,7 @@ static bitsnap_status write_references(sunk *x, const bytes *source, int wrong, 
     return status;
 }
 
-typedef struct spilled { /* bytes of the data, where they were */
+typedef struct spilled { /* bytes at their positions in the data */
     uint8_t bytes[REFERENCES_END];
     size_t written, read;
 } spilled;
@@ -1524,7 +1525,7 @@ static int spill_read(void *context, uint64_t offset, void *p, size_t size)
     return 0;
 }
 
-/* Reads the file in order with so much memory for what frames refer to, checking only or not, with a spill or not. */
+/* Reads the file in order. most: memory for bytes that frames refer to; x: a spill or null; check: makes no elements. */
 static bitsnap_status read_references(const bytes *file, const bytes *source, uint64_t most, spilled *x, int check)
 {
     uint8_t *out = (uint8_t *)malloc(4 * HALVES);
@@ -1568,7 +1569,7 @@ static void references(void)
     bytes file;
     spilled *spill = (spilled *)calloc(1, sizeof *spill);
     int wrong, check;
-    if (test_big_endian()) { free(source.p); free(spill); return; } /* elements are given as they are in the source */
+    if (test_big_endian()) { free(source.p); free(spill); return; } /* elements are given in the byte order of the source */
     for (wrong = 1; wrong < 8; wrong++) {
         sunk bad = { NULL, 0, 0, 0, 0 };
         CHECK(write_references(&bad, &source, wrong, &e) == BITSNAP_E_ARGUMENT && e.rule == rules[wrong], "%d: S%u %s", wrong, e.rule, e.message);
@@ -1598,7 +1599,7 @@ static void references(void)
     free(file.p);
 }
 
-/* Writes the source by bitsnap_file_write_data, with these references and a base or none. */
+/* Writes the source by bitsnap_file_write_data, with these references and a base or null. */
 static bitsnap_status cut_references(sunk *x, const bytes *source, const bitsnap_reference *list, size_t count, bitsnap_file *base, int without,
                                      bitsnap_file_error *e)
 {
@@ -1621,13 +1622,14 @@ static bitsnap_status cut_references(sunk *x, const bytes *source, const bitsnap
     if (!status) status = bitsnap_file_write_data(&w, source->p + data + 1000, REFERENCES_END - 1000);
     if (!status) status = bitsnap_file_write_end(&w);
     *e = w.error;
-    e->tensor.size = e->tensor.size ? 1 : 0; /* its bytes go */
+    e->tensor.size = e->tensor.size ? 1 : 0; /* the name is freed; keeps whether there is one */
     bitsnap_file_write_close(&w);
     bitsnap_file_close(&itself);
     return status;
 }
 
-/* References that the library cuts frames by: the bytes of the frames that are cut by hand, parts of tensors, in deltas; and those that it refuses. */
+/* References cut tensors into frames. The bytes equal those of frames cut by hand, also for parts of tensors and in deltas.
+ * Wrong ones are refused. */
 static void references_cut(void)
 {
     enum { N = HALVES, BF = BITSNAP_BF16, WIDE = BITSNAP_F32 };
@@ -1637,7 +1639,7 @@ static void references_cut(void)
         { { { 4, 0, N, 0, BF } }, 1, 0 }, { { { SIZE_MAX, 0, N, 0, BF } }, 1, 0 },               /* no such tensor */
         { { { 3, 0, N, 0, BF }, { 2, 0, N, 0, BF } }, 2, 0 },                                    /* not in order */
         { { { 3, 1, N, 0, BF } }, 1, 0 }, { { { 3, UINT64_MAX, N, 0, BF } }, 1, 0 }, { { { 3, 5, UINT64_MAX, 0, BF } }, 1, 0 }, /* no such elements */
-        { { { 3, 0, 0, 0, BF } }, 1, 0 }, { { { 3, 0, 5000, 0, BF }, { 3, 4999, 5000, 9998, BF } }, 2, 0 },  /* none; twice */
+        { { { 3, 0, 0, 0, BF } }, 1, 0 }, { { { 3, 0, 5000, 0, BF }, { 3, 4999, 5000, 9998, BF } }, 2, 0 },  /* none; overlapping */
         { { { 3, 0, N, 0, BITSNAP_F16 } }, 1, 0 }, { { { 2, 0, N, 0, BITSNAP_I32 } }, 1, 0 }, { { { 3, 0, N, 0, 99 } }, 1, 0 }, { { { 1, 0, 12, 0, BF } }, 1, 0 },
         { { { 0, 0, N, 0, BF } }, 1, 37 }, { { { 2, 0, N, 14, BF } }, 1, 37 }, { { { 3, 0, N, UINT64_MAX, BF } }, 1, 37 },
         { { { 2, 0, N, 0, BF }, { 3, 0, N, WHOLE_AT, WIDE } }, 2, 38 }, { { { 3, 0, 5000, 0, BF }, { 3, 5000, 5000, COPY_AT, BF } }, 2, 38 },

@@ -49,7 +49,7 @@ static unsigned limit(const char *at)
     return x > 65536 ? UINT_MAX : (unsigned)x + (x > (unsigned)x);
 }
 
-/* Version 2: the least of the group and of those above it. */
+/* Version 2: the smallest limit of the group and of the groups above it. */
 static void version_2(void)
 {
     begin();

@@ -1,5 +1,5 @@
-/* test_safetensors.c - the parser of .safetensors headers and the coding of their text: what must be
- * accepted, what rejected, and that nothing whatever makes them touch memory that is not theirs. */
+/* test_safetensors.c - the parser of .safetensors headers, and the coding of their text. Tests what they accept and reject, and
+ * that no input makes them touch other memory. */
 #include "docs/examples/tool/system/posix.h"
 
 #include "tests/unit/test.h"
@@ -536,7 +536,7 @@ static void hostile_texts(void)
     guarded_free(in);
 }
 
-/* Coded by hand, as raw lists: what is expected, 0 where something else is, and what must not be. */
+/* Texts coded by hand as raw lists, valid and invalid ones. Symbol 0 is the byte that earlier text predicts. */
 static void texts_by_hand(void)
 {
     static const struct hand {
@@ -549,9 +549,9 @@ static void texts_by_hand(void)
         { "abc", 3, 3, NULL },                          /* a byte too few */
         { "abcd", 3, 5, NULL },                         /* one left over */
         { "abc", 3, 0, NULL },                          /* no list at all */
-        { "abcabc\0\0\0", 9, 10, "abcabcabc" },         /* as after the same 3 bytes */
-        { "abcabcxde", 9, 10, "abcabcxde" },            /* another byte than what is expected */
-        { "abcabc\0\0\0a", 10, 11, "abcabcabc\0" },     /* 0 and what is expected change places */
+        { "abcabc\0\0\0", 9, 10, "abcabcabc" },         /* predicted from 3 equal bytes */
+        { "abcabcxde", 9, 10, "abcabcxde" },            /* not the predicted byte */
+        { "abcabc\0\0\0a", 10, 11, "abcabcabc\0" },     /* 0 and the predicted byte change places */
         { "\0\0\0", 3, 4, "\0\0\0" },
         { "a123456b123\0\0\0\0c123\0\0\0\0", 23, 24, "a123456b123456bc123456b" } /* after the same 3, and the same 6 */
     };
