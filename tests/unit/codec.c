@@ -1,6 +1,6 @@
-/* The codec as the test programs are linked with it, and the tests that need more of its inside than inside.h offers. They are compiled
- * with it, once for all programs, as compiling the codec takes longer than most of them do. inside.c is their program: of all its names
- * each runs one. */
+/* The codec that test programs link, and the tests that need more of its internals than inside.h offers. They are compiled
+ * once for all programs, because compiling the codec takes longer than most tests. inside.c is their program, and each of its
+ * names runs one test. */
 #define BITSNAP_OFFLOAD
 #define BITSNAP_IMPLEMENTATION
 #ifndef _GNU_SOURCE
@@ -11,7 +11,7 @@
 #endif
 #include "inside.h"
 
-/* "parts": what is small */
+/* "parts": the small tests */
 #define main bitmask_main
 #include "test_bitmask.c"
 #undef main
@@ -45,7 +45,7 @@ static int parts_main(void)
     return bitmask_main() | coded_main() | hash_main() | huffman_main() | index_main() | integers_main() | mask_main() | parted_main() | planes_main();
 }
 
-/* Each a program of its own. They share some names with those above and with each other. */
+/* Each is its own program. They share some names with those above and with each other. */
 #define main delta_main
 #define back delta_back
 #define damage delta_damage

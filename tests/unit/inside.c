@@ -1,4 +1,4 @@
-/* The program of the tests that are compiled with the codec (codec.c): it is what its name says, up to a dot (test_frame.exe). */
+/* The program of tests in codec.c. It runs the test with its own name, up to a dot (test_frame.exe). */
 #include "inside.h"
 #include <string.h>
 

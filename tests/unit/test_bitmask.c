@@ -1,11 +1,11 @@
-/* BITMASK: the kernels partition and count against their definition, with every kernel table; the tables of numbers. */
+/* BITMASK: the partition and count kernels of every table against their definition; the tables of numbers. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
 static const unsigned element_widths[] = { 1, 2, 4, 8 };
 
-/* The way back: 64 elements past the sides are there, and none past the result. */
+/* The inverse. The sides have 64 more elements, and the result has none. */
 static void unparted(const bitsnap_kernels *k, unsigned width, const uint8_t *list, size_t n, const uint8_t *mask, const uint8_t *zeros, const uint8_t *ones)
 {
     static uint8_t sides[2][8 * (1100 + 64)];
@@ -41,7 +41,7 @@ static void definition(const bitsnap_kernels *k, unsigned width, size_t n, int d
         const uint8_t *want = mask.p[i / 8] >> (i % 8) & 1 ? ones.p + width * o++ : zeros.p + width * z++;
         CHECK(!memcmp(want, list.p + i * width, width), "partition: element %zu of %zu, width %u", i, n, width);
     }
-    for (i = 0; i < 2; i++) { /* one side only: the same elements */
+    for (i = 0; i < 2; i++) { /* only one side: equal elements */
         guarded *side = i ? &ones : &zeros;
         const size_t size = (i ? set : n - set) * width;
         uint8_t *before = (uint8_t *)malloc(size + 1);
@@ -83,7 +83,7 @@ static void every_mask_of_a_byte(void)
     }
 }
 
-/* The tables of numbers, by the rule that bitsnap.h gives. */
+/* The tables of numbers, by the rule in bitsnap.h. */
 static void tables(void)
 {
     static const uint64_t *const up[3] = { bsn_up4, bsn_up2, bsn_up1 }, *const down[3] = { bsn_down4, bsn_down2, bsn_down1 };

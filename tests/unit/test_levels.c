@@ -1,5 +1,5 @@
-/* Levels: with blocks of one size none is larger than a lower one by more than a thousandth and 16 bytes, whatever the structure of the elements
- * is: constant bits that differ from one part of a matrix to the next, masks, ramps, tables, zeros, copies. */
+/* Levels: with blocks of one size, no level is larger than a lower one by more than 0.1 % and 16 bytes. Elements have many
+ * structures: constant bits that differ between parts of a matrix, masks, ramps, tables, zeros, copies. */
 #include "test.h"
 #include "inside.h"
 
@@ -9,7 +9,7 @@ enum {
     LEVEL_SCALED_ROWS, LEVEL_SCALED_COLUMNS, LEVEL_KINDS, LEVEL_MOST = 1 << 20, LEVEL_PART = 1 << 16
 };
 
-/* About normal, of deviation 1. */
+/* About normal, with standard deviation 1. */
 static double level_normal(void)
 {
     double x = 0;
@@ -123,7 +123,7 @@ static void level_compare(size_t n, size_t columns, bitsnap_dtype dtype, unsigne
         if (level == BITSNAP_BEST) b.block_log2 = info.block_log2;
         CHECK(!bitsnap_encode(&b, level_frame, sizeof level_frame, &size, level_elements, n, dtype), "%s", bitsnap_message(&b));
         CHECK(!bitsnap_read_info(&info, level_frame, size));
-        if (level == BITSNAP_BEST || !delta) /* what level default makes of deltas whose parts differ is another matter */
+        if (level == BITSNAP_BEST || !delta) /* at level default, deltas with parts that differ are not bound */
             CHECK(!below || size <= below + below / 1000 + 16, "kind %u, dtype %d, %u rows of %u: level %d %u bytes, the one below %u", kind, (int)dtype,
                   (unsigned)(columns ? n / columns : n), (unsigned)columns, level, (unsigned)size, (unsigned)below);
     }
@@ -142,7 +142,7 @@ static void matrices(void)
         }
 }
 
-/* Nothing changes in some parts, much in others. */
+/* Some parts do not change, and others change much. */
 static void differences(void)
 {
     unsigned kind;

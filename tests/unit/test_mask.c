@@ -1,12 +1,12 @@
-/* BITMASK: the codec of BitSnap (encode, decode, in place or not) with every kernel table against its definition; round trips,
- * and what must be refused with nothing written. */
+/* BITMASK: encodes and decodes BitSnap masks, in place or not, with every kernel table, against their definition. Wrong
+ * arguments are refused, and nothing is written. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"
 
 static const unsigned widths[] = { 1, 2, 4, 8 };
 
-/* ---- memory: arrays that end, or begin, at a page which must not be touched ---- */
+/* ---- memory: arrays that end or begin at a guard page ---- */
 
 #define ROOM ((size_t)8 * 20000)
 
@@ -16,7 +16,7 @@ static guarded back[AREAS], front[AREAS];
 
 static uint8_t *place(unsigned area, size_t size, int at_front) { return at_front ? front[area].p : back[area].p + (ROOM - size); }
 
-/* n bytes that are the caller's and must stay as they are: what the call may not write is filled with a pattern */
+/* n bytes of the caller. A pattern marks bytes that the call must not write. */
 static void paint(uint8_t *p, size_t n) { memset(p, 0xB7, n); }
 
 static int painted(const uint8_t *p, size_t n)
@@ -62,7 +62,7 @@ static void codec_case(const bitsnap_kernels *k, unsigned width, size_t n, int r
         else do test_fill(elements + i * width, width); while (!memcmp(elements + i * width, base + i * width, width));
         c++;
     }
-    /* encode, with no place to spare */
+    /* encode to exactly the size needed */
     values = place(VALUES, c * width, at_front);
     memset(mask, 0xFF, mask_size);
     CHECK(bitsnap_mask_encode(k, width, elements, base, n, mask, values, c, &got) == BITSNAP_OK);
@@ -75,7 +75,7 @@ static void codec_case(const bitsnap_kernels *k, unsigned width, size_t n, int r
         got++;
     }
     for (; i < 8 * mask_size; i++) CHECK(!bit_at(mask, i), "%s: bit %zu behind %zu", k->name, i, n);
-    /* decode; apply once, and again */
+    /* decode; apply; apply again */
     test_fill(live, size);
     CHECK(bitsnap_mask_decode(k, width, live, base, n, mask, values, c) == BITSNAP_OK);
     CHECK(!size || !memcmp(live, elements, size), "%s: decode of %zu, width %u", k->name, n, width);
@@ -99,7 +99,7 @@ static void codec_case(const bitsnap_kernels *k, unsigned width, size_t n, int r
     }
     values = place(VALUES, c * width, at_front);
     CHECK(bitsnap_mask_encode(k, width, elements, base, n, mask, values, c, &got) == BITSNAP_OK);
-    /* one value too few, one too many, bits too many: all or nothing */
+    /* one value too few, one too many, bits too many: nothing is written */
     paint(live, size);
     if (c) CHECK(bitsnap_mask_decode(k, width, live, live, n, mask, values, c - 1) == BITSNAP_E_CORRUPT);
     if (c) CHECK(bitsnap_mask_decode(k, width, live, base, n, mask, values, c - 1) == BITSNAP_E_CORRUPT);
@@ -148,7 +148,7 @@ static void equal_and_overlapping(void)
             const unsigned width = widths[w];
             n = 640 / width;
             CHECK(bitsnap_mask_encode(k, width, x, x, n, mask, values, n, &c) == BITSNAP_OK && c == 0);
-            CHECK(bitsnap_mask_encode(k, width, x, x + width, n, mask, values, n, &c) == BITSNAP_OK); /* against the next one */
+            CHECK(bitsnap_mask_encode(k, width, x, x + width, n, mask, values, n, &c) == BITSNAP_OK); /* against a shifted copy */
             for (i = 0; i < n; i++)
                 CHECK(bit_at(mask, i) == (memcmp(x + i * width, x + (i + 1) * width, width) != 0), "%s: element %zu", k->name, i);
         }

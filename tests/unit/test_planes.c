@@ -1,4 +1,4 @@
-/* PLANES: split and join against the words of docs/FORMAT.md, every 8- and 16-bit value, every table. */
+/* PLANES: split and join against docs/FORMAT.md, for every 8- and 16-bit value and every table. */
 #include "test.h"
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap_simd.h"

@@ -1,6 +1,6 @@
-/* Pulling: an error in a later block leaves sizes of 0, as the contract of bitsnap.h has it; of constant blocks the content id, where
- * elements go nowhere, in a workspace that is no larger than it has to be; and frames of every form and role with every capacity of a
- * block or more, offered in pieces of any size, give the elements that bitsnap_decode gives. */
+/* Pulling. An error in a later block sets sizes to 0, as bitsnap.h promises. Constant blocks pulled without elements give the
+ * content id, in a workspace of exactly the documented size. Frames of every form and role give the elements of
+ * bitsnap_decode, with every capacity from one block on and pieces of any size. */
 #include "test.h"
 
 #include "inside.h"
@@ -20,7 +20,7 @@ static void sizes_after_errors(void)
     CHECK(bitsnap_encode(&b, frame, sizeof frame, &size, elements, sizeof elements, BITSNAP_I8) == BITSNAP_OK);
     CHECK(bitsnap_decoder_begin(&b, &s, frame, size, &at) == BITSNAP_OK);
     CHECK(bitsnap_decoder_pull(&b, &s, out, 64, &n, frame + at, size - at, &used) == BITSNAP_OK && n == 64);
-    frame[at + 2 * used - 1] ^= 1; /* in the second block, which like all of these is stored */
+    frame[at + 2 * used - 1] ^= 1; /* in the second block; all blocks are stored */
     CHECK(bitsnap_decoder_begin(&b, &s, frame, size, &at) == BITSNAP_OK);
     n = used = 1;
     CHECK(bitsnap_decoder_pull(&b, &s, out, sizeof out, &n, frame + at, size - at, &used) == BITSNAP_E_CHECK && n == 0 && used == 0);
@@ -67,7 +67,7 @@ static void constant_blocks(void)
             CHECK(!bitsnap_encoder_end(&b, &s, frame, sizeof frame, &size), "%s", bitsnap_message(&b));
             CHECK(test_load64(frame + size - 36) == bitsnap_content_id(elements, count, dtype), "%lu elements", (unsigned long)count);
             guarded_free(g);
-            if (log2 < 16) continue; /* where pulling without elements forms no content id */
+            if (log2 < 16) continue; /* then a pull without elements forms no content id */
             g = exactly(&b, (size_t)4 << 20);
             CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype) && !bitsnap_read_info(&info, frame, size), "%s", bitsnap_message(&b));
             guarded_free(g);
@@ -102,8 +102,8 @@ static uint16_t bf16_of_level(float scale, int level)
     return bf16_of(bytes);
 }
 
-/* n elements of a block of this kind. With a base they are those of the base, except where the kind changes them. RANKED: one of 15 levels
- * times a scale of its group. */
+/* Makes n elements of a block of this kind. With a base they equal the base, except what the kind changes. RANKED: one of 15
+ * levels times a scale of its group. */
 static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bitsnap_dtype dtype, unsigned role, unsigned kind)
 {
     size_t i;
@@ -114,7 +114,7 @@ static void fill(uint8_t *to, const uint8_t *from, size_t n, unsigned width, bit
     for (i = 0; i < n; i++) {
         uint8_t *p = to + i * width;
         if (kind == CONSTANTS || kind == RUNS) {
-            data_store(p, 0x3F01 + (kind == RUNS ? 7 * i / n : 0), width); /* runs end inside blocks, too */
+            data_store(p, 0x3F01 + (kind == RUNS ? 7 * i / n : 0), width); /* some runs end inside blocks */
             continue;
         }
         if (kind == RANKED) {
@@ -167,7 +167,7 @@ static void pull(const char *what, const bitsnap_base *given, size_t size, size_
 
 static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype, size_t count, unsigned kind)
 {
-    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : kind == RANKED ? 12 : kind == DATA_SPARSE ? 9 : 6; /* fewer are not PARTED, or have no coded planes */
+    const unsigned width = bitsnap_width(dtype), log2 = role ? 16 : kind == RANKED ? 12 : kind == DATA_SPARSE ? 9 : 6; /* smaller blocks are not PARTED, or have no coded planes */
     const size_t block = (size_t)1 << log2;
     const size_t capacities[] = { block, block + 1, block + block / 2, 2 * block, count };
     size_t size, i, k;
@@ -180,7 +180,7 @@ static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype,
         b.base.data = base;
         data_fill(base, count, b.base.dtype, DATA_WEIGHTS);
     }
-    for (i = 0; i < count; i += block) { /* mixed: blocks of another kind each */
+    for (i = 0; i < count; i += block) { /* mixed: each block has another kind */
         static const unsigned kinds[] = { CONSTANTS, SAME, FEW, MANY, DATA_NOISE, RUNS };
         const size_t n = kind == MIXED && count - i > block ? block : count - i, from = i * (role == CAST ? 4 : role == UPCAST ? 2 : width);
         fill(elements + i * width, base + from, n, width, dtype, role, kind == MIXED ? kinds[(i / block) % (role ? 3 : 6)] : kind);
@@ -188,7 +188,7 @@ static void one(const char *what, bitsnap b, unsigned role, bitsnap_dtype dtype,
     }
     CHECK(!bitsnap_encode(&b, frame, sizeof frame, &size, elements, count, dtype), "%s: %s", what, bitsnap_message(&b));
     CHECK(!bitsnap_decode(&b, whole, count, dtype, frame, size), "%s: %s", what, bitsnap_message(&b));
-    if (kind == PRUNED || kind == RANKED) { /* the first block is what the test is for */
+    if (kind == PRUNED || kind == RANKED) { /* the first block has the form under test */
         bitsnap_info info;
         bitsnap_block first;
         CHECK(!bitsnap_read_info(&info, frame, size) && !bitsnap_read_block(&b, &first, &info, 0, frame + info.header_size, size - info.header_size), "%s", what);
@@ -236,7 +236,7 @@ static void capacities(void)
         }
 }
 
-/* A window that holds less than the next block, though the destination would: it is the window that is too small. */
+/* The window of the base holds less than the next block, but the destination is large enough. The error is that of the window. */
 static void windows(void)
 {
     bitsnap b;

@@ -1,6 +1,6 @@
-/* All ways in agree. Every frame of the corpus, good or bad, goes through each function that reads frames:
- * each accepts it or refuses it as bitsnap_decode does, by the same condition of docs/FORMAT.md, section 9, and gives the same
- * elements. Where a way in reads less than all of a frame, `unseen` says what it cannot see. */
+/* All functions that read frames agree. Every frame of the corpus, good or bad, goes through each of them. Each accepts it or
+ * refuses it by the condition of docs/FORMAT.md, section 9, that bitsnap_decode reports, and gives equal elements. For
+ * functions that read less than all of a frame, `unseen` lists the conditions that they cannot see. */
 #include "test.h"
 #define BITSNAP_OFFLOAD
 #include "data.h"
@@ -16,15 +16,15 @@ typedef struct frame_case {
     size_t size;
     bitsnap_base base;
     bitsnap_info info;
-    int readable;       /* the header is */
-    unsigned rule;      /* what bitsnap_decode says; 0: good */
+    int readable;       /* 1 if the header can be read */
+    unsigned rule;      /* the rule that bitsnap_decode reports; 0: good */
     bitsnap_status status;
 } frame_case;
 
 typedef struct answer {
     bitsnap_status status;
     unsigned rule;
-    const uint8_t *elements; /* null: this way gives none */
+    const uint8_t *elements; /* null: this way makes no elements */
 } answer;
 
 static bitsnap fresh(const frame_case *c)
@@ -69,7 +69,7 @@ static answer by_range(const frame_case *c)
     return of(&b, out);
 }
 
-static answer by_trailing(const frame_case *c) /* a frame that other bytes follow */
+static answer by_trailing(const frame_case *c) /* other bytes follow the frame */
 {
     bitsnap b = fresh(c);
     uint8_t *more = (uint8_t *)malloc(c->size + 9);
@@ -134,7 +134,7 @@ static answer by_looks(const frame_case *c)
     bitsnap_block block;
     uint64_t first;
     size_t at;
-    b.error.status = bitsnap_read_info(&info, c->frame, c->size); /* which has no rule to tell */
+    b.error.status = bitsnap_read_info(&info, c->frame, c->size); /* it reports no rule */
     b.error.rule = c->rule;
     if (b.error.status) return of(&b, NULL);
     for (first = 0, at = info.header_size; first < info.count; first += block.elements, at += (size_t)block.size) {
@@ -144,7 +144,7 @@ static answer by_looks(const frame_case *c)
     return of(&b, NULL);
 }
 
-/* `step`: bytes that are offered in addition at a time; 0: all of them. `blocks`: blocks that fit the destination; 0: all. */
+/* step: bytes that the source grows by; 0: all at once. blocks: blocks that fit the destination; 0: all. */
 static answer pull_of(const frame_case *c, size_t step, size_t blocks)
 {
     bitsnap b = fresh(c);
@@ -185,7 +185,7 @@ static answer by_apply(const frame_case *c)
     return of(&b, out);
 }
 
-/* Twice inverted, decoded: what cannot be told without its base is refused by another status. */
+/* Inverts twice, then decodes. What needs the base is refused with another status. */
 static answer by_invert(const frame_case *c)
 {
     const size_t room = (size_t)c->info.bound + 64;
@@ -198,7 +198,7 @@ static answer by_invert(const frame_case *c)
         b.base.id = 0;
         if (!bitsnap_invert(&b, two, room, &more, one, size)) {
             b.base = c->base;
-            b.base.id = 0; /* the inverse of the inverse has the base that was given */
+            b.base.id = 0; /* the second inverse has the given base again */
             (void)bitsnap_decode(&b, out, c->info.count, c->info.dtype, two, more);
         }
     }
@@ -208,7 +208,7 @@ static answer by_invert(const frame_case *c)
     return a;
 }
 
-/* ---- a device that does nothing, or all that the host would ---- */
+/* ---- a device that does nothing, or all that the host could do ---- */
 
 #define ADDRESS (UINT64_C(1) << 56)
 static int device_works;
@@ -271,7 +271,7 @@ static answer offload_of(const frame_case *c, int does, int apply)
     o.device = ADDRESS, o.size = STAGING;
     q.frame = c->frame, q.size = c->size, q.count = c->info.count, q.dtype = c->readable ? c->info.dtype : BITSNAP_I8;
     q.elements = ADDRESS + AT_ELEMENTS;
-    if (c->base.data && c->base.count == c->info.count) { /* a request does not say how long its base is */
+    if (c->base.data && c->base.count == c->info.count) { /* a request does not tell the size of its base */
         const size_t size = (size_t)c->base.count * bitsnap_width(c->base.dtype);
         if (size) memcpy(device + (apply ? AT_ELEMENTS : AT_BASE), c->base.data, size);
         q.base = ADDRESS + AT_BASE;
@@ -304,7 +304,7 @@ typedef struct way {
     answer (*take)(const frame_case *c);
     const char *unseen;
     int index_first;
-    int delta; /* 1: for deltas with a base of their own dtype, which is there */
+    int delta; /* 1: for deltas with a base of their own dtype, if the test has it */
 } way;
 
 static const way ways[] = {
@@ -339,12 +339,12 @@ static int among(unsigned rule, const char *rules)
 static int agrees(const frame_case *c, const way *w, const answer *a)
 {
     if (a->status == c->status && a->rule == c->rule) return 1;
-    if (w->take == by_invert && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* cannot be told without the base of the base */
+    if (w->take == by_invert && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* needs the base of the base */
     if (!c->status) return 0;
     if (!a->status) return among(c->rule, w->unseen);
-    if (w->take == by_looks && c->rule == 9 && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* new, for who sees no checks */
-    if (w->take == by_invert && c->rule == 44 && a->rule == 45) return 1; /* of a SAME block: one of its hashes is neither */
-    if (w->take == by_trailing && c->rule == 6) return 1; /* what follows is taken for the rest of the frame */
+    if (w->take == by_looks && c->rule == 9 && a->status == BITSNAP_E_UNSUPPORTED) return 1; /* newer, if checks are not read */
+    if (w->take == by_invert && c->rule == 44 && a->rule == 45) return 1; /* a SAME block: one of its two hashes is wrong */
+    if (w->take == by_trailing && c->rule == 6) return 1; /* the bytes after the frame are read as its rest */
     return w->index_first && among(c->rule, OF_INDEX) && (among(a->rule, OF_INDEX) || (c->rule == 40 && among(a->rule, OF_HEADS)));
 }
 
@@ -393,7 +393,7 @@ static void corpus(void)
     CHECK(good > 200 && bad > 350, "%u good, %u bad", good, bad);
 }
 
-/* ZIGZAG, which is for integers, in frames of floats: everything else about them is right. */
+/* ZIGZAG is for integers. These blocks are in frames of floats, and right otherwise. */
 static void zigzags_of_floats(void)
 {
     static const uint8_t integers[4] = { BITSNAP_I16, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64 };
@@ -424,8 +424,8 @@ static void zigzags_of_floats(void)
     }
 }
 
-/* Blocks of fewer bytes than a head are refused, whatever the extent says. The block of the same extent was decoded just before, so what was
- * known of it may still be on the stack. Memory ends with the block. */
+/* A block shorter than a head is refused, whatever the extent says. A block with the same extent was decoded just before, so
+ * the stack may still hold its values. Memory ends with the block. */
 static void blocks_of_nothing(void)
 {
     static uint8_t elements[2 * 1000], frame[4096];
@@ -459,7 +459,7 @@ static void blocks_of_nothing(void)
     guarded_free(g);
 }
 
-/* A delta of no elements needs no base; one of some elements does. */
+/* A delta without elements needs no base. Every other delta does. */
 static void deltas_of_nothing(void)
 {
     static uint8_t base[2], frame[256], second[256];
@@ -491,8 +491,8 @@ static void deltas_of_nothing(void)
 
 /* ---- arguments ---- */
 
-/* Every function that takes a bitsnap, and each argument that can be wrong: error.argument is the parameter's name in the declaration, or the
- * member's. Nothing is done, sizes are 0. Then each with an option that no function takes, and with a struct of another version. */
+/* Every function that takes a bitsnap, with each argument that can be wrong. error.argument is the name of the parameter or
+ * member. Nothing is done, and sizes are 0. Then each function with an unknown option, and with a struct of another version. */
 #define CALLS(W)                                                                                              \
     W("size", bitsnap_encode(b, to, 4096, NULL, e, 300, BITSNAP_F32))                                         \
     W("destination", bitsnap_encode(b, NULL, 4096, &n, e, 300, BITSNAP_F32))                                  \
@@ -633,7 +633,7 @@ static void arguments(void)
     CHECK(n == 77 || n == 0);
     CALLS(ONE)
 #undef ONE
-    for (i = 0; i < 3; i++) { /* whatever else is wrong */
+    for (i = 0; i < 3; i++) { /* with other errors, too */
         static const char *const odd[] = { "level", "level", "flags" };
         k = 0;
         fresh_.level = i ? i == 1 ? 4 : 0 : -1;
@@ -655,7 +655,7 @@ static void arguments(void)
     CHECK(!strcmp(bitsnap_message(NULL), bitsnap_status_message(BITSNAP_E_ARGUMENT)));
 }
 
-/* Blocks are encoded with the options of their frame's header, or refused. */
+/* Blocks are encoded with the options in the header of their frame, or refused. */
 static void options_of_blocks(void)
 {
     static uint8_t e[4 * 300], head[64], to[4096];
@@ -677,7 +677,7 @@ static void options_of_blocks(void)
         CHECK(!bitsnap_block_encode(&of_head, to, sizeof to, &n, &info, e, 0, 300), "%s", bitsnap_message(&of_head));
         for (i = 0; i < 8; i++) {
             b = of_head;
-            if (k == 1 && (i == 1 || i == 6)) continue; /* which no quantizer allows */
+            if (k == 1 && (i == 1 || i == 6)) continue; /* quantizers do not allow these */
             if (i == 0) b.flags ^= BITSNAP_NO_CHECKS;
             if (i == 1) b.flags ^= BITSNAP_CONTENT_ID;
             if (i == 2) b.block_log2 = 8;
@@ -691,7 +691,7 @@ static void options_of_blocks(void)
                   !strcmp(b.error.argument, wrong[i]), "header %u, option %u: %s", k, i, b.error.argument);
         }
     }
-    of_head = fresh(&c); /* columns count at level best */
+    of_head = fresh(&c); /* columns need level best */
     of_head.columns = 16, of_head.level = BITSNAP_BEST;
     CHECK(!bitsnap_encoder_begin(&of_head, &s, head, sizeof head, &at, 300, BITSNAP_F32) && !bitsnap_read_info(&info, head, at));
     of_head.level = BITSNAP_FAST;
