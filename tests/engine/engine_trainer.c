@@ -1,5 +1,5 @@
-/* engine_trainer.c - a trainer for tests/engine/engine.test, whose state is a function of the step: goes on from what it finds, checks that, says
- * where from, and takes a snapshot at the end of each step. In the environment: ANEW=1, ADOPT=id: the options of these names.
+/* engine_trainer.c - a trainer for tests/engine/engine.test. Its state depends only on the step. It recovers, checks the
+ * state, prints the source, and takes a snapshot after each step. The environment sets options: ANEW=1, ADOPT=id.
  *   engine_trainer NAME DIRECTORY DISK AGENT-LOG BUDGET STEPS MILLISECONDS POLICY [AGENT [OPTION...]] */
 #define _GNU_SOURCE
 #include "docs/examples/engine/engine_store.h"

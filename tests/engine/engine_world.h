@@ -1,6 +1,7 @@
-/* engine_world.h - a small cluster for tests of the engine. Directories are the memory of nodes and the disk that they share. A job is a child
- * process, and its ranks and agents are threads. A job goes on from what it finds, and trains. The state of a rank depends only on a number, its
- * path. Each step mixes the number of the job into the path, so a state tells which jobs made it, and no two jobs make the same state. */
+/* engine_world.h - a small cluster for tests of the engine. Directories are the memory of nodes and the disk that they share.
+ * A job is a child process, and its ranks and agents are threads. A job goes on from what it finds, and trains. The state of a
+ * rank depends only on a number, its path. Each step mixes the number of the job into the path, so a state tells which jobs
+ * made it, and no two jobs make the same state. */
 #ifndef ENGINE_WORLD_H
 #define ENGINE_WORLD_H
 #include "tests/unit/test.h"
@@ -33,30 +34,30 @@ enum { MOST_RANKS = 4, NODES = 6, SHARD = 3000, BUDGET = 1 << 20, LETTERS = 512 
 
 static char place[] = "/tmp/test_world.XXXXXX";
 
-/* ---- what a job is to do, and what came of it: in memory that it shares with the test ---- */
+/* ---- the task and the result of a job, in memory that it shares with the test ---- */
 
 typedef struct outcome {
-    int status;             /* of engine_recover; -1: it was killed before that */
+    int status;             /* of engine_recover; -1: killed before */
     char message[sizeof ((engine_error *)0)->message];
-    uint64_t step, path;    /* that it found */
-    int source, wrong;      /* 1: the state is not that of the path */
-    uint64_t counted, counted_path; /* the last step that it knows to count */
+    uint64_t step, path;    /* the recovered ones */
+    int source, wrong;      /* wrong: the state does not fit the path */
+    uint64_t counted, counted_path; /* the last step that counts, as it knows */
     char run[33], attempt[33];
-    char fenced[300];       /* why its agent may not write */
+    char fenced[300];       /* the reason that its agent may not write */
     char said[2000];
 } outcome;
 
 typedef struct job {
     unsigned ranks, node[MOST_RANKS];
     uint64_t number, last;  /* trains up to this step */
-    int anew, agents, again; /* again: takes the step that it found once more */
+    int anew, agents, again; /* again: takes the recovered step again */
     char adopt[33];
-    int full;               /* the disk takes nothing */
+    int full;               /* 1: the disk is full */
     unsigned pause;         /* microseconds in each step */
     unsigned stall;         /* milliseconds that rank 1 waits in every eighth step, or 0 */
     double patience;        /* partner_patience while it trains; 0: 20 s */
-    unsigned kill;          /* milliseconds after which it is killed; 0: never */
-    unsigned stop;          /* milliseconds after which it is stopped, for as long; 0: never */
+    unsigned kill;          /* milliseconds before it is killed; 0: never */
+    unsigned stop;          /* milliseconds before it is stopped, for the same time; 0: never */
     const char *name, *disk; /* null: "run", "disk" */
     outcome of[MOST_RANKS];
 } job;
@@ -159,7 +160,7 @@ static void world_say(void *context, const char *message)
     snprintf(x->said + n, sizeof x->said - n, "%s\n", message);
 }
 
-/* Copies of one path on all ranks, and a shard that only this rank has. */
+/* Fills the shard of a rank, which depends on the path. */
 static void shard_at(float *shard, uint64_t path, unsigned rank)
 {
     unsigned i;
@@ -173,7 +174,7 @@ static void world_note(engine_reader *reader, uint64_t step, const char *wrong)
 }
 
 
-/* What engine_agent.c does: writes what it is to write, until it is told to stop and has written the newest. */
+/* Acts like engine_agent.c: writes snapshots until it is told to stop and has written the newest one. */
 static void *be_agent(void *argument)
 {
     rank_of_job *r = (rank_of_job *)argument;
@@ -262,7 +263,7 @@ static void *be_rank(void *argument)
     return NULL;
 }
 
-/* Runs it to its end, or until it is killed. */
+/* Runs a job until it ends or is killed. */
 static void run_job(const job *wanted, job *result)
 {
     static uint64_t jobs;
@@ -315,7 +316,7 @@ static void clear_world(void)
     for (i = 0; i < NODES; i++) shell("mkdir node%u", i);
 }
 
-/* Whether a file of a name, or of any with null, is in a folder of the world. */
+/* Returns the number of files in a folder of the world with names that begin like this; null: of all files. */
 static inline unsigned count_files(const char *folder, const char *begins)
 {
     char path[128];

@@ -17,7 +17,7 @@ static job to_step(uint64_t last)
     return j;
 }
 
-/* Each rank of a job found this step, of this path. */
+/* Checks that each rank of a job found this step of this path. */
 static void found(const job *j, uint64_t step, uint64_t path, const char *where)
 {
     unsigned i;
@@ -33,10 +33,10 @@ static void is_refused(const job *j, int status, const char *words, const char *
         CHECK(j->of[i].status == status && strstr(j->of[i].message, words), "%s: rank %u: status %d, step %u, %s", where, i, j->of[i].status, (unsigned)j->of[i].step, j->of[i].message);
 }
 
-/* ---- the table: what is in memory of both ranks, what the partner of rank 0 has, what is on disk ---- */
+/* ---- table: memory of both ranks, memory of the partner of rank 0, and disk ---- */
 
-/* Histories, kept as folders: A5, steps 1 to 5; P10 and S9, two attempts that went on from it without knowing of each other; Q7, which went on from A5
- * when of P10 only one rank's files were left; X3, another run. */
+/* Histories, kept as folders. A5: steps 1 to 5. P10 and S9: two attempts that went on from A5 without knowing each other. Q7:
+ * went on from A5 when only one rank had files of P10. X3: another run. */
 static uint64_t paths[5];
 static char runs[5][33];
 static const char *const histories[] = { "A5", "P10", "S9", "Q7", "X3" };
@@ -50,7 +50,7 @@ static void keep(unsigned which, const job *j)
     CHECK(j->of[0].counted && j->of[0].counted == j->of[1].counted, "%s: step %u", histories[which], (unsigned)j->of[0].counted);
 }
 
-/* Memory of each rank and the disk, each as some history left it. */
+/* Fills the memory of each rank and the disk from these histories. */
 static void put(unsigned memory0, unsigned memory1, unsigned disk)
 {
     clear_world();
@@ -106,7 +106,7 @@ static void table(void)
             j = to_step(0);
             j.agents = 0;
             if (rows[i].adopt == 2) strcpy(j.adopt, runs[Q7]);
-            if (rows[i].adopt == 1) { /* by the attempt that the message names */
+            if (rows[i].adopt == 1) { /* the attempt in the message */
                 run_job(&j, &done);
                 CHECK(strstr(done.of[0].message, " and "), "%s: %s", where, done.of[0].message);
                 engine_id id;
@@ -140,7 +140,7 @@ static job alone(unsigned node, uint64_t last)
     return j;
 }
 
-/* A job moves to another node and back to one whose memory is older than the files. */
+/* A job moves to another node, and back to one whose memory is older than the files. */
 static void stale_memory(void)
 {
     job j = alone(0, 3), done;
@@ -162,7 +162,7 @@ static void stale_memory(void)
     run_job(&j, &done), found(&done, 21, path, "from disk");
 }
 
-/* Two runs of one name on one disk: the second does not write, and nothing of the first is deleted or recovered. */
+/* Two runs with one name use one disk. The second does not write, and nothing of the first is deleted or recovered. */
 static void two_runs_of_one_name(void)
 {
     job j = alone(0, 5), done;
@@ -174,18 +174,18 @@ static void two_runs_of_one_name(void)
     path = done.of[0].counted_path, strcpy(first, done.of[0].run);
     files = count_files("disk", NULL);
     j = alone(1, 6);
-    j.disk = "nowhere"; /* does not look at it, */
+    j.disk = "nowhere"; /* does not see the disk, */
     j.agents = 0;
     run_job(&j, &done);
     CHECK(done.of[0].status == ENGINE_E_NONE && strcmp(done.of[0].run, first), "%s", done.of[0].message);
-    j.disk = NULL; /* then does */
+    j.disk = NULL; /* then sees it */
     run_job(&j, &done), is_refused(&done, ENGINE_E_SCATTERED, first, "both");
     CHECK(count_files("disk", NULL) == files, "%u files, %u before", count_files("disk", NULL), files);
     shell("rm node1/*");
     j = alone(0, 0);
     run_job(&j, &done), found(&done, 5, path, "the first run");
     j = alone(1, 4);
-    j.anew = 1; /* another run, by intent: both stay */
+    j.anew = 1; /* another run on purpose: both stay */
     run_job(&j, &done);
     CHECK(done.of[0].status == ENGINE_E_NONE && !*done.of[0].fenced && count_files("disk", NULL) > files, "%s %s", done.of[0].message, done.of[0].fenced);
     CHECK(strstr(done.of[0].said, first), "%s", done.of[0].said);
@@ -195,7 +195,7 @@ static void two_runs_of_one_name(void)
     run_job(&j, &done), found(&done, 4, path, "the second run");
 }
 
-/* An agent of an attempt that has been left finds that a later one writes. */
+/* The agent of an abandoned attempt notices that a later attempt writes. */
 static void fenced(void)
 {
     job j = alone(0, 3), done;
@@ -219,7 +219,7 @@ static void fenced(void)
     CHECK(disk_write(&w, &m, r, step, &error) == ENGINE_E_FENCED && strstr(error.message, done.of[0].attempt) && strstr(error.message, "is later"), "%s", error.message);
     engine_reader_close(r);
     CHECK(count_files("disk", NULL) == 3, "%u files", count_files("disk", NULL));
-    /* a file of another run among this one's, and one of another rank: the sweep leaves them */
+    /* the sweep leaves files of another run and of another rank */
     shell("mkdir disk2; cp disk/* disk2; rm -r node2/*");
     j = alone(2, 9), j.disk = "disk3";
     shell("mkdir disk3");
@@ -233,7 +233,8 @@ static void fenced(void)
           done.of[0].message);
 }
 
-/* An agent is done with a file when a trainer has come back and chooses among those that are listed: it lists nothing, and no file goes. */
+/* An agent finishes a file after a trainer has come back, which chooses among the listed files. The agent lists nothing, and
+ * no file is deleted. */
 static void late_agent(void)
 {
     job j = alone(0, 5), done;
@@ -248,7 +249,7 @@ static void late_agent(void)
     unsigned files, again;
     int made;
     snprintf(node, sizeof node, "%s/node0", place), snprintf(disk, sizeof disk, "%s/disk", place);
-    for (again = 0; again < 5; again++) { /* a busy machine may write the last step alone: try again */
+    for (again = 0; again < 5; again++) { /* a busy machine may write only the last step: try again */
         clear_world();
         run_job(&j, &done);
         if (!disk_read_manifest(&m, disk, "run.0", &error) && m.count == 2) break;
@@ -256,7 +257,7 @@ static void late_agent(void)
     memset(&w, 0, sizeof w), memset(&o, 0, sizeof o);
     w.directory = disk, w.name = "run.0", w.keep = 1;
     o.name = "run.0", o.directory = node, o.budget = BUDGET;
-    for (again = 0; again < 2; again++) { /* step 5 is listed, and written once more; then it is not listed */
+    for (again = 0; again < 2; again++) { /* step 5 is listed and written again; then it is not listed */
         CHECK(!disk_read_manifest(&m, disk, "run.0", &error) && m.count == 2 - again, "%u listed, %s", m.count, error.message);
         files = count_files("disk", NULL);
         CHECK(!engine_reader_open(&r, node, "run.0", 0, &error) && !engine_reader_next(r, 1, &sequence, &step, &error) && step == 5, "%s", error.message);
@@ -272,7 +273,7 @@ static void late_agent(void)
     }
 }
 
-/* After recovering at a step that step is taken again: the newer one is meant, by all ranks. */
+/* After recovery, the same step is taken again. All ranks then recover the newer one. */
 static void a_step_twice(void)
 {
     job j = to_step(5), done;
@@ -295,7 +296,7 @@ static void a_step_twice(void)
     CHECK(done.of[0].source == ENGINE_FROM_DISK && count_files("disk", "run.0-") == 2, "%u files", count_files("disk", "run.0-"));
 }
 
-/* All memory is lost, again and again, wherever the agents are: there is a step that all have, and none begins anew. */
+/* All memory is lost repeatedly, at any state of the agents. All ranks have a common step, and no rank begins anew. */
 static void power_cuts(void)
 {
     job j, done;
@@ -318,7 +319,7 @@ static void power_cuts(void)
     CHECK(least > 2, "only step %u", (unsigned)least);
 }
 
-/* A manifest is lost, or damaged: nothing is taken for new, and the files tell the same. */
+/* A manifest is lost or damaged. Files are not taken for a new run, and they give the same information. */
 static void lost_manifest(void)
 {
     job j = to_step(6), done;
@@ -358,11 +359,11 @@ static void other_numbers_of_ranks(void)
     j = to_step(0);
     run_job(&j, &done), found(&done, 6, path, "two");
     j.ranks = 4, j.node[2] = 2, j.node[3] = 3;
-    run_job(&j, &done); /* shards 2 and 3 of step 6 are nowhere, and step 4 is not taken instead */
+    run_job(&j, &done); /* shards 2 and 3 of step 6 do not exist, and step 4 is not used instead */
     is_refused(&done, ENGINE_E_MISMATCH, "", "four of two");
 }
 
-/* The chain of a run that is begun again and again stays short, and goes on telling what is newer. */
+/* The lineage of a run with many attempts stays short, and still tells which attempt is newer. */
 static void long_lineages(void)
 {
     job j = alone(0, 1), done;
@@ -378,7 +379,7 @@ static void long_lineages(void)
         run_job(&j, &done), found(&done, i - 1, path, "goes on");
     }
     path = done.of[0].counted_path;
-    j = alone(1, 0); /* with the memory of the first attempt, which the chain has forgotten */
+    j = alone(1, 0); /* with the memory of the first attempt, which is no longer in the lineage */
     run_job(&j, &done), found(&done, 2 * LINEAGE - 1, path, "old memory");
 }
 

@@ -1,9 +1,9 @@
-/* test_protection.c - what the engine says of protection, and how it comes back: ranks that stall, segments whose names are removed, locks,
- * agents that are gone, hang or fail. With the ranks and the states of test_engine.c. */
+/* test_protection.c - what the engine reports about protection, and how protection returns. Ranks stall, names of segments are
+ * removed, locks are held, agents are gone, hang or fail. Uses the ranks and states of test_engine.c. */
 #include "tests/unit/test.h"
 #include <fcntl.h>
 
-/* A file that loses its name between open and lock, when a test says so. */
+/* Removes this file between its open and its lock. */
 static const char *unlinked_before_lock;
 static int lock_file(int fd, int command, void *lock);
 #define fcntl lock_file
@@ -33,7 +33,7 @@ static void count_says(void *context, const char *message)
     says++;
 }
 
-/* The number after these words. */
+/* Returns the number after these words. */
 static uint64_t number_in(const char *text, const char *words)
 {
     const char *at = strstr(text, words);
@@ -48,7 +48,7 @@ static char *path_of_segment(const char *name)
     return path;
 }
 
-/* A budget that is too small is told with the one that is enough, for a rank alone and for three. */
+/* A budget that is too small is reported with one that is enough, for one rank and for three. */
 static uint64_t enough_for(uint64_t budget, int ranks, unsigned group)
 {
     engine_options o = options_of("enough", budget);
@@ -61,7 +61,7 @@ static uint64_t enough_for(uint64_t budget, int ranks, unsigned group)
     if (ranks > 1) o.transport = &t, o.group = group;
     o.threads = 1;
     e = open_engine(&o);
-    if (ranks > 1) e->line = first_line; /* as if the others had agreed on it */
+    if (ranks > 1) e->line = first_line; /* as if agreed with the others */
     fill_member(&members[0], 1);
     CHECK(engine_snapshot(e, 1, members[0].s.tensors, TENSORS, &error) == ENGINE_E_FULL, "%d, %s", (int)error.status, error.message);
     found = number_in(error.message, "with a budget of ");
@@ -102,10 +102,11 @@ static void enough(void)
     }
 }
 
-static void budget_that_is_enough(void) { in_a_process(enough); } /* messages that are under way are not freed */
+static void budget_that_is_enough(void) { in_a_process(enough); } /* messages in transit are not freed */
 
-/* Rank `cut` stalls for steps 3 to 7, with room for two snapshots and two of the partner. The newest is in memory at each step, for the agent
- * too, and the step that counts stays. When the rank answers, snapshots count. With parity two cannot be taken back: those of the stall may be left out. */
+/* One rank stalls for steps 3 to 7. There is space for two snapshots and two of the partner. The newest one is in memory at
+ * each step, also for the agent, and the step that counts stays. When the rank answers, snapshots count again. With parity,
+ * two snapshots cannot be taken back, so some of the stall may be left out. */
 static void stalls(unsigned cut_rank, unsigned group)
 {
     engine_protection p;
@@ -153,7 +154,7 @@ static void stalls(unsigned cut_rank, unsigned group)
     check_members(3, 9, NULL);
     for (i = 0; i < 3; i++) members[i].e->o.partner_patience = members[i].patience = 0.1;
     cut_off((int)cut_rank);
-    all_members(3, 10, 12); /* and is ended while a rank stalls, without the memory of one */
+    all_members(3, 10, 12); /* then all engines close while one rank stalls, and one loses its memory */
     for (i = 0; i < 3; i++) end_member(&members[i], i == 1 ? ENGINE_REMOVE : ENGINE_KEEP), members[i].patience = PATIENCE;
     burn_letters();
     all_members(3, 0, 0);
@@ -161,7 +162,7 @@ static void stalls(unsigned cut_rank, unsigned group)
     end_members(3);
 }
 
-/* With room for more the snapshot that was on its way counts in the end. That says nothing of those which each rank took alone since. */
+/* With more space, the snapshot in transit counts in the end. Later snapshots, which each rank took alone, still do not count. */
 static void snapshots_alone(void)
 {
     engine_protection p;
@@ -198,7 +199,8 @@ static void ranks_stall(void)
     in_a_process(stall_in_a_group);
 }
 
-/* A rank has no room for its partner's snapshot: all are told, again and again, and the agent gets what does not count. */
+/* One rank lacks space for the snapshot of its partner. All are told each time, and the agent gets snapshots that do not
+ * count. */
 static void partner_without_room(void)
 {
     unsigned i;
@@ -220,7 +222,7 @@ static void partner_without_room(void)
 
 static void no_room_for_the_partner(void) { in_a_process(partner_without_room); }
 
-/* The test is the agent. */
+/* The test acts as the agent. */
 static void agent_that_fails(void)
 {
     static const char *const agent[] = { "/bin/true", NULL };
@@ -235,7 +237,7 @@ static void agent_that_fails(void)
     unsigned before;
     o.agent = agent, o.say = count_says, o.unprotected_steps = 6;
     e = open_engine(&o);
-    take(e, 1); /* it may not have begun yet */
+    take(e, 1); /* the agent may not have begun yet */
     e->agent_started -= 2000000000u;
     state_at(&now, 2);
     CHECK(engine_snapshot(e, 2, now.tensors, TENSORS, &error) == ENGINE_E_UNPROTECTED && strstr(error.message, "ends as soon as"), "%s", error.message);
@@ -266,7 +268,7 @@ static void agent_that_fails(void)
     state_at(&now, 11);
     CHECK(engine_snapshot(e, 11, now.tensors, TENSORS, &error) == ENGINE_E_UNPROTECTED && strstr(error.message, "has not moved for 4"), "%s", error.message);
     engine_reader_note(r, NULL);
-    /* it holds a snapshot and hangs: that is what is wrong, not the budget */
+    /* the agent holds a snapshot and hangs: the message says that, and not that the budget is too small */
     CHECK(!engine_reader_next(r, 1, &sequence, &step, &error) && step == 11, "%s", error.message);
     for (before = 0, step = 12; step < 16 && before != ENGINE_E_FULL; step++) {
         header_of(&e->s)->beat = nanoseconds() - 5000000000u;
@@ -278,7 +280,7 @@ static void agent_that_fails(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* In copy mode a snapshot that is left out after the call is told with the next one. */
+/* In copy mode, a snapshot that is left out after the call is reported by the next call. */
 static void left_out_behind_the_call(void)
 {
     engine_options o = options_of("behind", 7 * N);
@@ -299,8 +301,8 @@ static void left_out_behind_the_call(void)
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* The segment's name is removed, as an epilog does, or RemoveIPC: the next snapshot makes it again, with what it held. If another segment has
- * taken the name, that is said, and it is left alone. */
+/* The name of the segment is removed, as by an epilog or RemoveIPC. The next snapshot makes the name again, with the same
+ * content. If another segment has taken the name, a message says so, and that segment stays. */
 static void name_is_removed(void)
 {
     engine_options o = options_of("nameless", BUDGET);
@@ -333,14 +335,14 @@ static void name_is_removed(void)
     CHECK(recovered(e) == 1, "the other's");
     CHECK(!unlink(path), "%s", path);
     take(e, 2);
-    engine_close(e, ENGINE_KEEP); /* the successor has all of it */
+    engine_close(e, ENGINE_KEEP); /* the successor has everything */
     e = open_engine(&o);
     CHECK(recovered(e) == 2, "the successor's");
     CHECK(engine_recover(e, &step, then.tensors, TENSORS, &error) == ENGINE_OK, "%s", error.message);
     engine_close(e, ENGINE_REMOVE);
 }
 
-/* So it is with ranks; what they keep of others stays, too. */
+/* Every rank loses the name of its segment. The copies that ranks keep for others stay, too. */
 static void names_of_ranks_are_removed(void)
 {
     unsigned i;
@@ -355,7 +357,7 @@ static void names_of_ranks_are_removed(void)
     end_members(3);
 }
 
-/* A segment that loses its name between open and lock is not the segment any more, to a trainer, an agent, or who removes it. */
+/* A segment whose name is removed between open and lock is no longer used by a trainer, an agent or engine_remove. */
 static void name_lost_before_the_lock(void)
 {
     const engine_options o = options_of("raced", BUDGET);
@@ -379,7 +381,7 @@ static void name_lost_before_the_lock(void)
     free(path);
 }
 
-/* A child of the trainer, as a data loader forks them, outlives it: it has neither the lock nor the engine. */
+/* A forked child of the trainer, such as a data loader, outlives it. It has neither the lock nor the engine. */
 static void forked_children(void)
 {
     const engine_options o = options_of("forked", BUDGET);
@@ -417,7 +419,7 @@ static void forked_children(void)
     close(pipes[0]), close(pipes[1]);
 }
 
-/* A child that was made without the C library's fork keeps the lock: then it is named as that. */
+/* A child made without fork of the C library keeps the lock. The message says so. */
 static void who_is_busy(void)
 {
     const engine_options o = options_of("busy", BUDGET);

@@ -1,6 +1,7 @@
-/* test_schedules.c - random schedules of events in a run: kills, pauses, nodes that leave and return, a changed number of ranks, a full
- * disk, lost memory, lost manifests, new runs. Recovery gives the right and newest known state, or refuses with a reason.
- * COUNT: number of schedules (default 15, with LONG=1 30, nightly 1000); SEED: the first one (default 1); SHOW=1: prints what they do. */
+/* test_schedules.c - random schedules of events in a run: kills, pauses, nodes that leave and return, a changed number of
+ * ranks, a full disk, lost memory, lost manifests, new runs. Recovery gives the right and newest known state, or refuses with
+ * a reason. COUNT: number of schedules (default 15, with LONG=1 30, nightly 1000); SEED: the first one (default 1); SHOW=1:
+ * prints what they do. */
 #include "tests/unit/test.h"
 #ifndef __linux__
 int main(void)
@@ -13,12 +14,12 @@ int main(void)
 
 enum { JOBS = 10, UNKNOWN = -1 };
 
-/* What the test knows of each job of a schedule, by its own rules: engine_disk.h, IDENTITY. */
+/* The test's own record of the jobs of a schedule, by the rules of engine_disk.h, IDENTITY. */
 static struct history {
     char attempt[33];
-    int parent;            /* the newest job that left a trace which it could see; UNKNOWN: none, it began a run */
-    uint64_t number, start, start_path; /* the step that it went on from */
-    uint64_t first;        /* step that it took */
+    int parent;            /* the newest job whose traces it could see; UNKNOWN: it began a run */
+    uint64_t number, start, start_path; /* the recovered step */
+    uint64_t first;        /* the first step that it took */
 } jobs[JOBS];
 static unsigned count, shown, refusals, recoveries, begun;
 static uint64_t seed;
@@ -37,7 +38,7 @@ static int goes_on_from(int a, int b)
     return a == b;
 }
 
-/* Whether a job made this path at this step. */
+/* 1 if a job made this path at this step. */
 static int made(int job, uint64_t step, uint64_t path)
 {
     uint64_t s, x = jobs[job].start_path;
@@ -80,7 +81,7 @@ static sight look_around(const job *j)
     unsigned r, i, k, ranks = j->ranks;
     snprintf(path, sizeof path, "%s/disk", place);
     for (k = 0; k < 2; k++) /* twice: the newest may be seen last */
-        for (r = 0; r < ranks; r++) { /* and the files of ranks that there are no more */
+        for (r = 0; r < ranks; r++) { /* also files of former ranks */
             snprintf(name, sizeof name, "run.%u", r);
             if (!k) (void)disk_read_manifest(&m[r], path, name, &error);
             if (m[r].line.count) x.anything = 1, see(&x, engine_id_text(text, &m[r].line.links[0].attempt));
@@ -115,7 +116,7 @@ static sight look_around(const job *j)
         CHECK(0, __VA_ARGS__);                                        \
     } while (0)
 
-/* Judges what a job found. `least`: a step that it has to find. */
+/* Checks the recovery of a job. least: the oldest step that it may recover. */
 static void assess(const job *j, const sight *before, uint64_t least)
 {
     const outcome *x = &j->of[0];
@@ -155,7 +156,7 @@ static void assess(const job *j, const sight *before, uint64_t least)
 
 static unsigned chance(unsigned n) { return test_random() % n; }
 
-/* Something happens between two jobs. Returns 1 if what counted may be lost by it. */
+/* A random event between two jobs. Returns 1 if snapshots that counted may be lost. */
 static int happen(job *j)
 {
     const unsigned what = chance(12), r = chance(j->ranks);
