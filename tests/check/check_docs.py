@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The documents: every C block is compiled (portable code, which is quick) and run, every link leads somewhere, every reject
-condition of FORMAT.md has its sentence in the code and a test, the tables of FORMAT.md and bitsnap.h agree, the frame of section 10 is what comes out,
-also of docs/tour.c, and vectors and corpus are those of FROZEN.
+"""Checks the documents. Every C block compiles and runs, with portable code, which compiles fast. Every link has a target. Every
+reject condition of FORMAT.md has its sentence in the code and a test. The tables of FORMAT.md and bitsnap.h agree. The codec and
+docs/tour.c give the frame of section 10. Vectors and corpus are those of FROZEN.
 
     check_docs.py           checks all of that
-    check_docs.py freeze    writes FROZEN anew: a decision, as what any release 1.x writes every later release reads
+    check_docs.py freeze    writes FROZEN anew; this is a decision, because later releases read what any release 1.x writes
 """
 import glob
 import hashlib
@@ -65,7 +65,7 @@ compiler = shutil.which(os.environ.get("CC", "cc")) or shutil.which("gcc")
 
 for document in documents + rooms:
     text = read(document)
-    blocks = [] if document in rooms else re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)  # those of rooms need libraries
+    blocks = [] if document in rooms else re.findall(r"^```c\n(.*?)^```", text, re.M | re.S)  # blocks of other READMEs need libraries
     for number, block in enumerate(blocks, 1):
         with tempfile.TemporaryDirectory() as t:
             source, program = os.path.join(t, "a.c"), os.path.join(t, "a")
@@ -90,7 +90,7 @@ for document in documents + rooms:
     report(not bad, f"{document}: links", ", ".join(bad))
 
 report(read("README.md").count("\n") <= 150, "README.md has at most 150 lines")
-# the rows of tables that a result file keeps are that file's
+# rows of tables in documents must be rows of the result file
 whole, shown = read("bench/results/cli.md"), {d: read(d) for d in ("README.md", "docs/PERFORMANCE.md")}
 for result, pattern, rows in (("cli.md", r"^\| (?:cp|bitsnap|zstd|bzip2)\b[^|\n]*\|(?: +[0-9.]+ \|){6}$|commit \w+, cc", {"README.md": 2, "docs/PERFORMANCE.md": 8}),
                               ("models.md", r"^\| (?:bitsnap|zipnn|openzl|zstd)[^\n]*\) \|$", {"README.md": 4, "docs/PERFORMANCE.md": 8}),
@@ -125,7 +125,7 @@ for name, value in (("BSN_MIN_TREE 16 ", "need m >= 16"), ("BSN_MAX_DEPTH 5 ", "
                     ("BSN_LOG2_MAX 20", "L, 6 .. 20"), ("BSN_COUNT_MAX (UINT64_C(1) << 48)", "at most 2^48")):
     report(name in header and value in " ".join(form.split()), f"constant of FORMAT.md and bitsnap.h: {value}")
 
-# docs/TRUST.md: each promise names a test, and the lengths that run one
+# docs/TRUST.md: each promise names a test and the lengths that run it
 makefile, trust = read("Makefile"), read("docs/TRUST.md")
 checks, nightly = (set(re.findall(r"tests/\w+/check_\w+\.\w+", re.search(rf"^{name} =(?:.*\\\n)*.*", makefile, re.M)[0])) for name in ("CHECKS", "NIGHTLY"))
 bad, rows = [], re.findall(r"^\| ([^|]+) \| ([^|]+) \| ([\w, ]*) \|$", trust[:trust.index("## Limits")], re.M)[1:]
@@ -140,7 +140,7 @@ for promise, tests, lengths in rows:
         bad.append(f"{promise}: {', '.join(gone) or 'in ' + (', '.join(true) or 'no test by name')}")
 report(len(rows) == trust.count("\n| ") - 1 and not bad, "docs/TRUST.md: each promise names its tests and the lengths that run them", "; ".join(bad))
 
-# as what the types of other programs are coded
+# the dtypes that types of other programs are coded as
 section = form[form.index("## 3."):form.index("### 3.1")]
 stated = {name: name for name in re.findall(r"^\| \d+ \| (\w+)", section, re.M)}
 for names, dtype in re.findall(r"^\| ([^|]*) \| (\w+) \|$", section[section.index("other programs' types"):], re.M):
@@ -154,7 +154,7 @@ report(len(coded) == 23 and not bad and "t->type->codec : BITSNAP_I8" in source,
 text, names = read("docs/TOOL.md").split("## --json", 1)[1], set()
 for source in sorted(glob.glob("docs/examples/tool/**/*.c", root_dir=root, recursive=True)):
     if source.endswith("manifest.c"):
-        continue  # a file of stores, and no output
+        continue  # a file of stores, not output
     names |= set(re.findall(r'(?:json_name|json_member_\w+|put_id|put_ratio)\((?:&?\w+->|&)?\w+, "(\w+)"', read(source)))
 bad = [n for n in sorted(names) if f"`{n}`" not in text]
 bad += [n for cell in re.findall(r"^\|([^|]*)\|", text, re.M) for n in re.findall(r"`(\w+)`", cell) if n not in names]

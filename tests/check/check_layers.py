@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Layers of bitsnap.h call downwards only: a function may name functions and tables of its own layer and of those before it in the file.
-A table of functions belongs to the layer that defines it, and may name functions of that layer and of those before it. A function that
-calls through a member of its type needs the table's layer. Kernels are left out: each is called by the layer that it serves."""
+"""Layers of bitsnap.h call downwards only. A function may name functions and tables of its own layer and of earlier ones in the
+file. A table of functions belongs to its layer, and may name functions of that layer and of earlier ones. A function that calls
+through a member of a table's type needs the table's layer. Kernels are exempt: the layer that a kernel serves calls it."""
 import os
 import re
 import sys
 
-EXCEPTIONS = {"bsn_kernels_best"}  # the dispatcher: any layer may ask for it, and it is defined where all tables are known
+EXCEPTIONS = {"bsn_kernels_best"}  # the dispatcher, for all layers; it is defined after all tables
 LAYERS = ["PLATFORM", "HASH", "BITMASK", "PLANES", "HUFFMAN", "DELTA", "QUANTIZE", "BLOCK", "FRAME", "STREAM", "ENTRY", "PARTS"]
 FUNCTION = r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)[^;{}#=]*?\b(?P<function>\w+)\([^;{}]*\)\s*\{"
 TABLE = r"^static const (?P<type>bsn_\w+) (?P<table>\w+)\[\] = \{"
@@ -14,7 +14,7 @@ DEFINITION = re.compile(rf"@LAYER (?P<layer>\w+)@|{FUNCTION}|{TABLE}", re.M)
 
 
 def read(text):
-    """the layers; for each function or table its layer and its text; the types of tables with the members that are functions"""
+    """The layers; the layer and the text of each function or table; the function members of each type of table."""
     layers, layer_of, bodies, tables, position = [], {}, {}, {}, 0
     while m := DEFINITION.search(text, position):
         position = m.end()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Limits on the code of the two headers: lines in all, and for each function its lines, parameters, levels of nesting and branch
-points. A line counts if it has code: neither blank nor a comment alone. With `all`, prints every function above a limit. A planted
-function above each limit shows that they are noticed."""
+"""Limits on the code of the two headers: lines in all, and for each function its lines, parameters, nesting levels and branch
+points. Only lines with code count. With `all`, prints every function above a limit. A function that exceeds all limits is
+planted to show that the check works."""
 import os
 import re
 import sys
@@ -24,15 +24,15 @@ KEYWORDS = {"if", "for", "while", "switch", "return", "sizeof", "do", "else", "c
 
 
 def code_of(text):
-    """Without comments and what is in strings; lines stay in their places."""
+    """The text without comments and contents of strings. Line numbers stay the same."""
     text = re.sub(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'',
                   lambda m: '""' if m[0][0] in "\"'" else "\n" * m[0].count("\n"), text, flags=re.S)
     return text
 
 
 def directives_away(text):
-    """Preprocessor lines become blank, and where braces do not match in a branch of #if .. #else .. #endif, its later branches too."""
-    stack, more = [[[]]], False  # of conditions, whose branches are lists of lines
+    """Blanks preprocessor lines. If braces do not match in a branch of #if, blanks its later branches, too."""
+    stack, more = [[[]]], False  # open conditions; a branch is a list of lines
     for line in text.split("\n"):
         d = None if more else re.match(r"\s*#\s*(\w+)", line)
         if d and d[1] in ("else", "elif"):
@@ -50,7 +50,7 @@ def directives_away(text):
 
 
 def functions(text):
-    """name, code lines, parameters, levels and branch points of each function: braces at depth 0 that follow `name(...)`."""
+    """Name, code lines, parameters, levels and branch points of each function. A function is braces at depth 0 after `name(...)`."""
     body = directives_away(text)
     body = re.sub(r'extern ""\s*\{', "", body)
     position = 0
@@ -80,8 +80,8 @@ def functions(text):
 
 
 def levels(inside):
-    """How deep statements are nested, with braces or without, as lines are indented: 4 columns a level. Another statement on the line of
-    one is a level more."""
+    """The depth of nested statements, with or without braces, from the indentation: 4 columns for each level. A second statement
+    on one line is one level more."""
     deepest = 0
     for line in inside.split("\n"):
         control = re.findall(r"(?<!else )(?<!} )\b(?:if|for|while|switch|do)\b", line)
@@ -91,7 +91,7 @@ def levels(inside):
 
 
 def unnoticed():
-    """The limits that a function above all of them does not exceed."""
+    """The limits that the planted function is not found to exceed."""
     parameters = ", ".join(f"int a{k}" for k in range(LIMITS["parameters"] + 1))
     nested = "".join("    " * k + "if (a0)\n" for k in range(1, LIMITS["levels"] + 2))
     found = dict(functions(f"static int f({parameters})\n{{\n{nested}" + "    a1 = a2 ? 1 : 2;\n" * LIMITS["lines"] + "}\n"))

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The shell blocks of README.md and docs/, and the examples of the help texts, do what they say: each document, and each help
-text, is run from a fresh directory with the files that it starts from, block after block, each in the state that those before it
-leave. What takes minutes (make demo, test, check, bench) or writes elsewhere (make install) is not run: only that make has the target is checked."""
+"""Runs the shell blocks of README.md and docs/, and the examples of the help texts. Each document and each help text starts in
+a fresh directory with its input files. Its blocks run in order, each in the state that earlier blocks leave. Targets of make
+that take minutes (demo, test, check, bench) or write elsewhere (install) do not run; they must exist."""
 import os
 import random
 import re
@@ -25,7 +25,7 @@ def report(good, what, more=""):
 
 
 def safetensors(path, tensors, seed, steps=0, cast=False):
-    """F32 or, cast, BF16 numbers as weights are; each step changes some of them a little."""
+    """F32 numbers, or with `cast` BF16, like weights. Each step changes some of them a little."""
     header, data = [], b""
     for name, count in tensors:
         r = random.Random(f"{seed} {name}")
@@ -43,7 +43,7 @@ def safetensors(path, tensors, seed, steps=0, cast=False):
 
 
 W = [("w", 6000), ("b", 300)]
-files = {  # what documents start from, by name
+files = {  # makers of input files, by name
     "model": lambda p: safetensors(p, W, 1),
     "master": lambda p: safetensors(p, W, 1),
     "model.bf16": lambda p: safetensors(p, W, 1, cast=True),
@@ -84,12 +84,12 @@ start["extract"] = ("model blocks step1 step2", folder + deltas.replace("'step2 
 start["snapshot"] = ("model step1", folder)
 start["log"] = start["verify"] = start["restore"] = start["prune"] = start["fsck"] = (
     "model step1", folder + "bitsnap snapshot run.store checkpoint --step 1000; cp step1.safetensors checkpoint/model.safetensors; bitsnap snapshot run.store checkpoint")
-# programs of elsewhere: they give what is in the directory
+# replace external programs; they use the directory
 stubs = {"curl": 'shift; cat "remote/${1##*/}"', "ssh": 'shift; exec sh -c "$*"'}
 
 
 class Place:
-    """A fresh directory, for one document."""
+    """A fresh directory for one document."""
 
     def __init__(self, what):
         self.what = what
@@ -119,7 +119,7 @@ class Place:
 
 
 def without_make(text, what):
-    """The lines of a block that are run here."""
+    """The lines of a block that run here."""
     lines = []
     for line in text.split("\n"):
         m = re.match(r"make\b([^#]*)", line)

@@ -18,7 +18,7 @@ if not gcc:
 failed = False
 flags = sys.argv[1:]
 
-# What the text of bitsnap.h says: the functions in its tables of functions, and through which tables a function calls, directly or not.
+# From the text of bitsnap.h: the functions in its tables, and the tables that a function calls through, directly or not.
 text = re.sub(r"/\*.*?\*/", "", open(os.path.join(root, "bitsnap.h"), encoding="utf-8").read(), flags=re.S)
 bodies = {m[1]: m[2] for m in re.finditer(
     r"^(?:static|BSN_INLINE|BSN_FUNCTION|BITSNAP_API)\b[^;{}#=]*?\b(\w+)\([^;{}]*\)\s*\{(.*?)\n?\}$", text, re.M | re.S)}
@@ -34,7 +34,7 @@ ways_of = {}
 
 
 def ways(n):
-    """the kinds of tables through which a function calls, or whatever its text calls"""
+    """The kinds of tables that a function and its callees call through."""
     if n not in ways_of:
         ways_of[n] = set()
         found = {way for way, call in WAYS.items() if re.search(call, bodies[n])}
@@ -77,7 +77,7 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
     reads = next((n for n in frame if name(n) == "bitsnap_file_read_data"), None)
 
     def to_base(n):
-        """bytes from n until the base of a file is read, at most; -1: there is no way"""
+        """The most bytes from n down to the read of a base; -1: n does not read a base."""
         if n not in member:
             member[n] = -1
             ways = [0 if k == reads else to_base(k) for k in calls.get(n, ()) if k in frame and k != n]
@@ -86,7 +86,7 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
         return member[n]
 
     def deepest(n, stack):
-        """bytes below and including n; calls through a table go to the kernels, callbacks are the caller's"""
+        """The stack of n and its callees. Calls through tables reach kernels; callbacks belong to the caller."""
         global failed
         if n in stack:
             print(f"not ok - stack: recursion through {name(n)}")
@@ -109,7 +109,7 @@ for header in ("bitsnap.h",) if flags else ("bitsnap.h", "bitsnap_simd.h", "docs
                     d = deepest(k, stack | {n})
                     if d > best:
                         best, via = d, k
-            depth[n] = frame[n] + best + 8  # and the return address
+            depth[n] = frame[n] + best + 8  # 8: the return address
             path[n] = via
         return depth[n]
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The switches that leave parts out: each alone and both profiles compile without warnings (gcc and clang), and what is left works,
-by tests/check/switches.c; a profile is what its switches are, by whatever way they are defined; profiles and static functions compile without
-warnings at -O1 and -Os, too; texts are within the budgets of tests/check/footprint.test; the table of sizes in docs/EMBEDDING.md
-is true for portable code, to 3 %.
-    check_switches.py        that
-    check_switches.py all    every combination (a nightly job)
-    check_switches.py write  writes the table anew, seconds and kernels included"""
+"""The switches that leave parts out. Each switch alone and both profiles compile without warnings (gcc and clang), and the rest
+works (tests/check/switches.c). A profile equals its switches, however they are defined. Profiles and static functions also
+compile without warnings at -O1 and -Os. Code is within the budgets of tests/check/footprint.test. The table of sizes in
+docs/EMBEDDING.md is right within 3 % for portable code.
+    check_switches.py        all of that
+    check_switches.py all    every combination (nightly)
+    check_switches.py write  writes the table anew, with seconds and kernels"""
 import itertools
 import os
 import re
@@ -53,7 +53,7 @@ def text_size(path):
 
 
 def build(left_out):
-    """Compiles and runs; returns what went wrong, and the size of the portable code."""
+    """Compiles and runs. Returns the problem and the size of the portable code."""
     tag = os.path.join(folder, "-".join(left_out) or "nothing")
     bad = run(gcc, *warnings, "-O2", *flags(left_out), "-I" + root, "-c", os.path.join(folder, "bitsnap.c"), "-o", tag + ".o")
     bad = bad or run(gcc, *warnings, "-O1", *flags(left_out), "-I" + root, os.path.join(root, "tests/check/switches.c"), tag + ".o", "-o", tag)
@@ -70,7 +70,7 @@ def build(left_out):
 
 
 def unreachable(left_out):
-    """Which kernels are left out, but are still called?"""
+    """The kernels that are left out but still called."""
     header = open(os.path.join(root, "bitsnap.h"), encoding="utf-8").read()
     gone = []
     parts_out = [part for n in left_out for part in profiles.get(n, [n])]
@@ -92,20 +92,20 @@ def unreachable(left_out):
 
 
 def same_text(*builds):
-    """Do these leave the same text to the compiler?"""
+    """True if the preprocessor gives the same text for all these builds."""
     command = [gcc, "-std=c99", "-E", "-P", "-I" + root, os.path.join(folder, "bitsnap.c")]
     return len({subprocess.check_output(command + flags(b)) for b in builds}) == 1
 
 
 def warns(build):
-    """Compiles a file with one function that decodes. If the codec is static, gcc sees through more calls at once."""
+    """Compiles a file with one function that decodes. If the codec is static, gcc inlines more and warns more."""
     left_out, static, level = build
     define = flags(left_out) + ["-DBITSNAP_STATIC"] * static
     return run(gcc, *warnings, level, *define, "-I" + root, "-c", os.path.join(folder, "user.c"), "-o", os.devnull)
 
 
 def measure(left_out, header, *more):
-    """Size in KB, and seconds that gcc computed."""
+    """The size in KB, and the processor time of gcc in seconds."""
     out = os.path.join(folder, "one.o")
     before = os.times()
     subprocess.check_call([gcc, "-std=c99", "-O2", *flags(left_out), *more, "-I" + root, "-c", os.path.join(folder, header + ".c"), "-o", out])
