@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
-"""The tool killed, and failing, at every place: before and after each system call that touches a file, and at random moments;
-and each such call failing. After each, the old content or the new can be restored, nothing half has a final name, and the next
-run removes what was left.
-    KILLS=n   random moments of each command, 10 by default        ONLY=START,...   of the commands that begin so
-    ERRNOS=...   the errors of calls that fail"""
+"""Kills the tool before and after each system call that touches a file, and at random moments, and makes each such call fail.
+Afterwards the old or the new content can be restored, no partial file has a final name, and the next run removes leftovers.
+    KILLS=n   random moments for each command, 10 by default        ONLY=START,...   only commands that begin so
+    ERRNOS=...   the errors of failing calls"""
 import errno
 import os
 import random
@@ -23,7 +22,7 @@ KILLS = int(os.environ.get("KILLS", "10"))
 ERRORS = [int(getattr(errno, e)) for e in os.environ.get("ERRNOS", "ENOSPC EIO EPERM").split()]
 p = Place()
 
-# command, files at the start, the target that it replaces, what it makes
+# command, input files, target, the checkpoint that it makes
 COMMANDS = [
     ("c --rm -o out s1", "s0 s1", None, "s1"), ("c --rm -f -o out s1", "s1", "out", "s1"), ("c --rm -f -b s0 -o out s1", "s0 s1", "out", "s1"),
     ("d --rm -o out s1.bsnap", "s1.bsnap", None, "s1"), ("d --rm -f -b s0 -o out d1", "s0 d1", "out", "s1"), ("apply d1 out", "d1", "out", "s1"),
@@ -42,7 +41,7 @@ def begin(command):
 
 
 def settled(command, before, old, final):
-    """What is wrong with the files that are there; and after a run that cleans up."""
+    """The problems with the files, now and after a run that cleans up."""
     line, files, target, want = command
     wrong = []
     for turn in ("", " after the next run"):
@@ -65,7 +64,7 @@ def settled(command, before, old, final):
 
 
 def again(command):
-    """The same command once more makes what it was to make, if its input is still there."""
+    """True if repeating the command gives its result, or its input is gone."""
     line, files, target, want = command
     if line.startswith("apply"):
         return p.run(line).returncode == 0 and read("out") == p.content["s1"]
@@ -76,7 +75,7 @@ def again(command):
 
 
 def bigger():
-    """The same names, with checkpoints that take longer: sixty tensors' worth of each."""
+    """Replaces the checkpoints by ones of 60 times the size, which take longer."""
     for name in ("s0", "s1", "s2", "other", "newer"):
         data = p.content[name][8 + int.from_bytes(p.content[name][:8], "little"):] * 60
         text = b'{"a":{"dtype":"BF16","shape":[540000],"data_offsets":[0,1080000]}}'
@@ -168,7 +167,7 @@ def folder():
 
 
 def below(state, name):
-    """What is in a folder, by names that do not tell which."""
+    """The files below a folder, by relative name; None if it does not exist."""
     return {n.split("/", 2)[2]: d for n, d in state.items() if n.startswith(f"./{name}/")} if f"./{name}" in state else None
 
 
@@ -188,7 +187,7 @@ def make_folders():
 
 
 def kill_folder(line, want, old, moment):
-    """Runs the command to a moment, then twice; what is wrong."""
+    """Runs the command until `moment` ends it, then twice. Returns the problems."""
     folder()
     if want == "in":
         p.run("c -r -o packed in")

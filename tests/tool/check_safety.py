@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""No command loses a checkpoint: a table of situations, commands, -f, --rm and links. After every cell the old content or
-the new can be restored from files that are there; what is refused leaves every file as it was."""
+"""No command loses a checkpoint. Tests a table of situations, commands, -f, --rm and links. After every cell the old or the new
+content can be restored from the files; a refused command changes no file."""
 import errno
 import os
 import resource
@@ -18,7 +18,7 @@ GROUP = "safety"
 
 
 class Table:
-    """The cells of a situation, summed up in one line."""
+    """The cells of one situation. One line of output sums them up."""
 
     def __init__(self, what):
         self.what, self.cells, self.bad = what, 0, []
@@ -32,7 +32,7 @@ class Table:
             self.bad.append(f"{cell} ({more})")
 
     def refused(self, cell, before, got, says):
-        """An error that says this, and nothing has changed."""
+        """Expects an error with these words, and no change of files."""
         after = p.state()
         changed = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
         self.check(cell, got.returncode == 1 and got.stderr.count("\n") == 1 and says in got.stderr and not changed,
@@ -277,14 +277,14 @@ with Table("what cannot be made is refused before the work") as t:
             says = {"long name": os.strerror(errno.ENAMETOOLONG), "sticky": "cannot be replaced", "immutable": "cannot be replaced", "no directory": "cannot be"}[kind]
             t.refused(f"{line} {kind}", before, got, says)
             t.check(f"{line} {kind}: nothing is written", "write" not in created and "exchange" not in created, " ".join(created))
-    for size in (255 - 6, 200, 128, 90, 40):  # names up to the longest are fine
+    for size in (255 - 6, 200, 128, 90, 40):  # names up to the longest work
         for name in ("n" * size, "ü" * (size // 2)):
             p.begin("s0")
             os.rename("s0", name)
             got = p.run(["compress", name])
             good = got.returncode == 0 and p.restorable() == {"s0"}
             os.unlink(name)
-            got = p.run(["decompress", "--rm", name + ".bsnap"])  # but with --rm there is to be room for another name
+            got = p.run(["decompress", "--rm", name + ".bsnap"])  # but --rm needs space for a longer name
             if size <= 200:
                 t.check(f"a name of {size} bytes", good and got.returncode == 0 and read(name) == p.content["s0"], got.stderr)
             else:
@@ -292,7 +292,7 @@ with Table("what cannot be made is refused before the work") as t:
 
 # ------------------------------------------------------------------ races
 def last(calls, *names):
-    """The number of the last call of the first of these names that there is one of."""
+    """The number of the last call with the first of these names that occurs."""
     return next(i for name in names for i in range(len(calls), 0, -1) if calls[i - 1] == name)
 
 
@@ -342,13 +342,13 @@ else:
                 got = p.run(line, shim=f"*:{at} rename newer.tmp out")
                 t.check(f"{line} before call {at} ({calls[at - 1]})", got.returncode == 1 and "while this command ran" in got.stderr and read("out") == p.content["newer"] and not p.leftovers(),
                         f"status {got.returncode}, {got.stderr.strip()}, {p.leftovers()}")
-            p.begin(start)  # the second replaces the first, which is not for us to keep
+            p.begin(start)  # the second replaces the first, which need not be kept
             write("out", p.content[there or "other"])
             write("first", p.content["other"])
             write("newer.tmp", p.content["newer"])
             got = p.run(line, shim="exchange:1 rename first out;exchange:2 rename newer.tmp out")
             t.check(f"{line} twice", got.returncode == 1 and "while this command ran" in got.stderr and "newer" in p.restorable(), f"status {got.returncode}, {got.stderr.strip()} {p.leftovers()}")
-            # where the system cannot exchange two names
+            # systems that cannot exchange two names
             p.begin(start)
             write("out", p.content[there or "other"])
             got = p.run(line, shim=f"exchange:1 fail {errno.EINVAL}")
@@ -357,7 +357,7 @@ else:
             write("out", p.content[there or "other"])
             got = p.run(line, shim=";".join(f"{c}:{k} fail {errno.EINVAL}" for c in ("exchange", "move") for k in (1, 2, 3)))
             t.check(f"{line} without both", got.returncode == 0 and want in p.restorable() and not p.leftovers(), got.stderr)
-        for line, inputs, want in WRITES:  # without -f: what comes into being stays
+        for line, inputs, want in WRITES:  # without -f: a file that appears during the run stays
             for shim in ("", f";move:1 fail {errno.EINVAL}", f";move:1 fail {errno.EINVAL};link:1 fail {errno.EPERM}"):
                 p.begin(inputs)
                 write("newer.tmp", p.content["newer"])
@@ -376,7 +376,7 @@ else:
                     write("other", p.content["other"])
                     old = p.restorable()
                     when = "write:1"
-                    if line.startswith(("merge -o", "invert -o")):  # these have read everything before they write
+                    if line.startswith(("merge -o", "invert -o")):  # these read everything before they write
                         if victim != "d1" or line[0] == "i":
                             continue
                         p.calls(line.replace("OUT", "out"))
@@ -465,7 +465,7 @@ IGNORED = {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD, signal.SIGCONT, signa
 
 
 def waiting(out, prepare=None):
-    """A compress that waits for more of its input, and the pipe."""
+    """Starts a compress that waits for more input. Returns it and the pipe."""
     r, w = os.pipe()
     q = subprocess.Popen([tool, "c", "-q", "-T2", "-f", "-o", out, "-"], stdin=r, stderr=subprocess.PIPE, preexec_fn=prepare)
     os.close(r)
@@ -489,7 +489,7 @@ with Table("signals that end a program leave nothing") as t:
         q, w = waiting("out", defaults)
         there = len(p.leftovers())
         q.send_signal(s)
-        if s == signal.SIGXFSZ:  # ignored, so that a limit is an error of write
+        if s == signal.SIGXFSZ:  # ignored, so that a size limit is an error of write
             time.sleep(0.05)
         else:
             q.wait(30)
@@ -504,14 +504,14 @@ with Table("signals that end a program leave nothing") as t:
         os.close(w)
         t.check(f"signal {int(s)}, ignored", q.wait() == 0 and p.restorable() == {"s0"} and not p.leftovers())
 
-    for line in ("c -T1 -b s0 -o out s1", "c -T3 -b s0 -o out s1", "d -T3 -b s0 -o out d1") if p.has_shim else ():  # read by pieces, and cut short
+    for line in ("c -T1 -b s0 -o out s1", "c -T3 -b s0 -o out s1", "d -T3 -b s0 -o out d1") if p.has_shim else ():  # read in pieces, and cut while it is read
         p.begin("s0 s1 d1")
         got = p.run(line, shim="write:1 cut s0", preexec_fn=defaults)
         t.check(line, got.returncode == 1 and got.stderr.count("\n") == 1 and sorted(os.listdir(".")) == ["d1", "s0", "s1"], f"status {got.returncode}, {got.stderr}, {os.listdir('.')}")
     p.begin("s0")
     for line, status in (("i -b long -", 1), ("t -b long -", 1), ("compare -b long s0 -", 2)):
         write("long", p.content["s0"])
-        r, w = os.pipe()  # the base is open, and waits for what comes
+        r, w = os.pipe()  # the tool has opened the base and waits for input
         q = subprocess.Popen([tool, *line.split()], stdin=r, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         os.close(r)
         time.sleep(0.1)
@@ -549,7 +549,7 @@ with Table("leftovers of a run that was killed") as t:
     os.write(w, p.content["s0"][9000:])
     os.close(w)
     t.check("the live one ends well", live.wait() == 0 and p.whole(read("live"), []) == "s0", live.stderr.read().decode())
-    # files that were moved away: put back where nothing is, kept and told of where something is
+    # moved files are put back if their name is free, and otherwise kept and reported
     gone = subprocess.Popen(["true"])
     gone.wait()
     for there in (False, True):

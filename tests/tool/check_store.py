@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Stores of snapshots: six steps of a model in three shards, each restored and compared; pruned; damaged in every object and all over the
-manifest; manifests that somebody has made to do harm; snapshot and prune killed, and failing, at every system call that touches a file,
-and killed at random moments.
-    KILLS=n   random moments of each command, 10 by default"""
+"""Stores of snapshots. Six steps of a model in three shards are restored and compared, and pruned. Every object and all parts
+of the manifest are damaged, and manifests are hostile. snapshot and prune are killed at every system call that touches a file
+and at random moments, and each such call fails.
+    KILLS=n   random moments for each command, 10 by default"""
 import errno
 import fcntl
 import json
@@ -36,7 +36,7 @@ def expect(true, what):
 
 
 def run(status, line, says="", silent=True):
-    """A command, its status, and what it says in one line; nothing where it succeeds."""
+    """Runs a command. Expects its status and message; a successful command prints no message."""
     got = p.run(line)
     expect(got.returncode == status, f"{line} ended with {got.returncode}: {got.stderr}")
     if says:
@@ -47,7 +47,7 @@ def run(status, line, says="", silent=True):
 
 
 def tree(top):
-    """Names, contents, permissions, links."""
+    """All names with contents, permissions and links."""
     found = {}
     for base, folders, names in os.walk(top):
         for name in folders + names:
@@ -85,7 +85,7 @@ def steps_of(store="run"):
 
 
 def listed(store="run"):
-    """The same where the tool reads the manifest anyway."""
+    """The steps in the manifest, read without the tool."""
     return [s["step"] for s in manifest(store)["steps"]]
 
 
@@ -102,13 +102,13 @@ def names_of(store="run"):
 
 
 def clean(store="run"):
-    """Nothing is there but what belongs there."""
+    """Expects exactly the files that belong to the store."""
     expect(set(os.listdir(f"{store}/objects")) == names_of(store), f"objects: {set(os.listdir(store + '/objects')) ^ names_of(store)}")
     expect(set(os.listdir(store)) - {"manifest-before.json"} == {"manifest.json", "objects", "lock"} and not read(f"{store}/lock"), f"in the store: {os.listdir(store)}")
 
 
 def restored(want, store="run"):
-    """Every step is what it was."""
+    """Expects these steps, each restored to its content."""
     expect(steps_of(store) == sorted(want), f"steps {steps_of(store)}, not {sorted(want)}")
     for step in steps_of(store):
         shutil.rmtree("out", ignore_errors=True)
@@ -119,7 +119,7 @@ def restored(want, store="run"):
 
 
 def begin(store):
-    """A fresh copy of a store that was kept."""
+    """Makes `run` a fresh copy of a kept store."""
     shutil.rmtree("run", ignore_errors=True)
     shutil.copytree(store, "run", symlinks=True)
 
@@ -516,7 +516,7 @@ if p.has_shim:
 
 # ------------------------------------------------------------------ fsck
 def same_as(store, steps=None):
-    """The manifest of run is that of a store, or of these steps of it."""
+    """Expects the manifest of `run` to equal that of a store, or that of these steps of it."""
     now, then = manifest(), manifest(store)
     for m in now, then:
         del m["check"]
@@ -634,7 +634,7 @@ if p.has_shim:
     stray = "run/objects/0123456789abcdef.bsnap"
 
     def killed():
-        """A store that a run was to add an object to."""
+        """A store in the state after a run was killed while it added an object."""
         begin("six")
         write("run/lock", b"bitsnap snapshot, process 1 on node1\n0123456789abcdef.bsnap\n")
         write(stray, b"")
@@ -750,7 +750,7 @@ COMMANDS = [("snapshot run in --step 4", {**small, 4: new}), ("prune run --keep-
 
 
 def settled(line, before, after, what):
-    """After the command has been ended: the steps of before or after, each restorable; and the command once more."""
+    """After the command was killed, expects the steps before or after it, all restorable; then repeats the command."""
     try:
         now = listed()
     except (OSError, ValueError, KeyError):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The tool on files that were made to do harm: those of the corpus, and .bsnap, .safetensors and delta files with changed bytes, cut,
-and with bytes of others; a store with a damaged manifest. Passes if no command ends by a signal or with a word of a sanitizer:
-check_sanitize.sh has the tool compiled with these.
+"""Runs the tool on hostile files: those of the corpus; .bsnap, .safetensors and delta files with changed bytes, cut, or with
+bytes of other files; and a store with a damaged manifest. Passes if no command ends by a signal or a sanitizer report.
+check_sanitize.sh compiles the tool with sanitizers for this.
     hostile_files.py TOOL"""
 import os
 import random
@@ -52,7 +52,7 @@ def model(seed):
 
 
 def damaged(data, others):
-    """A bit, a run of zeros, a number that is very large, the end of another file, an end before its time."""
+    """Damages data: one bit, 8 zero bytes, a very large number, the end of another file, or a cut."""
     at, data = r.randrange(len(data)), bytearray(data)
     kind = r.randrange(5)
     if kind == 0:

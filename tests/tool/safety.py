@@ -1,5 +1,5 @@
-"""What check_safety.py and check_kill.py share: small checkpoints that follow each other, a library that watches the tool's
-system calls and can make one fail, be the last, or have something happen before it, and a look at what can be restored."""
+"""Shared by check_safety.py and check_kill.py: consecutive small checkpoints; a library that watches the system calls of the
+tool, and can make one fail, kill the tool at one, or act before one; and a search for restorable checkpoints."""
 import hashlib
 import json
 import os
@@ -13,10 +13,10 @@ root = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
 tool = os.path.abspath(os.environ.get("BITSNAP", os.path.join(root, "build/bitsnap")))
 compiler = shutil.which(os.environ.get("CC", "cc").split()[0]) or shutil.which("gcc")
 
-# SHIM="CALL:K ACTION[;CALL:K ACTION]...": before the K-th call of that name (* for any; count them with SHIM_LOG): kill;
-# killafter; fail ERRNO; full (this write and all after it fail: no space is left); rename A B; link A B; unlink A; cut A (to 4096 bytes);
-# poke A (writes into it in place). Watched are calls that name
-# files below SHIM_ROOT or by relative paths, and writes and syncs of files.
+# SHIM="CALL:K ACTION[;CALL:K ACTION]...": the action before the K-th call of that name (* for any; SHIM_LOG logs the calls):
+# kill; killafter; fail ERRNO; full (this and all later writes fail for lack of space); rename A B; link A B; unlink A; cut A
+# (to 4096 bytes); poke A (writes into it in place). Watched are calls with paths below SHIM_ROOT or relative paths, and writes
+# and syncs of files.
 SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -145,7 +145,7 @@ def report(group, good, what, more=""):
 
 
 def model(seed, step):
-    """A small checkpoint: each step changes an element in fifty a little."""
+    """A small checkpoint. Each step changes one of 50 elements a little."""
     r = random.Random(seed)
     weights = [struct.unpack("<I", struct.pack("<f", r.gauss(0, 0.02)))[0] >> 16 for _ in range(9000)]
     for s in range(step):
@@ -185,7 +185,7 @@ class Place:
         self.has_shim = built.returncode == 0 and self.calls("c -f -o x s0") != []
 
     def adopt(self):
-        """The files that follow from the checkpoints."""
+        """Makes the other files from the checkpoints."""
         self.begin("")
         for name, data in self.content.items():
             write(name, data)
@@ -200,7 +200,7 @@ class Place:
         shutil.rmtree(self.top, ignore_errors=True)
 
     def begin(self, names):
-        """These files, and no others."""
+        """Empties the scratch directory and writes these files."""
         os.chdir(self.top)
         subprocess.run(["chmod", "-R", "u+w", self.dir], stderr=subprocess.DEVNULL)
         shutil.rmtree(self.dir)
@@ -220,7 +220,7 @@ class Place:
                               **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more})
 
     def calls(self, line):
-        """The system calls of a run, by name."""
+        """The names of the watched system calls of a run, in order."""
         if os.path.exists(self.log):
             os.unlink(self.log)
         self.run(line, shim="", log=True)
@@ -229,7 +229,7 @@ class Place:
         return [line.split(" ", 1)[0] for line in lines]
 
     def state(self):
-        """Every name, and what is there."""
+        """Every name with its content; links with their target."""
         found = {}
         for base, directories, names in os.walk("."):
             for name in directories + names:
@@ -256,7 +256,7 @@ class Place:
         return None
 
     def restorable(self, state=None):
-        """The checkpoints that can be had from the files that are there, whatever they are called."""
+        """The checkpoints that can be restored from the files, whatever their names are."""
         files = {v for v in (state or self.state()).values() if isinstance(v, bytes)}
         found = set()
         while True:
