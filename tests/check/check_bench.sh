@@ -1,5 +1,6 @@
 #!/bin/sh
-# The benchmark: builds without a warning, every mode prints JSON with what others read from it, and pictures can be drawn.
+# The benchmark: it builds without a warning, every mode prints JSON with the members that other programs read, and pictures
+# can be drawn.
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT

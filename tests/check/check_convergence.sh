@@ -1,6 +1,6 @@
 #!/bin/sh
-# bench/convergence: a toy run of it has all figures and lossless restores end at the same bits, the table of forms has bounded
-# errors where they should be, wrong usage is refused, pictures can be drawn.
+# bench/convergence: a toy run has all figures, and lossless restores end at the same bits. The table of forms has bounded errors
+# where expected. Wrong usage is refused. Pictures can be drawn.
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL
 for python in python3 /usr/bin/python3 ''; do

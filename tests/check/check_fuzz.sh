@@ -1,6 +1,6 @@
 #!/bin/sh
-# Fuzzing as its users do it: fuzz/build.sh with libFuzzer, MemorySanitizer and AFL++, and the program of fuzz/README.md. All with
-# the portable code, which compiles fast; make fuzz-smoke has the kernels.
+# Fuzzes as users do: fuzz/build.sh with libFuzzer, MemorySanitizer and AFL++, and the program of fuzz/README.md. Only portable
+# code, which compiles fast; make fuzz-smoke fuzzes the kernels.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 printf '#include <stdint.h>\n#include <stddef.h>\nint LLVMFuzzerTestOneInput(const uint8_t *p, size_t n) { return p && n > 1u << 30; }\n' >"$t/a.c"

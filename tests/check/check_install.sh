@@ -1,6 +1,7 @@
 #!/bin/sh
-# What make install and make lib make is found and of use: by pkg-config, CMake, man, bash, zsh and fish, linked statically and shared; and
-# make uninstall leaves nothing. CMake also takes the headers from a checkout, and by FetchContent from a repository of git. The tool is the one in build/, the library is compiled without optimization.
+# Uses the results of make install and make lib: with pkg-config, CMake, man, bash, zsh and fish, linked statically and
+# shared. make uninstall leaves nothing. CMake also takes the headers from a checkout, and with FetchContent from a git
+# repository. The tool is the one in build/. The library is compiled without optimization.
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL DESTDIR PREFIX BINDIR INCLUDEDIR LIBDIR MANDIR COMPLETIONDIR ZSHDIR FISHDIR PKG_CONFIG_PATH BASH_ENV
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT

@@ -1,8 +1,9 @@
 #!/bin/sh
-# tests/unit/test_race.c for longer than `make test` has it: SECONDS (20) with every table of kernels and a second thread that
-# changes bytes, then half as long each with loads that clang traces, so that bytes change between one load and the next,
-# alone and under the address and undefined behaviour sanitizers. An hour: RACE=1800 tests/check/check_race.sh
-# Then the engine's threads, ranks among them, under the thread sanitizer; that hour has all cases but the one whose race is on purpose.
+# Runs tests/unit/test_race.c for longer than `make test`: SECONDS (20) with every table of kernels and a second thread that
+# changes bytes. Then runs it twice for half that time with loads traced by clang, so that bytes change between two loads:
+# alone, and under the address and undefined behaviour sanitizers. Then runs the threads of the engine, including ranks, under
+# the thread sanitizer. For an hour: RACE=1800 tests/check/check_race.sh. That hour has all cases of the engine except the one
+# with an intended race.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 seconds=${RACE:-20} RACE_SEED=${RACE_SEED:-$(date +%s)}

@@ -1,7 +1,8 @@
 #!/bin/sh
-# The tests of the layers under the address and undefined behaviour sanitizers of gcc or, with MEMORY=1 (check_memory.sh), clang's
-# memory sanitizer, which knows too little of vector intrinsics and sees the portable code alone. Nor do others see all reads and
-# writes of AVX-512's: tests/platforms/check_avx512.sh has these in C, and half of the time that compiling takes is saved here.
+# Runs the tests of the layers under the address and undefined behaviour sanitizers of gcc. With MEMORY=1 (check_memory.sh) it
+# uses the memory sanitizer of clang, which does not understand all vector intrinsics, so it sees only portable code. No
+# sanitizer sees all accesses of AVX-512 code. tests/platforms/check_avx512.sh has these kernels in C, so AVX-512 is left out
+# here, which halves the time for compiling.
 cd "$(dirname "$0")/../.." || exit 1
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 unset LONG # programs that are slow on purpose run the short lengths

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The study: builds without a warning, every mode has figures for what it should, wrong usage is refused, pictures can be drawn.
+# The study: it builds without a warning, every mode prints its figures, wrong usage is refused, and pictures can be drawn.
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
