@@ -1,5 +1,5 @@
 #!/bin/sh
-# A run on several ranks, killed again and again, ends at the bits of one rank alone that was not.
+# A run on several ranks that is killed repeatedly ends at the bits of an uninterrupted run on one rank.
 #   CC=compiler KILLS=number of kills (6)
 LC_ALL=C; export LC_ALL
 [ "$(uname)" = Linux ] || { echo 'skip - crash: needs Linux'; exit; }
@@ -40,7 +40,7 @@ for ranks in 2 3; do
     check "$ranks ranks" mpirun --oversubscribe -n $ranks ./train_mpi --threads 1 --out $ranks $options
     check "$ranks ranks have the same bits" same one $ranks
 done
-# a run of four ranks goes on as one of three, and of one
+# a run of four ranks continues with three, and with one
 run=crash-test-$$
 listed() { for rank in 0 1 2 3; do grep -q '"step":6,' "disk/$run.$rank.store/manifest.json" || return 1; done; }
 until_listed() { i=0; until listed; do i=$((i + 1)); [ $i -lt 100 ] || return 1; sleep 0.1; done; }

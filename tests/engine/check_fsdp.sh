@@ -1,5 +1,5 @@
 #!/bin/sh
-# docs/examples/engine/crash_torch.py: FSDP2 training on 2 and on 4 gloo ranks, killed at random moments, agents and files included.
+# docs/examples/engine/crash_torch.py: FSDP2 training on 2 and on 4 gloo ranks is killed at random moments, with agents and files.
 #   KILLS=number of kills (20)
 cd "$(dirname "$0")/../.." || exit 1
 unset MAKEFLAGS MFLAGS MAKELEVEL

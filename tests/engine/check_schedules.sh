@@ -1,5 +1,6 @@
 #!/bin/sh
-# 1,000 random schedules of what may happen to a run of the engine, from a seed of the day: tests/engine/test_schedules.c. COUNT=number, SEED=first.
+# 1,000 random schedules of events in a run of the engine (tests/engine/test_schedules.c). The day gives the seed. COUNT=number,
+# SEED=first.
 cd "$(dirname "$0")/../.." || exit 1
 [ "$(uname)" = Linux ] || { echo 'skip - schedules: needs Linux'; exit; }
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Two implementations of docs/FORMAT.md that do not know each other: tests/format/decoder.py and the C code agree on frames that
-# our encoder makes, on frames that it never makes, with and without a base, on what must be rejected and why, and on random
-# damage; and so do decoder.py and the tool on files, those that are deltas included. All agree with the corpus.
+# Two independent implementations of docs/FORMAT.md, tests/format/decoder.py and the C code, agree. They agree on frames that
+# the encoder makes and on others, with and without a base; on invalid frames and the reasons; and on random damage.
+# decoder.py and the tool agree on files, including deltas. All agree with the corpus.
 cd "$(dirname "$0")/../.." || exit 1
 command -v python3 >/dev/null || { echo "skip - decoder: needs python3"; exit 0; }
 t=$(mktemp -d) && trap 'rm -rf "$t"' EXIT
 ${CC:-cc} -std=c99 -O2 -w -I. tests/format/exchange.c -o "$t/exchange" || { echo "not ok - decoder: exchange.c does not compile"; exit 1; }
-seed=${SEED:-$(date +%j)} # another one every day; the number is in the output of a failure
+seed=${SEED:-$(date +%j)} # a new one each day; a failure prints it
 status=0
 for round in 1 2; do
     mkdir "$t/generated$round" "$t/written$round"
@@ -15,7 +15,7 @@ for round in 1 2; do
         "$t/exchange" write "$t/written$round" "$((seed * 10 + round))" && python3 tests/format/decoder.py check "$t/written$round"; } ||
         { echo "not ok - decoder: seed $((seed * 10 + round))"; status=1; }
 done
-# the tool: generated files, and those that are deltas, which it makes
+# the tool: generated files, and deltas that it makes
 tool=${BITSNAP:-$PWD/build/bitsnap}
 [ -x "$tool" ] || { tool=$t/bitsnap; ${CC:-cc} -std=c99 -O2 -w -I. docs/examples/tool/*.c docs/examples/tool/*/*.c -o "$tool" -lpthread; }
 for f in "$t"/generated?/[fg]*.bsnap; do

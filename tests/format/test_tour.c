@@ -11,7 +11,7 @@
 
 static unsigned decoded, rejected, critical;
 
-/* Decodes from memory whose end lies at a page that must not be touched. The result is in `elements` until free(memory). */
+/* Decodes from memory that ends at a guard page. The result is in `elements` until free(memory). */
 static int tour(const uint8_t *source, size_t size)
 {
     static guarded g;
@@ -26,7 +26,7 @@ static int ends_without_error(const uint8_t *source, size_t size)
     return done;
 }
 
-/* Whether a frame has an extension of a type from 128 on. */
+/* 1 if a frame has an extension of type 128 or above. */
 static int has_critical(const uint8_t *f, size_t size)
 {
     size_t i = 18, stop = size < 18 || !(f[7] & 128) ? 0 : 18u + f[16] + 256u * f[17];
@@ -35,7 +35,7 @@ static int has_critical(const uint8_t *f, size_t size)
     return 0;
 }
 
-/* Whether `why` names the condition. Two it does not name: tour.c reads forwards, R41 and some R39 are those of decoders that do not. */
+/* 1 if `why` names the condition. tour.c reads forwards, so it cannot find R41 and some R39; these always pass. */
 static int names(unsigned rule)
 {
     char name[16];
@@ -51,7 +51,7 @@ static void one_vector(corpus_entry *v)
     uint8_t *f = v->data[CORPUS_FRAME];
     const size_t size = v->size[CORPUS_FRAME];
     const int checked = size > 7 && f[7] & 1;
-    size_t i, step = 1; /* of 1 to step bits, and bytes, one is tried: all of them if that is quick */
+    size_t i, step = 1; /* tries one of 1 to `step` bits and bytes; all of them if that is quick */
     int done;
     if (!v->has[CORPUS_FRAME]) return;
     done = tour(f, size);

@@ -23,8 +23,8 @@ from decoder import DTYPES, le64, u16, u32, xxh3
 HERE = os.path.dirname(os.path.abspath(__file__))
 FOLDER, CORPUS = os.path.join(HERE, "..", "..", "docs", "vectors"), os.path.join(HERE, "corpus.txt")
 TRIES = 12
-LINES = 32          # of a vector that a person reads, at most, unless no other shows what it does
-CHARACTERS = 8700   # of a line of the corpus that a recipe for rejected frames makes, at most
+LINES = 32          # most lines of a vector in docs/vectors, unless no other vector shows its feature
+CHARACTERS = 8700   # longest line of the corpus from a recipe for rejected frames
 DAMAGES, FEW = 32, 5000
 FORMS = ("STORED", "CONST", "SPLIT", "BYTES", "SAME", "CLASSED", "SCALED", "QUANTIZED", "SPARSE", "ZIGZAG", "PARTED", "PATCHED")
 BF16, F32 = decoder.BF16, decoder.F32
@@ -337,7 +337,7 @@ def verdicts(frame, base):
     return le64(accepted)[:4] + le64(found)
 
 
-# Forms, kinds of lists and levels of words, by what a dump says of them
+# Forms, kinds of lists and levels of words, with their words in a dump
 SHOWN = dict([(form, "head: %s," % form) for form in FORMS] + [("level %d of words" % level, "bits, level %d: s" % level) for level in range(5)] + [
     ("list " + kind_name(kind), ": %s\n" % kind_name(kind)) for kind in (0, 1, 2, *range(0x14, 0x94, 16), 5, 6)])
 
@@ -896,9 +896,10 @@ def named(rng):
     return snap
 
 
-# What no frame above has: recipe/seed. Of all seeds below 6 of every recipe, and of some more, these reach a branch of the decoders in bitsnap.h that
-# no other does (clang -fsanitize-coverage=inline-8bit-counters, every way in), or have another form, kind of list, descriptor or level of words of
-# their dtype. A recipe is known by its number, so new ones follow the others.
+# Frames with features that no frame above has: recipe/seed. Among all seeds below 6 of every recipe, and some more, only
+# these reach a branch of the decoders in bitsnap.h (clang -fsanitize-coverage=inline-8bit-counters, every function that reads
+# frames), or have a new form, kind of list, descriptor or level of words for their dtype. Recipes are numbered, so new ones
+# are appended.
 MORE = """
 R6-1/4 R6-5/2 R12-4/2 R18-2/0 R24-8/0 R41-7/6 R44-2/1 R44-2/5 R44-5/2 R44-5/4 R45-4/1 R48-3/2 R50-7/16 R50-13/5 R50-15/3 R50-17/3 R50-20/5
 R50-23/4 R52-19/4 valid-3/4 valid-5/2 valid-7/0 valid-25/4 valid-29/5 valid-31/3 valid-32/5 valid-43/0 valid-45/2 valid-46/3 valid-47/1
@@ -923,12 +924,12 @@ def made_by(key):
 
 
 def needed(text):
-    """Forms, kinds of lists and levels of words that a dump shows"""
+    """The forms, kinds of lists and levels of words in a dump"""
     return {what for what, line in SHOWN.items() if line in text}
 
 
 def to_read(texts, shown):
-    """Which of the texts of a file, by vector, a person reads: short ones, of those with one rule the first, and what shows something new"""
+    """Chooses the vectors for docs/vectors: short ones, the first one for each rule, and those that show something new"""
     shortest = min((text.count("\n") for vector, text in texts if vector.rule is None), default=0)
     rules, some = set(), []
     for vector, text in texts:
@@ -970,7 +971,7 @@ def write():
 
 
 def by_tool(tool, vector):
-    """What the tool makes of a file; it takes one base at most"""
+    """The problem with the result of the tool for a file, or None; the tool takes one base at most"""
     with tempfile.TemporaryDirectory() as folder:
         paths = {title: os.path.join(folder, title) for title in ("file", "base", "out")}
         for title, data in (("file", vector.parts["file"]),) + tuple(("base", data) for _, data in vector.bases):
@@ -986,7 +987,7 @@ def by_tool(tool, vector):
         if not done.returncode:
             return "accepted"
         message, rule = done.stderr.decode(errors="replace"), vector.rule and decoder.rule_name(vector.rule)
-        # of no .bsnap file, wrong bases and header texts it says more than a number
+        # these messages have words instead of the number
         wanted = [] if rule in (None, "S1", "S17", "S18", "S26") or rule[0] == "R" else [rule]
         return None if re.findall(r"\((S\d+)[,)]", message) in (wanted, [rule]) else message
 
