@@ -1,4 +1,4 @@
-/* foreign.h - knows by their first bytes files that are not what a command wants, and says what to do with them.
+/* foreign.h - recognizes files of other kinds by their first bytes, and says what to do with them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_FOREIGN_H
 #define TOOL_FOREIGN_H
@@ -7,14 +7,15 @@
 
 enum { WANT_SAFETENSORS, WANT_BSNAP };
 
-/* Of an input that is not what is wanted, and of which nothing has been consumed: 1 with the fault set where it is known what it
- * is (or where it cannot be read), else 0. */
+/* For an input that is not of the wanted kind, and of which nothing has been consumed. Returns 1 with the fault set if it is
+ * recognized or cannot be read, else 0. */
 int foreign_refuse(input *in, int wanted, fault *f);
 
-/* Whether the bytes in the window, at least 32 if the input has them, begin a .safetensors file. */
+/* Returns 1 if the bytes in the window begin a .safetensors file. The window must hold 32 bytes, or the whole input. */
 int foreign_is_plain(const input *in);
 
-/* What an input is that is taken as raw elements, such as "a gzip file"; null where its first bytes tell nothing. */
+/* Returns the kind of an input that is taken as raw elements, such as "a gzip file"; null if it is not recognized, or cannot be
+ * read. */
 const char *foreign_name(input *in, fault *f);
 
 #endif

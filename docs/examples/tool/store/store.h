@@ -1,16 +1,17 @@
 /* store.h - a folder of snapshots on the disk.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- *     manifest.json         what there is: replaced as a whole
- *     manifest-before.json  what there was before the last change
- *     objects/              contents: ID.bsnap, ID-BASE.bsnap for a delta, ID for a copy of what is no tensor file; and the record of
- *                           each step: step-N.json
- *     lock                  who changes it; then the names of what that run adds, or removes
+ *     manifest.json         all steps and objects; replaced as a whole
+ *     manifest-before.json  the manifest before the last change
+ *     objects/              ID.bsnap: a tensor file; ID-BASE.bsnap: a delta; ID: a copy of any other file; step-N.json: the
+ *                           record of a step
+ *     lock                  names the run that changes the store, then the objects that it adds or removes
  *
- * An object is written before the manifest that names it, and removed after the manifest that no longer does. So whenever a run ends,
- * everything in the manifest is there. What a run adds or removes it notes in the lock before, unless there is a file of that name
- * already. If it is killed, the next run that changes the store reads these names, and removes those that the manifest does not have.
- * Nothing else is ever removed: a file that nobody noted may be all that there is of a step whose manifest was lost. */
+ * An object is written before the manifest that names it, and removed after the manifest that no longer does. So whenever a run
+ * ends, every object of the manifest exists. Before a run adds or removes an object, it notes the name in the lock, unless it
+ * would add a file that exists already. After a run that was killed, the next run that changes the store reads these names, and
+ * removes those that the manifest does not have. Nothing else is ever removed: any other file may be all that is left of a step
+ * whose manifest was lost. */
 #ifndef TOOL_STORE_H
 #define TOOL_STORE_H
 
@@ -21,40 +22,41 @@ typedef enum store_use { STORE_LOOK, STORE_READ, STORE_CHANGE, STORE_CREATE, STO
 typedef struct store {
     const char *path;
     int lock;
-    int changes;     /* this run may write, and what the lock notes is its own */
-    int begun, made; /* by this run: the store; its folder, too */
-    int absent;      /* after a failure: nothing is there, or a folder that has no sign of a store */
-    int lost;        /* manifest.json is damaged or absent, and m is the one before it, or with STORE_REBUILD empty */
-    fault why;       /* what is wrong with it */
+    int changes;     /* 1: this run may write, and the lock holds its notes */
+    int begun, made; /* 1: this run began the store; made its folder, too */
+    int absent;      /* after a failure, 1: the path does not exist, or is a folder without any sign of a store */
+    int lost;        /* 1: manifest.json is damaged or absent; m is manifest-before.json, or empty with STORE_REBUILD */
+    fault why;       /* if `lost`: what is wrong with manifest.json */
     manifest m;
 } store;
 
-/* Opens it for `command`: to look at the manifest, to read objects, which nobody then removes, or to change it, which one run
- * can at a time. STORE_CREATE: makes it where nothing is. STORE_REBUILD: as to change it, but without a good manifest, too.
+/* Opens a store for `command`. STORE_LOOK reads the manifest only. STORE_READ reads objects, and keeps other runs from removing
+ * them. STORE_CHANGE changes it; only one run can at a time. STORE_CREATE does, too, and makes the store if it does not exist.
+ * STORE_REBUILD changes it without needing a good manifest.
  *
- * If manifest.json is damaged or absent, LOOK and READ take manifest-before.json, if every object in it is there with its size: what
- * that says of a step is right, but which steps there are is not known. All other uses are refused. store_close is to be called after
+ * If manifest.json is damaged or absent, LOOK and READ use manifest-before.json, provided that every object in it exists with its
+ * size. Its steps are right, but steps may be missing, or removed by now. CHANGE and CREATE fail. Call store_close after
  * failures, too. */
 int store_open(store *s, const char *path, store_use how, const char *command, fault *f);
 void store_close(store *s);
 
-/* The path of something in it, or of an object; to be freed. */
+/* Return the path of a file in the store; of an object. The caller frees it. */
 char *store_path(const store *s, const char *folder, const char *name, fault *f);
 char *store_object_path(const store *s, const store_object *x, fault *f);
 
-/* Before files get these names in `objects`: they are removed if the run ends before a manifest names them. */
+/* Notes names before files in `objects` get them. If the run ends before a manifest names these files, they are removed. */
 int store_note(const store *s, const char *const *names, size_t count, fault *f);
 
 /* Replaces the manifest of the store, then removes each noted object that it does not name. store_sweep does only the latter. */
 int store_save(store *s, fault *f);
 int store_sweep(const store *s, fault *f);
 
-/* After a failure: removes the objects that were noted since. */
+/* After a failure: removes the noted objects that the manifest does not name. */
 void store_undo(store *s);
 
-/* Makes the manifest anew from the names in `objects` and the records of steps, and writes it unless `dry`. A step that has a file in no
- * object is left out. `lost` is called for each of them, and for each record that is damaged. manifest.json, if there is one, becomes
- * manifest-damaged.json. Removes nothing. */
+/* Rebuilds the manifest from the names in `objects` and the records of steps, and writes it unless `dry`. Leaves out a step if
+ * the object of one of its files is missing. Calls `lost` for each such step, and for each damaged record. An existing
+ * manifest.json is renamed to manifest-damaged.json. Removes nothing. */
 int store_rebuild(store *s, int dry, void (*lost)(void *context, const char *path, const char *what), void *context, fault *f);
 
 /* Counts the files in `objects` that the manifest does not name, and gives the name of one. */

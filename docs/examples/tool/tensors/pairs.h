@@ -8,51 +8,56 @@
 #include "../files/container.h"
 
 typedef enum pair_kind {
-    PAIR_ABSENT,   /* the base has no such tensor */
-    PAIR_SHAPE,    /* one of the name, but of another shape */
-    PAIR_DTYPE,    /* of the shape, too, but of another dtype */
-    PAIR_NO_GAIN,  /* a partner that samples say is of no use */
+    PAIR_ABSENT,   /* the base has no tensor of that name */
+    PAIR_SHAPE,    /* it has one of another shape */
+    PAIR_DTYPE,    /* it has one of the same shape, but its dtype does not fit */
+    PAIR_NO_GAIN,  /* it has a partner, but samples show no gain */
     PAIR_FOUND
 } pair_kind;
 
 typedef struct pair {
     pair_kind kind;
-    const tensor *other;   /* in the base; null: none */
-    unsigned base;         /* the number of that */
-    uint64_t bytes;        /* so many of the tensor, from the first on, have elements there: all, or the rows that both have */
+    const tensor *other;   /* the tensor in the base; null: none */
+    unsigned base;         /* number of the base that holds `other` */
+    uint64_t bytes;        /* the first bytes of the tensor, which have a counterpart: all of it, or the rows that both have */
 } pair;
 
 typedef struct pairs {
-    pair *list;            /* of each tensor of the model */
+    pair *list;            /* one for each tensor of the model */
     size_t count;
-    size_t found, used;    /* tensors that have a partner, and of these the ones that are to be coded against it */
+    size_t found, used;    /* number of tensors with a partner; of those to code against it */
     uint64_t found_bytes, used_bytes;
-    uint64_t sampled, alone; /* bytes of samples: as they are, and coded for themselves */
+    uint64_t sampled, alone; /* bytes of all samples: their elements; their frames without a base */
 } pairs;
 
-/* Rules FROM=TO: a name that begins with FROM begins in the base with TO instead. The first that fits counts. */
+/* Rules FROM=TO. A name that begins with FROM begins with TO in the base. The first rule that fits is used. */
 typedef struct renames {
     const char *const *rules;
     size_t count;
 } renames;
 
-/* A partner in one of `count` bases, in `own` (its number, if there is it) before all others and then in their order, has the tensor's name by the rules, or is the only one whose name differs by prefixes that wrappers of models add;
- * and its shape, but for the number of rows, and its dtype, or is F32 where the tensor is F16 or BF16. */
+/* Finds a partner for each tensor in `count` bases. First takes a tensor whose name matches by the rules. If there is none, takes
+ * the only one whose name differs just by the prefixes that wrappers of models add. Each time base number `own` is searched
+ * first, then the others in order; there need be no such number. The shapes may differ in the number of rows only. The dtypes are
+ * equal, or one is F32 and the other F16 or BF16. */
 int pairs_find(pairs *p, const safetensors *model, const safetensors *const *bases, unsigned count, size_t own, const renames *r, fault *f);
 
-/* Codes samples both ways, about 1/256 of large files: what gains nothing is not to be coded against the base. Large tensors
- * are judged where there are enough samples of them, then all together: where they gain less than 0.1 %, none is. The input
- * stands behind the header of a .safetensors file, as it does afterwards; of what is no regular file nothing can be sampled. */
+/* Codes samples with and without the base, and sets PAIR_NO_GAIN for tensors that gain nothing. Samples are 1/256 of the data, or
+ * more of small files; there are at most 4,096. A large tensor with enough samples is judged alone. If all samples together gain
+ * 0.1 % at most, no tensor is coded against the base. The input is at the first byte of the data, and is there again afterwards.
+ * Does nothing if it is not a regular file. */
 int pairs_sample(pairs *p, codec *c, input *in, const safetensors *model, const file_base *bases, fault *f);
 
-/* Numbers the bases that are used anew, in their order: numbers[i] becomes the one of base i, or `count` where it is not; returns how many. */
+/* Gives the bases in use consecutive numbers, in their order, and returns how many there are. numbers[i] becomes the new number
+ * of base i, or `count` if no tensor uses it. */
 unsigned pairs_number(pairs *p, unsigned *numbers, unsigned count);
 
-/* What the tensors with partners would take without them, by the samples; 0: not known. */
+/* Estimates from the samples how many bytes the tensors with partners would take without them; 0: not known. */
 uint64_t pairs_alone(const pairs *p);
 
-/* A line for each tensor that is not coded against the base, and why, or against one of another name or shape; "partners": {...},
- * "unlike_partner": [...], "without_partner": [...]. Of the elements `against` bytes were coded as the base's, or as differences to them. */
+/* pairs_print writes a line for each tensor without a partner, with the reason, and for each whose partner has another name or
+ * shape. pairs_json writes "partners": {...}, "unlike_partner": [...] and "without_partner": [...]. `against`: bytes of elements
+ * that were coded as equal to the base, or as differences to it. */
 void pairs_print(const pairs *p, FILE *to, const char *path, const safetensors *model);
 void pairs_json(const pairs *p, json *j, const safetensors *model, uint64_t against);
 
