@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* A number of `width` bytes, at most 8. Where the width is a constant, compilers make one load of this. */
+/* Reads a number of `width` bytes, at most 8. If the width is constant, compilers make this one load. */
 static inline uint64_t bytes_load(const uint8_t *p, unsigned width)
 {
     uint64_t x = 0;

@@ -11,7 +11,7 @@ typedef bitsnap_element_type element_type;
 typedef bitsnap_tensor tensor;
 typedef bitsnap_safetensors safetensors;
 
-/* Whether a header text can begin with this: a bracket, or white space of JSON. */
+/* Returns 1 if a header text can begin with this character: a bracket, or white space of JSON. */
 static inline int safetensors_begins(int c) { return c == '{' || c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 /* bitsnap_safetensors_parse. Bytes in messages count from the start of the file, where the text begins at byte 8. */
@@ -21,7 +21,7 @@ int safetensors_parse(safetensors *s, const char *text, size_t size, fault *f);
 int text_encode(uint8_t **coded, size_t *coded_size, const void *text, size_t size, fault *f);
 int text_decode(void *text, size_t size, const void *coded, size_t coded_size, fault *f);
 
-/* What has gone wrong with a file: the status, and what to do. */
+/* Sets the fault to an error of a file, and what to do about it. */
 int container_failed(const bitsnap_file_error *e, fault *f);
 
 #endif

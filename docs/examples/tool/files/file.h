@@ -1,5 +1,5 @@
-/* file.h - reads and writes .bsnap files from the first byte to the last: bitsnap_file.h with the tool's inputs, outputs, faults and
- * observers, and with a limit to what a file may expand to.
+/* file.h - reads and writes .bsnap files from the first byte to the last: bitsnap_file.h with the tool's inputs, outputs, faults
+ * and observers, and with a limit to what a file may expand to.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_FILE_H
 #define TOOL_FILE_H
@@ -19,7 +19,7 @@ enum {
 
 /* What a delta is against: a .safetensors file. */
 typedef struct file_base {
-    char name[256];        /* what deltas call it: that of its file, without directories; "": nothing */
+    char name[256];        /* name that deltas state: that of its file, without directories; "": none */
     const char *text;
     size_t text_size;
     uint64_t data_size;
@@ -29,10 +29,10 @@ typedef struct file_base {
     const struct file_base *next; /* the base of the next number, if a model has several files; or null */
 } file_base;
 
-/* One of the files that a delta is between, by what the delta says of it. A name is empty or null if it is not known. */
+/* What a delta states of one of its bases, or of its own file. The name is empty or null if it is not known. */
 typedef bitsnap_file_base delta_end;
 
-/* What a delta says of its bases and of its own file, and their header texts: docs/FORMAT.md, section 8.5. */
+/* What a delta states of its bases and of its own file, and their header texts: docs/FORMAT.md, section 8.5. */
 typedef struct delta_ends {
     delta_end *bases;    /* base_count of them; base_text is that of the first */
     size_t base_count;
@@ -40,7 +40,8 @@ typedef struct delta_ends {
     char *base_text, *own_text; /* null: not known */
     uint8_t *coded;      /* the own text as text records; coded_size 0: it is the base's */
     size_t coded_size;
-    uint8_t *base_coded; /* the base's text, in a delta that can be merged and inverted without its base; size 0: the delta has none */
+    uint8_t *base_coded; /* the base's text, in a delta that can be merged and inverted without its base; size 0: the delta has
+                            none */
     size_t base_coded_size;
 } delta_ends;
 
@@ -62,8 +63,8 @@ typedef struct file_form {
     uint64_t columns;      /* 0: not known */
 } file_form;
 
-/* Reports the size of each block. note() is called for the blocks in order, with the bytes of the elements and those of the block. Set it
- * after file_write_begin and file_read_begin, which clear it. */
+/* Reports the size of each block. note() is called for the blocks in order, with the bytes of the elements and those of the
+ * block. Set it after file_write_begin and file_read_begin, which clear it. */
 typedef struct block_observer {
     void (*note)(void *context, uint64_t source_bytes, uint64_t stored_bytes);
     void *context;
@@ -94,11 +95,13 @@ int file_write_begin(file_writer *w, codec *c, output *out, uint64_t source_size
 /* Gives the source as an open file, for frames that refer to earlier data of it: their range has base BITSNAP_BASE_ITSELF. */
 void file_write_itself(file_writer *w, const file_base *itself);
 
-/* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. `frames`: FRAMES_REFER, or 0. */
+/* Writes the header of a delta. If `base` is null, only packed frames and frames without a base can follow. `frames`:
+ * FRAMES_REFER, or 0. */
 int file_write_delta(file_writer *w, codec *c, output *out, const delta_ends *ends, const file_base *base, unsigned frames, fault *f);
 
-/* Write a frame: its begin, its windows, its end. Each window has c->window bytes; the last may have fewer. `elements` are little-endian;
- * big-endian machines change them. `range` is null, or names the elements of the base that the frame is coded against. */
+/* Write a frame: its begin, its windows, its end. Each window has c->window bytes; the last may have fewer. `elements` are
+ * little-endian; big-endian machines change them. `range` is null, or names the elements of the base that the frame is coded
+ * against. */
 int file_write_frame(file_writer *w, const file_form *form, uint64_t count, const file_range *range, fault *f);
 int file_write_window(file_writer *w, void *elements, size_t bytes, fault *f);
 int file_write_frame_end(file_writer *w, fault *f);
@@ -107,8 +110,8 @@ int file_write_frame_end(file_writer *w, fault *f);
 int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_t bytes, const file_range *range,
                     uint8_t *frame, size_t capacity, size_t *size, fault *f);
 
-/* Writes a frame that is encoded already and holds `source_bytes` bytes of the source. `place` is null, or names the elements of the base
- * that the frame is coded against. */
+/* Writes a frame that is encoded already and holds `source_bytes` bytes of the source. `place` is null, or names the elements of
+ * the base that the frame is coded against. */
 int file_write_packed(file_writer *w, const uint8_t *frame, size_t size, uint64_t source_bytes, const bitsnap_file_place *place, fault *f);
 
 /* Writes the end record. file_write_close frees the memory, after success and after a failure. */
@@ -138,9 +141,10 @@ typedef struct frame_observer {
     void *context;
 } frame_observer;
 
-/* Reports how each block is coded. block() is called for the blocks in order, with the number of elements that differ from the base. That
- * number is UINT64_MAX if it is not known: the block is coded without the base and not decoded, or the base has another dtype. elements(),
- * if it is not null, receives the decoded elements and those of the base; `base` is null unless it has the same dtype. */
+/* Reports how each block is coded. block() is called for the blocks in order, with the number of elements that differ from the
+ * base. That number is UINT64_MAX if it is not known: the block is coded without the base and not decoded, or the base has
+ * another dtype. elements(), if it is not null, receives the decoded elements and those of the base; `base` is null unless it has
+ * the same dtype. */
 typedef struct form_observer {
     int (*block)(void *context, const bitsnap_block *block, uint64_t changed, fault *f);
     void (*elements)(void *context, const uint8_t *elements, const uint8_t *base, size_t bytes, unsigned width);
@@ -174,23 +178,24 @@ typedef struct file_reader {
     uint64_t again;        /* with pass_runs: number of further windows that equal the one read last */
 } file_reader;
 
-/* Fails if `size` bytes are too many to be made of `from` bytes: more than `limit`, or, if that is 0, more than both 4 GiB and 256 times
- * `from`. The message then asks for a limit of `whole`. */
+/* Fails if `size` bytes are too many to be made of `from` bytes: more than `limit`, or, if that is 0, more than both 4 GiB and
+ * 256 times `from`. The message then asks for a limit of `whole`. */
 int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limit, fault *f);
 
-/* Reads what comes before the frames. A delta needs its base; other files ignore it. Refuses a source that is too large to be made of the
- * file, and of its base (file_check_limit), as soon as its size is known. *r must not be moved. */
+/* Reads what comes before the frames. A delta needs its base; other files ignore it. Refuses a source that is too large to be
+ * made of the file, and of its base (file_check_limit), as soon as its size is known. *r must not be moved. */
 int file_read_begin(file_reader *r, codec *c, input *in, uint64_t limit, const file_base *base, fault *f);
 
-/* Reads what comes before the frames, for file_look. `base` may be null or have only a text; it is ignored if the delta names another. */
+/* Reads what comes before the frames, for file_look. `base` may be null or have only a text; it is ignored if the delta names
+ * another. */
 int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, fault *f);
 
 /* Reads the next elements, as bytes of the source: a window, or the last part of a frame. At the end of the file, *size is 0, and
  * everything has been checked. The bytes stay until the next call. */
 int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f);
 
-/* Reads to the end of the file and writes the source to `out`; if that is null, only checks. Writes nothing before the first elements have
- * been checked, so most wrong bases leave no output. `p` may be null. */
+/* Reads to the end of the file and writes the source to `out`; if that is null, only checks. Writes nothing before the first
+ * elements have been checked, so most wrong bases leave no output. `p` may be null. */
 int restore_source(file_reader *r, output *out, progress *p, fault *f);
 
 /* Reads to the end of the file without decoding: checks the grammar of records and blocks only. */

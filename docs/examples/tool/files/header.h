@@ -1,4 +1,4 @@
-/* header.h - the start of a .safetensors file: its size, its header text, and what that says.
+/* header.h - reads the start of a .safetensors file: the size of the header text, the text, and its tensors.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_HEADER_H
 #define TOOL_HEADER_H
@@ -12,8 +12,8 @@ typedef struct header {
     safetensors model;
 } header;
 
-/* Reads and checks it; of files also that they have as many bytes as the header says. Afterwards the data is next
- * in the input. header_free is to be called after failures, too. */
+/* Reads and checks the header. Fails if a regular file does not have the size that the header gives. Afterwards the data is next
+ * in the input. Call header_free after failures, too. */
 int header_read(header *h, input *in, fault *f);
 void header_free(header *h);
 

@@ -1,4 +1,4 @@
-/* index.c - the index of a model in several files, such as model.safetensors.index.json: in which of them each tensor is.
+/* index.c - parses the index of a model in several files, such as model.safetensors.index.json. It names the file of each tensor.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "index.h"
 

@@ -1,4 +1,4 @@
-/* index.h - the index of a model in several files, such as model.safetensors.index.json: in which of them each tensor is.
+/* index.h - parses the index of a model in several files, such as model.safetensors.index.json. It names the file of each tensor.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_INDEX_H
 #define TOOL_INDEX_H

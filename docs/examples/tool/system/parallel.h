@@ -7,18 +7,18 @@
 
 typedef struct pool pool;
 
-/* `workers` counts the calling thread: 1 makes no other. Where threads are not to be had, the pool has fewer.
- * Null: no memory. */
+/* Starts workers - 1 threads; the calling thread is the first worker. The pool has fewer if threads cannot be started. Null: no
+ * memory. */
 pool *pool_new(unsigned workers);
 unsigned pool_workers(const pool *p);
 
-/* From now on only the first `workers` of them take tasks. */
+/* From now on, only the first `workers` workers take tasks. */
 void pool_limit(pool *p, unsigned workers);
 
 void pool_free(pool *p);
 
-/* As bitsnap.run wants it; the context is the pool. One thread at a time calls it. In a process forked from the one that made the pool
- * the caller does all tasks, and pool_free releases the memory alone. */
+/* Runs tasks; for bitsnap.run, with the pool as context. Only one thread at a time may call it. In a child process forked after
+ * pool_new, the caller does all tasks itself, and pool_free only releases memory. */
 void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count);
 
 #endif

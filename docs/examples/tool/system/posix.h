@@ -1,4 +1,4 @@
-/* posix.h - stands before the first system header of every file here: POSIX 2008 and 64-bit file offsets.
+/* posix.h - selects POSIX 2008 and 64-bit file offsets. Every file includes it before the first system header.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_POSIX_H
 #define TOOL_POSIX_H
@@ -12,11 +12,11 @@
 #if defined(__GLIBC__) && !defined(__USE_FILE_OFFSET64)
 #error "a system header stands before posix.h: off_t would have two sizes in one program"
 #endif
-/* system calls that have no function */
+/* for syscall() */
 #if defined(__linux__) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1
 #endif
-/* where _XOPEN_SOURCE alone would hide the number of processors */
+/* with _XOPEN_SOURCE alone, these systems hide the number of processors */
 #if defined(__APPLE__) && !defined(_DARWIN_C_SOURCE)
 #define _DARWIN_C_SOURCE 1
 #endif

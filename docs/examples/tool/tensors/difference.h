@@ -3,13 +3,14 @@
  *
  * Elements a, of the first array, and b differ if their bits do. Errors of floats are computed in double precision, for pairs of
  * finite numbers: |b - a| is the absolute error, |b - a| / |a| the relative one. If a is 0, the relative error is 0 if b is 0 or
- * -0, and undefined otherwise. A pair with an infinity or a NaN has no error; if its bits differ, not_finite or nans counts it. */
+ * -0, and undefined otherwise. A pair with an infinity or a NaN has no error; if its bits differ, not_finite or nans counts
+ * it. */
 #ifndef TOOL_DIFFERENCE_H
 #define TOOL_DIFFERENCE_H
 
 #include "../files/container.h"
 
-/* float_format_of returns null for types that are not floats. float_value returns 1, or 0 if the element is infinite or NaN. */
+/* float_format_of returns null for types other than floats. float_value returns 1, or 0 if the element is infinite or NaN. */
 typedef struct float_format float_format;
 const float_format *float_format_of(const element_type *type);
 int float_value(const float_format *t, uint64_t bits, double *value);

@@ -1,4 +1,4 @@
-/* references.h - which tensors of a file are equal to earlier ones of the same file, or are what these round to.
+/* references.h - finds tensors that equal earlier ones of the same file, or of which one is the other rounded.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_REFERENCES_H
 #define TOOL_REFERENCES_H
@@ -9,12 +9,12 @@
 typedef struct references {
     bitsnap_reference *list;
     size_t count;
-    size_t tensors;  /* that have some */
-    uint64_t bytes;  /* of these tensors, that refer */
+    size_t tensors;  /* number of tensors with references */
+    uint64_t bytes;  /* bytes of these tensors that refer to earlier data */
 } references;
 
-/* As bitsnap_references_find. The input is a regular file, whose data begin with byte `data`. references_free is to be called
- * after failures, too. */
+/* Calls bitsnap_references_find. The input is a regular file, and its data begin at byte `data`. Call references_free after
+ * failures, too. */
 int references_find(references *r, const safetensors *model, uint64_t data, const input *in, const unsigned char *skip,
                     int by_content, fault *f);
 void references_free(references *r);
