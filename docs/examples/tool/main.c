@@ -2,7 +2,8 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  * `make` builds it: a C99 compiler, POSIX and its threads are all it needs.
  *
- * The folders. Each calls those below it, with two exceptions: console/options.c parses --adam with tensors/adam.h and takes limits
+ * The folders. Each calls those below it, with two exceptions: console/options.c parses --adam with tensors/adam.h and takes
+ * limits
  * of numbers from store/manifest.h, and system reports faults with console/fault.h:
  *     commands    what the tool can do; main runs one of them
  *     store       a folder of snapshots: commands snapshot, log, restore, verify, prune, fsck
@@ -128,7 +129,7 @@ static size_t *order_of(const options *o)
     return order;
 }
 
-/* The whole command, where there is one folder; else file by file. */
+/* Runs the command on a folder as a whole, or file by file. */
 static int run_all(const options *o, codec *c, const base *b, const base_folders *folders, const sibling_files *siblings)
 {
     const size_t runs = o->command & (COMPARE | APPLY | MERGE | EXTRACT | SNAPSHOT | RESTORE) ? 1 : o->file_count;
@@ -187,7 +188,7 @@ static int finish_output(void)
     return EXIT_ERROR;
 }
 
-/* The command, with the codec and the bases that it takes. Returns its status, or -1 with the fault set if it has not begun. */
+/* Opens the codec and the bases, and runs the command. Returns its status, or -1 with the fault set if it could not begin. */
 static int run_command(options *o, codec *c, base *b, base_folders *folders, sibling_files *siblings, fault *f)
 {
     if (codec_open(c, o->threads, o->level, o->memory, o->base_count, f)) return -1;

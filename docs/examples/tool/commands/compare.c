@@ -1,9 +1,9 @@
 /* compare.c - the command compare: two files, tensor by tensor.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * Tensors are matched by name, so they may stand anywhere; but .bsnap files and pipes can only be read from the
- * first byte to the last. So the order is that of the first file; where the second has another one and cannot be
- * read in it, its data goes to a temporary file. */
+ * Tensors are matched by name, in any order, but .bsnap files and pipes can only be read from the first byte to the last. The
+ * order of the first file is used. If the second has another order and cannot be sought, its data is copied to a temporary
+ * file. */
 #include "../system/posix.h"
 
 #include "commands.h"
@@ -18,7 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WINDOW ((size_t)1 << 20) /* bytes compared in one go: a multiple of every width */
+#define WINDOW ((size_t)1 << 20) /* bytes compared at once: a multiple of every width */
 
 /* One of the two files. */
 typedef struct side {
@@ -27,19 +27,19 @@ typedef struct side {
     int raw;               /* raw elements, else .safetensors */
     file_reader reader;    /* of a .bsnap file */
     codec *codec;
-    base beside;           /* of a delta: what has been found as its base, as none was given */
-    const uint8_t *bytes;  /* what is left of its last window */
+    base beside;           /* of a delta: the base found beside it, if none was given */
+    const uint8_t *bytes;  /* the rest of its last window */
     size_t left;
-    char *text;            /* header text, also where it belongs to `reader` or `header` */
+    char *text;            /* header text; it may belong to `reader` or `header` */
     size_t text_size;
     header header;         /* of a .safetensors file */
     safetensors own_model; /* of the text of a .bsnap file */
     const safetensors *model;
-    uint64_t data_begin;   /* byte of the input with which the data begins, if it can be sought */
-    uint64_t at;           /* byte of the data that comes next */
+    uint64_t data_begin;   /* if the input can be sought: byte at which the data begins */
+    uint64_t at;           /* the next byte of the data */
     uint64_t data_size;    /* SIZE_UNKNOWN: of raw elements from a pipe */
-    int quantized;         /* a .bsnap file in which something is */
-    lossy lossy;           /* what is */
+    int quantized;         /* 1: a .bsnap file with quantized frames */
+    lossy lossy;           /* these frames */
     uint8_t *window;
 } side;
 
@@ -230,10 +230,10 @@ static void json_tensor_begin(job *j, text_slice name, const char *status)
     if (j->file) json_member_string(&j->out, "file", j->file);
 }
 
-/* Something differs for which there is no bound. */
+/* Notes a difference that no bound allows. */
 static void note_different(job *j) { j->equal = j->within = 0; }
 
-/* A tensor of which there is no more to say. */
+/* Reports a tensor whose elements are not compared. */
 static void report_state(job *j, text_slice name, const char *status, const char *words)
 {
     note_different(j);
@@ -434,7 +434,7 @@ static int compare_tensors(job *j, const tensor **names_a, const tensor **names_
     return finish_side(&j->b, j->f) ? fail_side(&j->b, j->f) : 0;
 }
 
-/* Raw elements: as many as both have. */
+/* Compares raw elements, up to the end of the shorter file. */
 static int compare_raw(job *j)
 {
     const text_slice nameless = { NULL, 0 };
@@ -446,7 +446,7 @@ static int compare_raw(job *j)
         if (read_data(&j->a, j->a.window, WINDOW, &n, j->f)) return fail_side(&j->a, j->f);
         if (read_data(&j->b, j->b.window, WINDOW, &m, j->f)) return fail_side(&j->b, j->f);
         if (!begun++) {
-            /* without --dtype both are .bsnap files, which say it; if not the same, bytes are compared */
+            /* without --dtype, two .bsnap files give the type; if theirs differ, bytes are compared */
             if (!type && j->a.packed && j->b.packed && j->a.reader.common == j->b.reader.common && j->a.reader.common) {
                 const char *name = bitsnap_dtype_name(j->a.reader.common);
                 type = bitsnap_element_type_find(name, strlen(name), 0);

@@ -41,7 +41,8 @@ static int begin(job *j, codec *c, const base *b, const char *path)
     j->reader.frame_observer.note = lossy_note;
     j->reader.frame_observer.context = &j->lossy;
     if (!j->reader.s.start.quantized || j->reader.s.start.kind == BITSNAP_SOURCE_RAW) return 0;
-    if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0; /* restored all the same, without names */
+    /* restored all the same, without names */
+    if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0;
     j->lossy.model = &j->model;
     j->lossy.roles = j->roles = adam_roles(&j->model, path);
     return j->roles ? 0 : fault_memory(j->f);
@@ -89,7 +90,7 @@ char *decompress_target(const char *path)
     return target;
 }
 
-/* There is no name for the output. Where the file is none of ours that is what is wrong, not its name. */
+/* Fails because the output has no name. If the input is not a .bsnap file, reports that instead. */
 int refuse_name(const char *path, fault *f)
 {
     input in;
@@ -196,7 +197,7 @@ int remove_proven(const options *o, codec *c, const base *b, const char *path, c
         failed = fault_set(f, "is not removed, as %s does not hold the same; look at both, or make it anew with -f instead of --skip-existing", target);
     else if (!failed && used_is_base(&c->used, &gone->stamp))
         failed = fault_set(f, "is not removed, as %s is a delta that needs it", target);
-    else if (!failed) /* nobody knows whether who made the other has waited for the disk */
+    else if (!failed) /* the program that wrote the kept file may not have waited for the disk */
         failed = ((fsync(kept->fd) && fault_errno(f, "cannot be written to disk")) || place_sync(target, f)) && fault_in(f, target);
     failed = failed || output_remove_source(&out, gone, path, f);
     input_close(&plain);

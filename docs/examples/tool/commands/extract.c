@@ -21,46 +21,46 @@
 
 enum { WINDOW = 1 << 22, WIDE = 1 << 16, PAGE = 4096, NPY_DIMENSIONS = 64 };
 
-/* A file that tensors are taken from, or what it is a delta to, which stands before it. */
+/* A file that tensors are taken from, or its base, which comes before it. */
 typedef struct source {
     input in;
     bitsnap_file file;
-    base beside;          /* of a delta: what has been found as its base, as none was given */
+    base beside;          /* of a delta: the base found beside it, if none was given */
     int with_base;
     uint64_t read;        /* bytes, so far */
-    int error;            /* errno of a read that failed; 0: it came to the file's end */
-    uint64_t page;        /* of a .safetensors file, the one that is held, from 1 on; 0: none */
+    int error;            /* errno of a failed read; 0: it reached the end of the file */
+    uint64_t page;        /* of a .safetensors file: number of the page in `bytes`, from 1; 0: none */
     uint8_t bytes[PAGE];
 } source;
 
-/* A dimension, and which part of it is taken. */
+/* A dimension, and the part of it to take. */
 typedef struct extent {
     uint64_t size, begin, end;
 } extent;
 
 typedef struct pick {
     source *from;
-    size_t glob;          /* the NAME that it matches; 0: its own was asked for */
-    char *text;           /* name, dtype and the part's shape, each with a 0 behind it */
+    size_t glob;          /* number of the NAME that it matches as a glob; 0: it was named exactly */
+    char *text;           /* name, dtype and the shape of the part, each followed by a 0 */
     tensor whole, part;   /* as in the file, and as in the output */
     extent *extents;
     size_t dimensions;
 } pick;
 
-/* Where the index of a folder's model has a tensor that is asked for. */
+/* The file of a tensor by the index of a folder's model. */
 typedef struct place {
-    char *name, *file, *packed; /* of one allocation; packed: the file with .bsnap behind it */
+    char *name, *file, *packed; /* one allocation; packed: the file with .bsnap appended */
     int found;
 } place;
 
-enum { BY_GLOB = 1, BY_NAME }; /* how a NAME has been found, if it has */
+enum { BY_GLOB = 1, BY_NAME }; /* how a NAME was found; 0: not yet */
 
 typedef struct job {
     const options *o;
     codec *codec;
     walk folder;
-    char *found;          /* how each NAME has been */
-    place *places;        /* of the folder, in the order of names */
+    char *found;          /* how each NAME was found */
+    place *places;        /* by the index, sorted by name */
     size_t place_count, place_capacity;
     source *sources;
     size_t source_count;
@@ -70,7 +70,7 @@ typedef struct job {
     uint8_t *window, *wide; /* WINDOW bytes; WIDE bytes of elements as f32 */
     size_t held;          /* bytes of the window */
     progress progress;
-    lossy lossy;          /* what is quantized of what is taken */
+    lossy lossy;          /* the quantized frames of the tensors taken */
     fault *f;
 } job;
 
@@ -347,7 +347,7 @@ static int found_tensor(job *j, source *s, const tensor *t, const char *name, si
     return add(j, s, t, glob);
 }
 
-/* The tensor of this NAME; if there is none, all that match it as a glob. */
+/* Finds the tensor NAME in a file, or if no file has it, all tensors that match NAME as a glob. */
 static int look_for(job *j, source *s, size_t entry, size_t number)
 {
     const char *name = j->o->files[number];
@@ -430,7 +430,7 @@ static int note_place(void *context, const char *name, const char *file)
     return 0;
 }
 
-/* Several models in a folder have indices of their own, of which none is followed. */
+/* Reads the index of the folder. If there are several, for several models, uses none. */
 static int read_index(job *j)
 {
     static const char suffix[] = ".safetensors.index.json";
@@ -459,7 +459,7 @@ static int read_index(job *j)
     return failed ? fault_in(j->f, w->at[which].path) : 0;
 }
 
-/* All that the index has of what is asked for is there. */
+/* Fails if a tensor that is asked for and in the index was not found in its file. */
 static int check_places(job *j)
 {
     size_t i;
@@ -486,7 +486,8 @@ static int refuse(job *j, source *s, size_t number)
     const char *name = j->o->files[number];
     const safetensors *all;
     const tensor *nearest;
-    const char *more = s->file.kind == BITSNAP_SOURCE_PLAIN ? "" : "; bitsnap info lists them"; /* it takes no .safetensors file */
+    /* it takes no .safetensors file */
+    const char *more = s->file.kind == BITSNAP_SOURCE_PLAIN ? "" : "; bitsnap info lists them";
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
     if (j->folder.count && !j->source_count)
@@ -586,7 +587,7 @@ static int take(job *j, const pick *p, uint64_t at, uint64_t size)
     return 0;
 }
 
-/* Dimensions of which all is taken are one run with the one before them. */
+/* Writes the parts of a tensor. Dimensions after the last restricted one are read together with it. */
 static int take_parts(job *j, const pick *p)
 {
     const extent *x = p->extents;

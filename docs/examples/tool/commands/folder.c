@@ -1,8 +1,8 @@
 /* folder.c - compress and decompress with -r and -o, and apply of folders: a whole folder.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * Every tensor file of it becomes one in the other form, and everything else is there as it was, so that a folder that is compressed
- * and decompressed again is what it was. */
+ * Every tensor file of it becomes one in the other form, and everything else is there as it was, so that a folder that is
+ * compressed and decompressed again is what it was. */
 #include "../system/posix.h"
 
 #include "commands.h"
@@ -54,7 +54,8 @@ static int fail(const job *j, const char *path) { return fault_about(j->f, path)
 /* The name in the output. */
 static char *other_name(const job *j, const char *name) { return j->o->command == COMPRESS ? compress_target(name) : decompress_target(name); }
 
-/* A link stays one, and says what it said; but where that is a file that gets another name, it says that, and gets another, too. */
+/* A link stays one, and says what it said; but where that is a file that gets another name, it says that, and gets another,
+ * too. */
 static int plan_link(const job *j, item *i)
 {
     const walk_entry *x = i->from;
@@ -151,7 +152,7 @@ static void mix(uint64_t *hash, const void *bytes, size_t size)
     while (size--) *hash = (*hash ^ *p++) * UINT64_C(0x100000001B3);
 }
 
-/* What is in the folders that deltas are against, as what, and what is renamed: no protection against somebody who wants to deceive. */
+/* Hashes the state of the folders with the bases, and the rules of --rename. It detects changes, but not deliberate deception. */
 static int base_state(const options *o, uint64_t *hash, fault *f)
 {
     static const selection all = { { NULL }, { NULL }, 0, 0, 1 };
@@ -197,7 +198,8 @@ static int how(const options *o, const siblings *s, char *text, size_t size, fau
     mix_siblings(s, &bases);
     n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d sha256 %d references %d partners %d align %llu adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
                  o->base_count, (unsigned long long)bases, o->self_contained, o->sha256, !o->no_references, o->partners, (unsigned long long)o->align, a->name ? a->name : "-", (unsigned long long)a->least,
-                 (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those are not gone on with */
+                 (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those
+                                                                                            are not gone on with */
     return n < 0 || (size_t)n >= size ? fault_set(f, "--adam is too long") : 0;
 }
 
@@ -303,7 +305,7 @@ static int open_partners(const options *o, codec *c, const shards *s, input *in,
     return failed;
 }
 
-/* The same of a .bsnap file. One that is no delta needs none. */
+/* Opens the bases of a .bsnap file, which it names. A file that is not a delta needs none. */
 static int open_named(const options *o, codec *c, const shards *s, input *in, const char *name, options *one, base *b, fault *f)
 {
     file_reader r;
@@ -319,8 +321,8 @@ static int open_named(const options *o, codec *c, const shards *s, input *in, co
     return failed;
 }
 
-/* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names, in memory that the
- * caller frees. */
+/* The bases of a file that is open, `name` in its folder when it is not packed; `one`, its options, has their names, in memory
+ * that the caller frees. */
 static int open_bases(const options *o, codec *c, const base_folders *folders, input *in, const char *name, options *one, base *b, fault *f)
 {
     base_clear(b);
@@ -442,7 +444,7 @@ static void dress(job *j, const item *i)
     free(path);
 }
 
-/* A folder that is not what it was is no checkpoint. */
+/* Fails if the folder has changed, since the copy would mix two states. */
 static int check_unchanged(const job *j)
 {
     walk now;
@@ -499,7 +501,8 @@ static int make_all(job *j)
 
 /* ================================================================================= APPLY */
 
-/* Whether each delta was made against what its bases hold. Those are read for that: nothing is written before all are known to fit. */
+/* Whether each delta was made against what its bases hold. Those are read for that: nothing is written before all are known to
+ * fit. */
 static int check_fit(const job *j)
 {
     size_t i;
@@ -585,7 +588,8 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     }
     if (!failed || done) {
         failed = directory_open(&j.out, o->output, applies || o->force, path, text, applies ? &none : &c->used, f);
-        /* if all is done, a run that was killed after it had exchanged the folders has perhaps left the old one, which this removes */
+        /* if all is done, a run that was killed after it had exchanged the folders has perhaps left the old one, which this
+         * removes */
         if (!failed) failed = done ? directory_begin(&j.out, f) : (applies && check_replaced(&j)) || make_all(&j);
         if (failed && j.out.part && j.out.list)
             (void)snprintf(rest, sizeof rest, "; finished files are kept in %.240s, and the same command resumes; to give up, remove that and %.220s",

@@ -301,7 +301,7 @@ static void put_cells(json *j, const file_frame *a)
     json_member_whole(j, "cells_plain", a->info.plain);
 }
 
-/* All bases, where there are several. */
+/* Writes all bases if there are several. */
 static void json_ends(json *j, const delta_ends *ends)
 {
     size_t i;
@@ -392,13 +392,13 @@ static char *put_digits(char *end, uint64_t n, size_t decimals)
     return at;
 }
 
-/* Of a row what stands behind name and dtype: a shape, and at most five numbers. */
+/* The part of a row after name and dtype: a shape, and at most five numbers. */
 typedef struct row {
     char text[256 + 5 * (DIGITS + 2)];
     size_t size;
 } row;
 
-/* `size` characters that are there already, filled up to so many columns. */
+/* Keeps `size` characters written already, and pads them with spaces to `width`. */
 static void put_left(row *r, size_t width, size_t size)
 {
     for (r->size += size; size < width; size++) r->text[r->size++] = ' ';
@@ -449,7 +449,8 @@ static size_t shape_text(const tensor *t, char *text, size_t size)
 typedef struct widths {
     size_t name, dtype, shape, elements;
     int with_bound, with_changes;
-    int cut; /* names that are wider have a line of their own, which the terminal is wide enough for, or they lose their beginning */
+    int cut; /* names that are wider have a line of their own, which the terminal is wide enough for, or they lose their
+                beginning */
 } widths;
 
 static void widen_to(size_t *width, size_t columns, size_t most)
@@ -457,7 +458,7 @@ static void widen_to(size_t *width, size_t columns, size_t most)
     if (columns > *width) *width = columns < most ? columns : most;
 }
 
-/* Of a file without tensors, whose only row is of all that is in it. */
+/* Returns the number of elements of a file without tensors. Its table has one row. */
 static uint64_t elements_of(const job *j)
 {
     const unsigned width = bitsnap_width(j->reader.common);
@@ -483,7 +484,7 @@ static void widen(widths *w, const job *j)
     widen_to(&w->elements, (size_t)(text + DIGITS - put_digits(text + DIGITS, most, 0)), DIGITS);
 }
 
-/* On a terminal the table is no wider than that. */
+/* Shortens names so that the table fits the terminal. */
 static void fit(widths *w)
 {
     const size_t least = 4, columns = terminal_columns(STDOUT_FILENO);
@@ -498,7 +499,7 @@ static widths widths_least(void)
     return w;
 }
 
-/* Ends a row behind its shape. */
+/* Writes the part of a row after the shape. */
 static void print_cells(row *r, const widths *w, const job *j, size_t i, uint64_t elements, uint64_t bytes)
 {
     const double stored = j->tally.stored[i];
@@ -695,7 +696,8 @@ static int keep(job *j)
     if (!to) return 1;
     folder.files = to;
     add_up(&folder.sums, j);
-    folder.with_bound = folder.count ? folder.with_bound && j->with_bound : j->with_bound; /* else the sum would not be one of all */
+    /* else the sum would not be one of all */
+    folder.with_bound = folder.count ? folder.with_bound && j->with_bound : j->with_bound;
     folder.with_changes |= j->with_changes;
     to += folder.count++;
     *to = *j;

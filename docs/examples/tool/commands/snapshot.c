@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Deltas that take more than so many times what the whole file at the start of their chain does are too much to read. */
+/* Chains whose deltas have more than DELTAS_MOST times the bytes of their whole file are too slow to read. */
 #define DELTAS_MOST 2
 
 #define SIBLING_NONE SIZE_MAX
@@ -63,7 +63,7 @@ static int job_close(job *j, int failed)
 
 /* ================================================================================= TENSORS */
 
-/* A .bsnap file of the input, which is mapped and stays; whether it is a delta. */
+/* Writes a .bsnap file of an open input, which stays open. *is_delta tells whether it is a delta. */
 static int write_packed(const job *j, const input *in, const char *path, const base *b, const pairs *known, const char *target, uint64_t *bytes,
                         int *is_delta)
 {
@@ -72,7 +72,7 @@ static int write_packed(const job *j, const input *in, const char *path, const b
     input again;
     int failed;
     one.command = COMPRESS;
-    one.force = one.quiet = j->codec->used.quiet = 1; /* what is said is of the snapshot as a whole */
+    one.force = one.quiet = j->codec->used.quiet = 1; /* only the snapshot as a whole is reported */
     one.json = 0;
     failed = input_again(in, &again, j->f) || compress_to(&one, j->codec, b, known, &again, path, target, j->f);
     j->codec->used.quiet = quiet;
@@ -128,8 +128,9 @@ static int rename_object(const job *j, const store_object *x, const char *staged
     return failed;
 }
 
-/* Writes the object of a tensor file: a delta to what `from` holds (null: nothing), or whole where that is no larger. A delta that is
- * less than half of what the whole may take is not compared with it. `known`: partners in `from`, if that is of another file; or null. */
+/* Writes the object of a tensor file: a delta to what `from` holds (null: nothing), or whole where that is no larger. A delta
+ * that is less than half of what the whole may take is not compared with it. `known`: partners in `from`, if that is of another
+ * file; or null. */
 static int put_tensors(const job *j, const input *in, const char *path, store_object *x, const store_object *from, const pairs *known)
 {
     char *delta = staged_path(j, x, "delta"), *whole = staged_path(j, x, "whole");
@@ -164,7 +165,8 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
         if (is_delta) x->base = from->id;
         failed = rename_object(j, x, delta);
     }
-    if (delta) (void)unlink(delta); /* the one that was not renamed: there is room for one object more, not for one of each file */
+    if (delta) (void)unlink(delta); /* the one that was not renamed: there is room for one object more, not for one of each
+                                       file */
     if (whole) (void)unlink(whole);
     free(delta);
     free(whole);
@@ -220,8 +222,8 @@ static const store_object *most_alike(const job *j, const input *in, const store
     return best;
 }
 
-/* What a file may become a delta to: the one of its name in the step before, or that which has most of its tensors; null where there is
- * none, or its chain is long enough. */
+/* Chooses the base of a file in the step before: the file of its name, or if there is none, the one with most of its tensors.
+ * Null if there is none, or if its chain may not grow. */
 static const store_object *find_base(const job *j, const input *in, const char *name, store_object *copy)
 {
     const manifest *m = &j->store.m;
@@ -233,7 +235,7 @@ static const store_object *find_base(const job *j, const input *in, const char *
     if (i && !e) o = most_alike(j, in, &m->steps[i - 1]);
     if (!o || !o->tensors) return NULL;
     n = manifest_chain(m, o, chain);
-    for (k = 1; k < n; k++) /* the first of this file: what is before it may be another file of the step, and smaller */
+    for (k = 1; k < n; k++) /* the first may be a smaller file of the same step: the largest object counts as the whole file */
         if (chain[k]->bytes > chain[start]->bytes) start = k;
     for (k = start + 1; k < n; k++) deltas += chain[k]->bytes;
     if (n >= j->o->max_chain || deltas > DELTAS_MOST * chain[start]->bytes) return NULL;
@@ -241,7 +243,7 @@ static const store_object *find_base(const job *j, const input *in, const char *
     return copy;
 }
 
-/* The file of the same step that a file may become a delta to: of several the one that has partners for most of its bytes. *is 0: there is none. */
+/* Chooses the base of a file in its own step: the file with partners for most of its bytes. *is 0: there is none. */
 static int find_sibling(const job *j, size_t number, pairs *known, store_object *copy, int *is)
 {
     const sibling *x = &j->siblings.files[number];
@@ -274,8 +276,8 @@ static int find_sibling(const job *j, size_t number, pairs *known, store_object 
     return 0;
 }
 
-/* Whether an object has the content of this file. If it has not, but its id, either the object is damaged, or two contents have one
- * id: then only one can be kept. */
+/* *is is 1 if an object has the content of this file. If they only have the same id, either the object is damaged, which is a
+ * warning, or two contents have one id. Only one of these can be stored, so that is an error. */
 static int is_stored(const job *j, const input *in, const store_object *o, int *is)
 {
     char *path = store_object_path(&j->store, o, j->f);
@@ -469,7 +471,7 @@ static int plan_siblings(job *j)
     return failed;
 }
 
-/* All of the folder, which stays as it was meanwhile. */
+/* Stores all of the folder. Fails if it changes at the same time. */
 static int put_folder(job *j, const char *path)
 {
     walk again;
@@ -480,7 +482,8 @@ static int put_folder(job *j, const char *path)
     if (!step_date(&j->step)) return fault_set(j->f, "the clock of this machine is wrong");
     j->step.mode = j->in.at[0].mode & 0777;
     if (plan_siblings(j)) return 1;
-    for (later = 0; later < 2; later++) /* first, so that no copy of the same content keeps it from being packed; and what has siblings after these */
+    for (later = 0; later < 2; later++) /* first, so that no copy of the same content keeps it from being packed; and what has
+                                           siblings after these */
         for (i = 1; i < j->in.count; i++)
             if (j->sibling[i] != SIBLING_NONE && (j->siblings.files[j->sibling[i]].base_count != 0) == later && put_entry(j, &j->in.at[i])) return 1;
     for (i = 1; i < j->in.count; i++)

@@ -264,7 +264,7 @@ static void tell(void *context, store_object *o, const fault *why)
     json_end(&v->out, '}');
 }
 
-/* As what an object is marked, or the one that it stands on. */
+/* Returns the mark of an object, or for an unchecked delta the mark of its base. */
 static int mark_of(const manifest *m, const store_object *o)
 {
     while (o->used == OBJECT_ASKED) o = manifest_object(m, o->base);

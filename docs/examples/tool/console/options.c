@@ -106,7 +106,7 @@ const char *command_name(command c)
     return "";
 }
 
-/* Digits, and one of K, M, G, T behind them: times 1024, ... */
+/* Parses digits, optionally followed by K, M, G or T: 2^10, 2^20, 2^30 or 2^40 bytes. */
 static int parse_size(const char *text, uint64_t *size)
 {
     static const char units[] = "KMGT";
@@ -158,7 +158,7 @@ static int set_removed(options *o, const char *argument, fault *f)
     return fault_set(f, "--remove takes numbers of steps, such as 100 or 100,200, not '%s'", argument);
 }
 
-/* a:b,c:d, each end of which may be left out. */
+/* Parses a:b,c:d. Each of the numbers may be left out. */
 static int set_range(options *o, const char *argument, fault *f)
 {
     const char *at = argument;
@@ -167,7 +167,7 @@ static int set_range(options *o, const char *argument, fault *f)
     for (o->ranges = 0; o->ranges < RANGES_MAX; at++) {
         option_range *r = &o->range[o->ranges++];
         char *end;
-        r->begin = strtoll(at, &end, 10); /* 0 where there is no number */
+        r->begin = strtoll(at, &end, 10); /* 0 if there is no number */
         if (*end != ':') break;
         at = end + 1;
         r->end = strtoll(at, &end, 10);
@@ -322,7 +322,7 @@ static int check_store(const options *o, fault *f)
     return 0;
 }
 
-/* What extract wants: its operands but for the first are no files. */
+/* Checks the operands of extract. Only the first is a file. */
 static int check_extract(const options *o, fault *f)
 {
     size_t i;
@@ -409,7 +409,7 @@ static int check(const options *o, uint64_t used, fault *f)
     return check_recursive(o, f);
 }
 
-/* The names of --files-from behind those of the command line. */
+/* Appends the names of --files-from to those of the command line. */
 static int add_names(options *o, fault *f)
 {
     size_t i;
@@ -430,7 +430,7 @@ int options_add_base(options *o, const char *path, size_t *capacity, fault *f)
     return 0;
 }
 
-/* A folder of deltas is applied as decompress -r with -o and -b would be, all three of which it gives. */
+/* Applies a folder of deltas as decompress -r -o FOLDER -b FOLDER does. */
 static int apply_to_folder(options *o, fault *f)
 {
     if (!is_folder(o->files[1])) return 0;
@@ -512,7 +512,7 @@ int options_parse(options *o, int argc, char **argv, fault *f)
     }
     o->files = argv + 1;
     o->file_count = operands ? (size_t)operands - 1 : 0;
-    for (i = 0; i < ENTRIES; i++) /* what is measured is one thread, where nothing else is said */
+    for (i = 0; i < ENTRIES; i++) /* benchmark uses one thread by default */
         if (entries[i].letter == 'T' && o->command == BENCHMARK && !(used >> i & 1)) o->threads = 1;
     if (o->help || o->version) return 0;
     if (!o->command) return fault_set(f, "a command is needed" COMMANDS);

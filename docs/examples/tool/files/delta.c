@@ -31,7 +31,7 @@ static int texts_agree(const delta_end *a, const delta_end *b) { return a->text_
 
 int delta_ends_agree(const delta_end *a, const delta_end *b) { return texts_agree(a, b) && a->data_size == b->data_size; }
 
-/* Bases in one piece of memory, with their names behind them. */
+/* Copies the bases to one allocation, followed by their names. */
 static int copy_bases(delta_ends *l, const delta_end *bases, size_t count, fault *f)
 {
     size_t size = count * sizeof *bases, i;
@@ -79,7 +79,7 @@ int delta_take_ends(delta_ends *l, const bitsnap_file_start *s, fault *f)
     return copy_bases(l, s->bases, s->base_count, f);
 }
 
-/* The text of an end: a copy of what is known, or what is coded. It has the id that it should have. */
+/* Gives the text of an end: a copy of `known`, or if that is null the decoded text. Fails if its id is wrong. */
 static int find_text(char **text, const delta_end *e, const char *known, const uint8_t *coded, size_t coded_size, fault *f)
 {
     const size_t size = (size_t)e->text_size;
@@ -98,7 +98,7 @@ int delta_find_texts(delta_ends *l, const char *base_text, fault *f)
     return find_text(&l->own_text, &l->own, l->coded_size ? NULL : l->base_text, l->coded, l->coded_size, f);
 }
 
-/* What is stored of other ends is right for these, too: the text of one, the text of its base of another. */
+/* Copies coded texts of other ends: its own text from `own`, the text of the base from `base`. */
 static int copy_coded(delta_ends *l, const delta_ends *own, const delta_ends *base, fault *f)
 {
     l->coded = (uint8_t *)copy(own->coded, own->coded_size);
@@ -108,7 +108,7 @@ static int copy_coded(delta_ends *l, const delta_ends *own, const delta_ends *ba
     return l->coded && l->base_coded ? 0 : fault_memory(f);
 }
 
-/* From the base of `a` to the end of `b`, which begins where `a` ends. */
+/* Makes the ends of the merged delta: the base of `a`, and the file of `b`. */
 static int join_ends(delta_ends *l, delta_ends *a, delta_ends *b, fault *f)
 {
     memset(l, 0, sizeof *l);
@@ -117,7 +117,7 @@ static int join_ends(delta_ends *l, delta_ends *a, delta_ends *b, fault *f)
     return texts_agree(a->bases, &b->own) ? 0 : copy_coded(l, b->coded_size ? b : a, a->coded_size ? a : b, f);
 }
 
-/* The way back. */
+/* Makes the ends of the inverse. */
 static int turn_ends(delta_ends *l, delta_ends *a, fault *f)
 {
     memset(l, 0, sizeof *l);
@@ -163,7 +163,7 @@ int delta_take(delta *d, file_reader *r, fault *f)
     return 0;
 }
 
-/* Of an observer: frames that have elements. */
+/* Frame observer: adds frames that have elements. */
 static int note_frame(void *context, const file_frame *about, fault *f)
 {
     if (frame_refers(about))
@@ -219,14 +219,14 @@ static unsigned block_log2_of(const delta_frame *x)
     return x && !bitsnap_read_info(&info, x->bytes, x->size) && info.block_log2 > 16 ? info.block_log2 : 16;
 }
 
-/* Room for a frame like this one. */
+/* Returns enough capacity for a frame of as many elements; 0 on failure. */
 static size_t bound_of(const delta_frame *x)
 {
     bitsnap_info info;
     return bitsnap_read_info(&info, x->bytes, x->size) ? 0 : (size_t)info.bound;
 }
 
-/* A codec of its own for frames: one thread, and memory for blocks as large as theirs. `y` may be null. */
+/* Makes a codec for these frames, with one thread and a workspace for their blocks. `y` may be null. */
 static int codec_for(bitsnap *b, const codec *c, const delta_frame *x, const delta_frame *y, fault *f)
 {
     const unsigned one = block_log2_of(x), other = block_log2_of(y);
@@ -245,7 +245,7 @@ static int frame_failed(const bitsnap *b, size_t number, fault *f)
     return fault_set(f, "frame %zu: %s", number, bitsnap_message(b));
 }
 
-/* A new frame of d, which stands for as many elements as `like`; its bytes are to be filled. */
+/* Appends a frame to d, with `capacity` bytes for the caller to fill. */
 static delta_frame *add_frame(delta *d, const file_frame *about, size_t capacity, fault *f)
 {
     uint8_t *bytes = (uint8_t *)malloc(capacity ? capacity : 1);
@@ -258,14 +258,14 @@ static delta_frame *add_frame(delta *d, const file_frame *about, size_t capacity
     return &d->frames[d->count - 1];
 }
 
-/* Memory that is not needed goes back. */
+/* Releases the memory that the frame does not use. */
 static void trim(delta_frame *frame)
 {
     uint8_t *less = (uint8_t *)realloc(frame->owned, frame->size ? frame->size : 1);
     if (less) frame->bytes = frame->owned = less;
 }
 
-/* Elements of `x`, which has no base, with those of `y`, which is against them: a frame without a base. */
+/* Decodes `x`, which has no base, then `y` against it, and encodes the result without a base. */
 static bitsnap_status encode_again(bitsnap *b, delta_frame *to, size_t capacity, const delta_frame *x, const delta_frame *y)
 {
     const uint64_t count = y->about.info.count;
@@ -283,7 +283,8 @@ static bitsnap_status encode_again(bitsnap *b, delta_frame *to, size_t capacity,
     return status;
 }
 
-/* The frame y of the second delta, and x of the first, which holds its base (null: y has none), as one of d. */
+/* Merges frame y of the second delta with frame x of the first, which holds its base, and appends the result to d. If x is null,
+ * y has no base and is copied. */
 static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_frame *y, uint64_t limit, size_t number, fault *f)
 {
     const size_t capacity = x ? bound_of(y) : y->size;
@@ -318,11 +319,11 @@ static int join_frames(delta *d, codec *c, const delta_frame *x, const delta_fra
     return failed;
 }
 
-/* The frame whose elements begin with this byte of the data, or null. */
+/* Returns the frame whose elements begin at this byte of the data, or null. */
 static const delta_frame *frame_at(const delta *d, uint64_t begin)
 {
     size_t low = 0, high = d->count;
-    while (low < high) { /* frames of no elements share their place with the next */
+    while (low < high) { /* a frame without elements begins where the next one does */
         const size_t middle = low + (high - low) / 2;
         if (d->frames[middle].about.begin + d->frames[middle].about.info.elements_size <= begin) low = middle + 1;
         else high = middle;
@@ -330,7 +331,7 @@ static const delta_frame *frame_at(const delta *d, uint64_t begin)
     return low < d->count && d->frames[low].about.begin == begin ? &d->frames[low] : NULL;
 }
 
-/* Whether `x` has the elements that `y` is against. */
+/* Returns 1 if `x` holds the elements that `y` is coded against. */
 static int holds(const delta_frame *x, const file_frame *y)
 {
     return x && x->about.info.count == y->info.count && x->about.info.dtype == y->info.base_dtype;
@@ -405,7 +406,7 @@ static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
     if (codec_for(&b, c, x, NULL, f)) return 1;
     if (bitsnap_invert(&b, to->owned, capacity, &to->size, x->bytes, x->size)) {
         bitsnap_info info;
-        /* what was smaller without the base, in a delta of whatever kind */
+        /* cells that were smaller without the base; any delta can have some */
         if (b.error.status == BITSNAP_E_UNSUPPORTED && !bitsnap_read_info(&info, x->bytes, x->size) && info.plain)
             failed = fault_set(f, "frame %zu has %llu of %llu cells that are coded without the base, which alone has their old elements: "
                                GIVE_BASE, number, (unsigned long long)info.plain, (unsigned long long)info.blocks);
@@ -416,7 +417,7 @@ static int turn_frame(delta *d, codec *c, const delta_frame *x, fault *f)
     return failed;
 }
 
-/* The frames against elements of the base, sorted by their places there; they must be all of it. */
+/* Inverts the frames in the order of their elements in the base. These must cover all of the base. */
 static int turn_frames(delta *d, codec *c, const delta *a, const delta_frame **sorted, fault *f)
 {
     uint64_t at = 0;

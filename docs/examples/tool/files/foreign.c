@@ -1,4 +1,4 @@
-/* foreign.c - knows by their first bytes files that are not what a command wants, and says what to do with them.
+/* foreign.c - recognizes files of other kinds by their first bytes, and says what to do with them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "foreign.h"
 
@@ -15,14 +15,14 @@
 #define DOWNLOAD "download the file itself, with a login or token where it takes one"
 
 enum kind {
-    MODEL,  /* tensors in another format: nothing that bitsnap has made */
-    PACKED, /* something is in it, and has to be taken out */
-    STRAY,  /* no tensors at all */
+    MODEL,  /* tensors in another format, not made by bitsnap */
+    PACKED, /* an archive or compressed file, to be unpacked first */
+    STRAY,  /* no tensors */
     INDEX   /* the names of files with tensors */
 };
 
 typedef struct signature {
-    unsigned at, size; /* the bytes that tell, and where they stand */
+    unsigned at, size; /* position and number of the bytes to compare */
     const char *bytes;
     enum kind kind;
     const char *what, *advice;
@@ -56,7 +56,7 @@ static const signature signatures[] = {
     { 0, 15, "/annex/objects/", STRAY, "a git-annex pointer", "git annex get fetches the file" }
 };
 
-/* Where the word comes first, at p or behind. */
+/* Returns the first position of the word, or null. */
 static const uint8_t *find(const uint8_t *p, const uint8_t *end, const char *word)
 {
     const size_t size = strlen(word);
@@ -65,7 +65,7 @@ static const uint8_t *find(const uint8_t *p, const uint8_t *end, const char *wor
     return NULL;
 }
 
-/* Whether text begins with a word, which is in small letters. */
+/* Returns 1 if text begins with a word, in letters of any case. `word` has small ones. */
 static int begins(const uint8_t *p, const uint8_t *end, const char *word)
 {
     for (; *word; p++, word++)
@@ -138,7 +138,7 @@ int foreign_refuse(input *in, int wanted, fault *f)
     p = input_bytes(in);
     end = p + input_available(in);
     if (end - p > (ptrdiff_t)LOOK) end = p + LOOK;
-    if (is_safetensors(p, end)) { /* where it is wanted there is something wrong with it, and that is to be said */
+    if (is_safetensors(p, end)) { /* if one is wanted, it is damaged; the caller reports that */
         if (wanted == WANT_SAFETENSORS) return 0;
         return fault_set(f, "is a .safetensors file, not a .bsnap file: it is not compressed; bitsnap compress makes a .bsnap file of it");
     }

@@ -1,4 +1,4 @@
-/* shards.c - the tensors of a folder, by name: in which of its files each is.
+/* shards.c - finds the file of a folder that holds a tensor, by the name of the tensor.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the file is called so, packed or not. */
+/* Returns 1 if the file is NAME or NAME.bsnap. */
 static int is_called(const char *file, const char *name)
 {
     const size_t size = strlen(name);
@@ -25,11 +25,11 @@ static int is_in_folder_of(const char *file, const char *name)
     return (size_t)(last_part(file) - file) == size && !memcmp(file, name, size);
 }
 
-/* Where the bases of a folder's deltas are: in the folder before; in the first one of a chain beside them, and there they are whole. */
+/* Returns the folder with the bases of a folder's deltas: the one before it in the chain, or itself if it is the first. */
 static const shards *bases_of(const shards *s) { return s->before ? s->before : s; }
 
-/* The number of the file that is this base of a delta, which is called `name`; s->count: there is none, or which it is cannot be told.
- * `whole`: it is no delta. */
+/* Returns the number of the file that is base `e` of the delta `name`; s->count if no file fits, or several do. `whole`: the base
+ * is not a delta. */
 static size_t find_base(const shards *s, const delta_end *e, const char *name, int whole)
 {
     enum { BESIDE, BY_NAME, BY_DELTA, BY_HEADER, WAYS };
@@ -49,7 +49,7 @@ static size_t find_base(const shards *s, const delta_end *e, const char *name, i
     return s->count;
 }
 
-/* Again, with the texts of the bases: a delta may have its text from there. */
+/* Opens a delta again with the texts of its bases, since its own text may be theirs. */
 static int look_again(const shards *s, const shard *x, codec *c, input *in, file_reader *r, fault *f)
 {
     file_base *texts = (file_base *)calloc(r->ends.base_count + 1, sizeof *texts);
@@ -72,7 +72,7 @@ static int look_again(const shards *s, const shard *x, codec *c, input *in, file
     return failed;
 }
 
-/* Again, with the text of a base that lies beside it. */
+/* Opens a delta again with the text of a base beside it. */
 static int look_beside(const shard *x, codec *c, input *in, file_reader *r, fault *f)
 {
     base b;
@@ -110,7 +110,7 @@ static int read_packed(const shards *s, shard *x, codec *c, input *in, fault *f)
     return failed;
 }
 
-/* The text stays null where the file is no base. */
+/* Leaves the text null if the file cannot be a base. */
 static int read_header(const shards *s, shard *x, codec *c, fault *f)
 {
     input in;
@@ -185,7 +185,7 @@ int shards_is_alone(const shards *s, const shard_tensor *t)
            (t + 1 == s->tensors + s->tensor_count || bitsnap_slice_compare(t[1].name, t->name));
 }
 
-/* The file that is called so; if there is none, packed where it is not, or the other way round. */
+/* Returns the number of the file NAME or NAME.bsnap. If there is neither and NAME ends in .bsnap, looks for the unpacked name. */
 static size_t same_file(const shards *s, const char *name)
 {
     size_t i = shards_called(s, name);
@@ -202,7 +202,7 @@ static shard_tensor *name_end(const shards *s, shard_tensor *t)
     return t;
 }
 
-/* How many of these have no partner; the first two of them. */
+/* Counts those without a partner, and gives the first two of them. */
 static size_t left_over(shard_tensor *t, const shard_tensor *end, shard_tensor *left[2])
 {
     size_t n = 0;
@@ -220,7 +220,7 @@ static void make_partners(shard_tensor *x, shard_tensor *y)
     y->partner = x->shard;
 }
 
-/* Tensors of one name, up to x_end and y_end; `same`: of each file of a the one of its name in b. */
+/* Pairs the tensors of one name. same[i] is the number of the file of b with the name of file i of a. */
 static int pair_name(const shards *a, const shards *b, shard_tensor *x, const shard_tensor *x_end, shard_tensor *y, const shard_tensor *y_end,
                      const size_t *same, fault *f)
 {
@@ -281,7 +281,7 @@ size_t shards_called(const shards *s, const char *name)
     return i;
 }
 
-/* Whether it is packed, and stands there as it is, too: then in front of it, in the order of names. */
+/* Returns 1 if NAME.bsnap is given and NAME is in the list, too. NAME sorts before it. */
 static int is_there_unpacked(const shards *s, const char *name)
 {
     const size_t size = strlen(name);
@@ -292,7 +292,7 @@ static int is_there_unpacked(const shards *s, const char *name)
     return 0;
 }
 
-/* It is no base, for a reason that is given, or that the fault has. */
+/* Records why a file cannot be a base: the text of the fault, else `why`. */
 static int refuse(shard *x, const char *why, fault *f)
 {
     x->why = strdup(*f->text ? f->text : why);
@@ -314,7 +314,7 @@ static int has_bases(const shards *s, const shard *x)
     return 1;
 }
 
-/* Deltas of the first folder to others in it, once all of these are known. */
+/* Reads the deltas of the first folder to other files in it, once all others are known. */
 static int read_siblings(shards *s, codec *c, fault *f)
 {
     size_t i;

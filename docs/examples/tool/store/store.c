@@ -40,8 +40,8 @@ char *store_object_path(const store *s, const store_object *x, fault *f)
 
 /* ================================================================================= OPENING */
 
-/* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left, or one that writes it just now:
- * whoever has the lock looks again. */
+/* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left, or one that writes it
+ * just now: whoever has the lock looks again. */
 static int check_new(const store *s, fault *f)
 {
     static const char *const own[] = { ".", "..", OBJECTS, LOCK, MANIFEST, MANIFEST_BEFORE, DAMAGED };
@@ -59,8 +59,8 @@ static int check_new(const store *s, fault *f)
     return failed;
 }
 
-/* Whether anything in the folder shows that there was a manifest. An empty one is written before the first object, so a store that was
- * just begun never looks like this. */
+/* Whether anything in the folder shows that there was a manifest. An empty one is written before the first object, so a store
+ * that was just begun never looks like this. */
 static int check_lost(const store *s, fault *f)
 {
     char *objects = store_path(s, "", OBJECTS, f), *before = store_path(s, "", MANIFEST_BEFORE, f);
@@ -110,11 +110,12 @@ static int lock(store *s, store_use how, fault *f)
         return 1;
     }
     free(path);
-    if (s->lock < 0) return 0; /* who may only read, where nobody has written */
+    if (s->lock < 0) return 0; /* a reader without the right to write, and no run has made the lock yet */
     if (!flock(s->lock, (changes ? LOCK_EX : LOCK_SH) | LOCK_NB)) return 0;
     if (errno != EWOULDBLOCK) return changes ? fault_errno(f, "cannot be locked") : 0;
     line_of(s, text);
-    if (changes && !flock(s->lock, LOCK_SH | LOCK_NB)) text[0] = 0; /* the line is of a run that was killed: only readers hold the lock now */
+    /* the line is of a run that was killed: only readers hold the lock now */
+    if (changes && !flock(s->lock, LOCK_SH | LOCK_NB)) text[0] = 0;
     (void)fault_set(f, "is in use by %s; try again when that has ended", *text ? text : "a run that reads it");
     return f->passes = 1;
 }
@@ -312,7 +313,8 @@ static int remove_noted(const store *s, char *text, DIR *d, fault *f)
     return failed;
 }
 
-/* Temporary files of the store's own names, as place.h calls them: only who holds the lock makes these, and none is in use now. */
+/* Temporary files of the store's own names, as place.h calls them: only who holds the lock makes these, and none is in use
+ * now. */
 static int remove_temporary(const store *s, const char *folder, fault *f)
 {
     char *path = store_path(s, "", folder, f);

@@ -1,10 +1,10 @@
-/* directory.c - an output that is a directory: it has its name when everything in it is whole and on the disk.
+/* directory.c - an output that is a directory. It gets its name once everything in it is whole and on the disk.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * The list: records that end with a byte 0. The first says of which directory it is, which that replaces, and how its files are made; every other one
- * is a finished file: the stamps of its source and its own, and its name. A file that has not the stamp there is made again. So
- * what somebody else writes to these places, or half a record, costs work and nothing else; and a directory that is not the one
- * in the list is not touched. */
+ * The list has records, each ending with a byte 0. The first names the directory, the one that it replaces, and how its files are
+ * made. Every other record is a finished file: the stamp of its source, its own stamp, and its name. A file with another stamp is
+ * made again. So half a record, or a file that another process changes, costs only work. A directory other than that in the list
+ * is not touched. */
 #include "directory.h"
 
 #include <errno.h>
@@ -65,7 +65,7 @@ int directory_take_list(directory *d, const char *text, size_t size, int *mine, 
     const char *how = stamp_read(text, &of), *at, *end = text + size;
     int failed = 0;
     how = how ? stamp_read(how, &replaced) : NULL;
-    *mine = how && (stamp_is_file(&of, &d->own) || stamp_is_file(&replaced, &d->own)); /* which it is after an exchange */
+    *mine = how && (stamp_is_file(&of, &d->own) || stamp_is_file(&replaced, &d->own)); /* the latter after an exchange */
     if (*mine && !strcmp(how, d->how))
         for (at = text + strlen(text) + 1; at < end && !failed; at += strlen(at) + 1)
             if (at + strlen(at) < end) failed = add_record(d, at, f);
@@ -73,7 +73,7 @@ int directory_take_list(directory *d, const char *text, size_t size, int *mine, 
     return failed;
 }
 
-/* The list of a run before; without one, or with that of another directory, `mine` is 0. */
+/* Reads the list of an earlier run. *mine is 0 if there is none, or if it belongs to another directory. */
 static int read_list(directory *d, int *mine, fault *f)
 {
     const int fd = open(d->list, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
@@ -95,7 +95,7 @@ static int read_list(directory *d, int *mine, fault *f)
     return failed;
 }
 
-/* In one piece, so that a record is there or not. */
+/* Writes a record in one call, so that it is whole or missing. */
 static int put_record(int fd, const char *first, const char *second, const char *rest, fault *f)
 {
     const size_t a = strlen(first), b = strlen(second), c = strlen(rest), size = a + b + c + 1;
@@ -118,7 +118,7 @@ static int put_finished(const directory *d, const finished *x, fault *f)
     return put_record(d->list_fd, source, own, x->name, f) ? fault_in(f, d->list) : 0;
 }
 
-/* A new list, of what is wanted of the old one, in its place. */
+/* Replaces the list by a new one, which keeps the wanted files of the old one. */
 static int write_list(directory *d, fault *f)
 {
     char *fresh = place_beside(d->target, ".bitsnap-done~~", f), own[STAMP_TEXT], replaced[STAMP_TEXT];
@@ -126,7 +126,7 @@ static int write_list(directory *d, fault *f)
     size_t i;
     int failed;
     if (!fresh) return 1;
-    (void)unlink(fresh); /* of a run that was killed here; the lock is ours */
+    (void)unlink(fresh); /* left by a run that was killed here; this run holds the lock */
     d->list_fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
     memset(&nothing, 0, sizeof nothing);
     put_stamp(own, &d->own);
@@ -142,7 +142,7 @@ static int write_list(directory *d, fault *f)
 
 /* ================================================================================= OPENING */
 
-/* Whether the second path is the first, or lies in it; both without links. */
+/* Returns 1 if the second path is the first, or inside it. Both have no links. */
 static int lies_in(const char *folder, const char *path)
 {
     const size_t size = strlen(folder);
@@ -164,7 +164,7 @@ static int check_apart(const directory *d, const char *from, const used_files *u
     return failed;
 }
 
-/* The directory beside the target, locked, whoever has made it. */
+/* Opens and locks the directory beside the target, and makes it if it does not exist. */
 static int open_part(directory *d, fault *f)
 {
     unsigned tries;
@@ -185,13 +185,14 @@ static int open_part(directory *d, fault *f)
             (void)fault_set(f, "belongs to another user; remove it, or choose another output with -o");
             return fault_in(f, d->part);
         }
-        (void)close(d->lock); /* the other run has given it its name just now */
+        (void)close(d->lock); /* the other run has just given it its name */
         d->lock = -1;
     }
     return fault_set(f, "cannot be made: other runs keep making it");
 }
 
-/* A part that is not of the list is none of ours: unless it is empty, as when a run was killed before it wrote one. */
+/* Fails if the directory does not belong to the list and is not empty. A run that was killed before it wrote a list leaves an
+ * empty one. */
 static int check_part(directory *d, int mine, fault *f)
 {
     walk w;
@@ -220,7 +221,7 @@ static int open_it(directory *d, const char *path, int replace, const char *from
     d->part = place_beside(d->target, ".bitsnap-part~", f);
     d->list = place_beside(d->target, ".bitsnap-done~", f);
     if (!d->part || !d->list) return 1;
-    if (lstat(d->part, &st)) (void)unlink(d->list); /* of a run that was killed when all was done but that */
+    if (lstat(d->part, &st)) (void)unlink(d->list); /* left by a run that was killed just before this last step */
     d->replaces = !lstat(d->target, &st);
     if (check_apart(d, from, u, f)) return 1;
     if (d->replaces && !S_ISDIR(st.st_mode)) return fault_set(f, "is not a folder; give the name of a folder, or a new name");
@@ -258,7 +259,7 @@ int directory_has(directory *d, const char *name, const file_stamp *source)
     fault ignored;
     path = x ? directory_path(d, name, &ignored) : NULL;
     if (path && !stamp_at(path, &now)) {
-        x->source.links = source->links; /* of these the list knows nothing */
+        x->source.links = source->links; /* not in the list */
         x->own.links = now.links;
         x->wanted = stamp_is_same(&x->source, source) && stamp_is_same(&x->own, &now);
     }
@@ -308,7 +309,7 @@ int directory_note(directory *d, const char *name, const file_stamp *source, fau
 
 /* ================================================================================= THE END */
 
-/* The names of files are on the disk; those of the rest go there now. */
+/* Writes the names of all entries but files to the disk; those of files are there already. */
 static int sync_names(const directory *d, fault *f)
 {
     walk w;
@@ -327,7 +328,7 @@ static int remove_all(const char *path, fault *f)
     return failed;
 }
 
-/* The old one, which has come away. What somebody has put into it since the command began is not lost with it. */
+/* Removes the replaced directory. If another process has changed it since the command began, gives it back its name instead. */
 static int remove_old(directory *d, fault *f)
 {
     walk old;
@@ -366,7 +367,7 @@ size_t directory_close(directory *d)
         (void)remove_all(d->part, &ignored);
         (void)unlink(d->list);
     } else if (d->lock >= 0) {
-        (void)rmdir(d->part); /* where it is empty */
+        (void)rmdir(d->part); /* succeeds only if it is empty */
     }
     if (d->list_fd >= 0) (void)close(d->list_fd);
     if (d->lock >= 0) (void)close(d->lock);

@@ -156,8 +156,8 @@ int input_again(const input *in, input *other, fault *f)
     return lseek(other->fd, 0, SEEK_SET) < 0 ? fault_errno(f, "cannot be read") : 0;
 }
 
-/* One read of 1 .. n bytes; *got is 0 at the end. `ahead` is the number of bytes read before that are not done
- * with, for the message. */
+/* Calls read once, for 1 .. n bytes; *got is 0 at the end. `ahead`, the number of bytes read before and not consumed, is only for
+ * the message. */
 static int read_some(input *in, uint8_t *to, size_t n, size_t *got, size_t ahead, fault *f)
 {
     const double begun = seconds_now();
@@ -292,7 +292,7 @@ static int open_target(output *out, const char *path, int replace, fault *f)
         out->fd = open(path, O_WRONLY);
         return out->fd < 0 ? fault_errno(f, "cannot be opened for writing") : 0;
     }
-    /* through a link, what is replaced is the file, not the link */
+    /* through a link, the file is replaced, not the link */
     out->target = place_of(path, f);
     if (!out->target) return 1;
     if (!out->over && used_check(out->used, out->target, there ? &out->before : NULL, f)) return 1;
@@ -318,7 +318,8 @@ int output_probe(const char *path, int replace, used_files *u, fault *f)
     struct stat st;
     output out;
     int failed;
-    if (strcmp(path, "-") && !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return 0; /* opening may be noticed */
+    /* opening may be noticed */
+    if (strcmp(path, "-") && !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return 0;
     failed = output_open(&out, path, replace, NULL, u, f);
     output_discard(&out);
     return failed;
@@ -412,7 +413,7 @@ int output_read_at(const output *out, uint64_t offset, void *to, size_t n, fault
 void output_keep_time(output *out) { out->timed = out->like && out->like->regular; }
 
 #ifdef __linux__
-/* The value of an extended attribute, to be freed; null, and *size is -1, if there is none. */
+/* Returns the value of an extended attribute, which the caller frees. Null, and *size -1: it is missing. */
 static char *attribute_of(int fd, const char *name, ssize_t *size)
 {
     char *value;
@@ -422,7 +423,7 @@ static char *attribute_of(int fd, const char *name, ssize_t *size)
     return value;
 }
 
-/* Whether not all extended attributes of one file (labels, access lists, what programs note) can be given to another. */
+/* Copies the extended attributes of a file, such as labels and access lists, to another. Returns 1 if some cannot be copied. */
 static int copy_attributes(int from, int to)
 {
     ssize_t size = flistxattr(from, NULL, 0), n, m;
@@ -433,7 +434,7 @@ static int copy_attributes(int from, int to)
     size = names ? flistxattr(from, names, (size_t)size) : -1;
     for (name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
         value = attribute_of(from, name, &n);
-        there = attribute_of(to, name, &m); /* the system gives new files their labels, and may refuse to be told them */
+        there = attribute_of(to, name, &m); /* the system labels new files itself, and may refuse to set these labels */
         if (n < 0 || ((n != m || memcmp(value, there, (size_t)n)) && fsetxattr(to, name, value, (size_t)n, 0))) failed = 1;
         free(value);
         free(there);
@@ -445,7 +446,7 @@ static int copy_attributes(int from, int to)
 static int copy_attributes(int from, int to) { (void)from, (void)to; return 0; }
 #endif
 
-/* What the output has from the file that it is like. Not every file system, and not everybody, can do all of that. */
+/* Gives the output the attributes of out->like. Warns if the file system or the user's rights do not allow some of them. */
 static void set_attributes(const output *out)
 {
     const input *in = out->like;
@@ -459,7 +460,8 @@ static void set_attributes(const output *out)
             if ((st.st_uid != in->owner || st.st_gid != in->group) && fchown(out->fd, in->owner, in->group))
                 warn_errno(out->used, out->name, "its owner cannot be set");
         } else if (st.st_gid != in->group && fchown(out->fd, (uid_t)-1, in->group)) {
-            mode = (mode & ~(mode_t)070) | (mode & (mode << 3) & 070); /* another group gets no more than everybody had */
+            /* a different group gets at most the permissions of others */
+            mode = (mode & ~(mode_t)070) | (mode & (mode << 3) & 070);
         }
     }
     if (fchmod(out->fd, mode)) warn_errno(out->used, out->name, "its permissions cannot be set");

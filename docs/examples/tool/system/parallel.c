@@ -23,18 +23,18 @@ typedef struct member {
 struct pool {
     pthread_mutex_t lock;
     pthread_cond_t work, done;
-    bitsnap_task task;        /* all below are guarded by the lock */
+    bitsnap_task task;        /* guarded by the lock, as are all others up to `ending` */
     void *argument;
-    uint64_t next, count;     /* tasks from `next` on have not been taken */
+    uint64_t next, count;     /* number of the next task to take, and of all */
     uint64_t left;            /* tasks not finished */
     unsigned active;          /* workers that take tasks */
     int ending;
     unsigned workers;         /* written before the first task */
-    pid_t process;            /* that has the threads */
-    member *members;          /* 1 .. workers - 1 are threads of ours */
+    pid_t process;            /* the process that started the threads */
+    member *members;          /* members 1 .. workers - 1 are threads */
 };
 
-/* Takes tasks until there are none; with the lock held, before and after. Returns whether there were any. */
+/* Takes tasks until all are taken. The lock is held before and after. Returns 1 if there was a task. */
 static int work_on(pool *p, unsigned worker)
 {
     int any = 0;
@@ -52,8 +52,8 @@ static int work_on(pool *p, unsigned worker)
 
 enum { LOOKS = 12, YIELDS = 8 }; /* before each look; some microseconds, so that many threads do not fight for the lock */
 
-/* Waits for a condition, the first times awake: waking a thread takes as long as a few tasks. Others that want the processor have
- * it meanwhile. */
+/* Waits for a condition. The first *awake times, yields the processor instead of sleeping, because waking a thread takes as long
+ * as a few tasks. */
 static void wait_for(pool *p, pthread_cond_t *condition, unsigned *awake)
 {
     unsigned i;

@@ -1,9 +1,9 @@
-/* place.c - names in directories: files that are told apart, temporary ones, and ways to replace and remove that lose nothing.
+/* place.c - identifies files, makes temporary ones, and replaces and removes files without losing any.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * Between a look at a file and a call that replaces or removes it, somebody else can give its name to a newer file. So a file
- * is moved away first, under a name that only this run uses; what has come away is looked at; and only if that is the file that
- * was meant it is removed, else it goes back. Whoever ends us in between leaves both files where they can be found:
+ * Between a check of a file and the call that replaces or removes it, another process can give its name to a newer file. So the
+ * file is first moved to a name that only this run uses, and then checked. It is removed if it is the right one, else it is moved
+ * back. If the run is killed in between, both files remain under these names:
  *     .bitsnap-new-HOST-PID-TIME~NAME   a file being written; locked as long as its run lives, removed by a later run
  *     .bitsnap-old-HOST-PID-TIME~NAME   a file moved away from NAME; put back by a later run, never removed */
 #include "posix.h"
@@ -56,7 +56,8 @@ int stamp_is_content(const file_stamp *a, const file_stamp *b)
     return stamp_is_file(a, b) && a->size == b->size && time_is(&a->modified, &b->modified);
 }
 
-/* A name that it gets or loses, as when a newer file is renamed onto it, is no change of the file. */
+/* If the number of links differs, the file only got or lost a name, as when a newer file is renamed onto it: ctime does not count
+ * then. */
 int stamp_is_same(const file_stamp *a, const file_stamp *b)
 {
     return stamp_is_content(a, b) && (time_is(&a->changed, &b->changed) || a->links != b->links);
@@ -89,7 +90,7 @@ static uint32_t hash_of(const char *p)
     return h;
 }
 
-/* The path is the file's from now on; it may be null. */
+/* The file takes over the path, which may be null. */
 static void set_path(used_file *file, char *path)
 {
     file->path = path;
@@ -231,7 +232,7 @@ void used_free(used_files *u)
 /* ================================================================================= SIGNALS
  * A program that is told to end removes its temporary file first. */
 
-static char *volatile temporary_path; /* the file to be removed; its memory is never freed while it stands here */
+static char *volatile temporary_path; /* the file to remove; its memory is not freed while this points to it */
 static volatile sig_atomic_t failed_status;
 
 static void on_fatal_signal(int signal_number)
@@ -245,7 +246,7 @@ static void on_fatal_signal(int signal_number)
     (void)raise(signal_number); /* delivered on return; so the parent sees what ended us */
 }
 
-/* A file that is mapped is shorter by now, or cannot be read. A SIGBUS that somebody sends is like other signals. */
+/* A mapped file has become shorter, or cannot be read. A SIGBUS that a process sends is handled like other signals. */
 static void on_bus_error(int signal_number, siginfo_t *info, void *context)
 {
     static const char text[] = "bitsnap: a file was cut short while it was read, or its disk failed\n";
@@ -257,7 +258,7 @@ static void on_bus_error(int signal_number, siginfo_t *info, void *context)
     }
     if (said++) for (;;) (void)pause();
     if (temporary_path) (void)unlink(temporary_path);
-    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) { } /* nobody to tell */
+    if (write(STDERR_FILENO, text, sizeof text - 1) < 0) { } /* a failure cannot be reported */
     _exit(failed_status);
 }
 
@@ -289,12 +290,13 @@ void place_handle_signals(int status)
     memset(&action, 0, sizeof action);
     (void)sigfillset(&action.sa_mask);
     for (i = 1; i <= last; i++) {
-        if (is_harmless(i) || sigaction(i, NULL, &before) || before.sa_handler != SIG_DFL) continue; /* ignored: as nohup has it */
+        /* ignored signals stay ignored, as under nohup */
+        if (is_harmless(i) || sigaction(i, NULL, &before) || before.sa_handler != SIG_DFL) continue;
         action.sa_flags = i == SIGBUS ? SA_SIGINFO : 0;
         if (i == SIGBUS) action.sa_sigaction = on_bus_error;
         else action.sa_handler = on_fatal_signal;
 #ifdef SIGXFSZ
-        if (i == SIGXFSZ) action.sa_handler = SIG_IGN; /* a file that may not grow further is then an error of write */
+        if (i == SIGXFSZ) action.sa_handler = SIG_IGN; /* so write fails if a file may not grow further */
 #endif
         (void)sigaction(i, &action, NULL);
     }
@@ -337,9 +339,9 @@ static unsigned long host_number(void)
     return hash_of(name);
 }
 
-/* A name of ours beside that of `path`, as above. A file to be written gets one that is as long as the other, and as strange:
- * if the file system does not take it, that shows now. If need be its begin gives way to the mark; with `whole` it does not, and
- * the result is null with errno ENAMETOOLONG. */
+/* Returns a name of this run beside `path`, as described above. A temporary file gets a name as long as that of `path` and with
+ * the same characters, so that a name that the file system refuses fails now. A long name loses its beginning; with `whole` it
+ * does not, and the result is null with errno ENAMETOOLONG. */
 static char *name_beside(const char *path, const char *kind, int whole)
 {
     const char *name = last_part(path);
@@ -363,7 +365,8 @@ static char *name_beside(const char *path, const char *kind, int whole)
     if (!made) return NULL;
     if (!strcmp(made, "/")) *made = 0;
     (void)strcat(made, mark);
-    for (; cut < size && ((unsigned char)name[cut] & 0xC0) == 0x80; cut++) (void)strcat(made, "~"); /* no part of a character */
+    /* never cut inside a character */
+    for (; cut < size && ((unsigned char)name[cut] & 0xC0) == 0x80; cut++) (void)strcat(made, "~");
     return strcat(made, name + cut);
 }
 
@@ -382,7 +385,7 @@ static int move_with(const char *from, const char *to, unsigned flags)
 #endif
 }
 
-/* Renames, if there is nothing of that name; EEXIST if there is. */
+/* Renames a file, unless the new name exists: then fails with EEXIST. */
 static int move_new(const char *from, const char *to)
 {
     struct stat st;
@@ -397,13 +400,13 @@ static int move_new(const char *from, const char *to)
         errno = EEXIST;
         return -1;
     }
-    return rename(from, to); /* no links here: there is a moment in which something can come into being */
+    return rename(from, to); /* no hard links here: a file made in this moment would be replaced */
 }
 
-/* Whether the directory lets go of the file, as far as that can be known. */
+/* Fails if the file cannot be moved out of its directory, as far as that can be known. */
 static int check_movable(const char *path, const char *what, fault *f)
 {
-    /* what is no directory is not removed by this; but whether it may be is looked at before, on most systems */
+    /* rmdir does not remove a file, but most systems check the permission first */
     if (!rmdir(path) || (errno != EPERM && errno != EACCES && errno != EROFS && errno != EBUSY)) return 0;
     return fault_errno(f, "cannot be %s", what);
 }
@@ -414,7 +417,7 @@ int place_check_removable(const char *path, fault *f)
 {
     char *old = name_beside(path, "old", 1);
     struct stat st;
-    const int too_long = (!old || lstat(old, &st)) && errno == ENAMETOOLONG; /* some file systems take less than others */
+    const int too_long = (!old || lstat(old, &st)) && errno == ENAMETOOLONG; /* some file systems allow less than NAME_ROOM */
     free(old);
     if (too_long) return fault_set(f, "has a name too long to be removed safely, which renames it first; leave out --rm, or give it a shorter name");
     if (!old) return fault_memory(f);
@@ -485,7 +488,7 @@ char *place_beside(const char *path, const char *mark, fault *f)
 
 /* ================================================================================= TEMPORARY FILES */
 
-/* One that is being written by nobody: its lock can be had. */
+/* Removes a temporary file if no run is writing it, which shows in that its lock is free. */
 static void remove_leftover(int directory, const char *name)
 {
     struct stat st, there;
@@ -498,7 +501,7 @@ static void remove_leftover(int directory, const char *name)
     (void)close(fd);
 }
 
-/* One that has been moved away from `name`, by a run that does not live any more. */
+/* Moves a file back to `name`, from which a run that is dead had moved it. */
 static void put_back(const char *directory, const char *leftover, const char *name, const used_files *u)
 {
     fault ignored;
@@ -512,7 +515,7 @@ static void put_back(const char *directory, const char *leftover, const char *na
     free(to);
 }
 
-/* Whether it is of the files that the command reads, which are not touched whatever they are called. */
+/* Returns 1 if the command reads this file. Such files are left alone, whatever their name. */
 static int is_named(const used_files *u, int directory, const char *name)
 {
     struct stat st;
@@ -525,11 +528,10 @@ static int is_named(const used_files *u, int directory, const char *name)
     return 0;
 }
 
-/* What runs on this machine have left in the directory of this path when they were killed. Many outputs in one directory look at it
- * once: it may be as large as they are many. */
+/* Consecutive outputs in one directory scan it only once, since it may hold as many entries as there are outputs. */
 void place_clean(const char *path, const used_files *u)
 {
-    static file_stamp cleaned; /* the last one */
+    static file_stamp cleaned; /* the directory cleaned last */
     char *directory = directory_of(path, 0), kind[4];
     DIR *d = directory ? opendir(directory) : NULL;
     const unsigned long here = host_number();
@@ -557,7 +559,7 @@ void place_clean(const char *path, const used_files *u)
     free(directory);
 }
 
-/* Whatever signal comes, it finds a path that is whole, or none. */
+/* The pointer is cleared before the memory is freed, so a signal handler finds a valid path or null. */
 static char *temporary_take(void)
 {
     char *path = temporary_path;
@@ -576,11 +578,11 @@ int temporary_open(const char *target, const used_files *u, fault *f)
         char *path = name_beside(target, "new", 0);
         if (!path) return (void)fault_memory(f), -1;
         hold_signals(&before);
-        temporary_path = path; /* so early because another thread, which does not hold all of them, may be the one that is told */
+        temporary_path = path; /* set before the file exists, because another thread may receive the signal */
         fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         error = fd < 0 ? errno : 0;
         if (fd >= 0 && ((flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) || fstat(fd, &st) || !st.st_nlink)) {
-            (void)unlink(path); /* before it was locked, another run has taken it for a leftover */
+            (void)unlink(path); /* another run took it for a leftover before it was locked */
             (void)close(fd);
             error = EEXIST;
         }
@@ -604,13 +606,13 @@ void temporary_remove(void)
     release_signals(&before);
 }
 
-/* The file `old`, which has been ours, and the target have changed places: what has come away is removed if it is what was there
- * before; else all goes back, as often as somebody puts another file into the place meanwhile. */
+/* Ends a replacement, after an exchange: the target is the new file, and `old` is the file that was there. Removes `old` if it is
+ * `before`. Otherwise exchanges them again, and repeats that while other processes put further files there. */
 static int settle(const char *old, const char *target, const file_stamp *before, const file_stamp *own, const used_files *u, fault *f)
 {
     file_stamp now;
     unsigned tries;
-    if (stamp_at(old, &now)) return 0; /* removed by somebody else */
+    if (stamp_at(old, &now)) return 0; /* another process has removed it */
     if (stamp_is_content(&now, before)) {
         if (unlink(old)) warn_errno(u, old, "cannot be removed; it is the replaced file");
         return 0;
@@ -639,7 +641,8 @@ int temporary_publish(const char *target, const file_stamp *before, const file_s
         if (errno == EEXIST) return fault_set(f, "was created while this command ran, and stays as it is");
         return fault_errno(f, "cannot be given its name");
     }
-    /* what comes into the hands of this run is never to be taken for a leftover that can be removed */
+    /* The replaced file must never have the name of a temporary file, which later runs remove. So the new file gets an `old` name
+     * before the exchange. */
     hold_signals(&signals);
     if (old && !move_new(temporary_path, old)) {
         if (!move_with(old, target, MOVE_EXCHANGE)) {

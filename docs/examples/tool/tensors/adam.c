@@ -1,4 +1,4 @@
-/* adam.c - which tensors are the moments of Adam, and how coarse they may become.
+/* adam.c - finds the tensors that are moments of Adam, and chooses how coarsely to quantize them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -15,7 +15,7 @@
 typedef struct pattern {
     const char *name, *counterpart;
     adam_role role;
-    int pair; /* so common a word that it counts only as a whole, in the name of a tensor, where the counterpart is there, too */
+    int pair; /* 1: a common word. It counts only as a whole segment of a tensor's name, if the file has the counterpart, too */
 } pattern;
 
 static const pattern patterns[] = {
@@ -39,7 +39,7 @@ static int is_alphanumeric(char c)
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (unsigned char)c >= 0x80;
 }
 
-/* Whether what stands at `at` is a word of its own: exp_avg is none in exp_avg_diff, but in exp_avg_0. */
+/* Returns 1 if the part at `at` is a separate word. In exp_avg_0, exp_avg is one; in exp_avg_diff it is not. */
 static int is_word(text_slice s, size_t at, size_t size, int whole)
 {
     const char *end = s.at + at + size;
@@ -50,7 +50,7 @@ static int is_word(text_slice s, size_t at, size_t size, int whole)
     return !is_alphanumeric(*end);
 }
 
-/* The longest pattern in a name, of these the last; null: none. */
+/* Returns the longest pattern in a name, or null. *place is its last position. */
 static const pattern *find_pattern(text_slice s, int in_tensor, size_t *place)
 {
     const pattern *found = NULL;
@@ -101,7 +101,7 @@ char *adam_name_with(text_slice name, const char *other, size_t *size)
     before = at;
     after = at + strlen(found->name);
     if (other) middle = strlen(other);
-    else if (after < name.size) after++; /* with the word goes one of the marks around it */
+    else if (after < name.size) after++; /* one separator next to the word is dropped, too */
     else if (before) before--;
     *size = before + middle + (name.size - after);
     made = (char *)malloc(*size + 1);
@@ -285,7 +285,7 @@ int adam_choose(const adam_policy *p, const safetensors *model, adam_choice *cho
     return failed;
 }
 
-/* Numbers below 0 are the patterns behind that of -0, up to that of the negative infinity. */
+/* As unsigned integers, numbers below 0 are above -0 and at most the negative infinity. */
 #define FIND_NEGATIVE(type, width, infinity)                                                                  \
     for (; p < end; p += (width)) {                                                                           \
         const type x = (type)bytes_load(p, width), minus = (type)((type)1 << (8 * (width) - 1));              \
@@ -327,7 +327,7 @@ static const preset presets[] = {
     { "exact", 0, 0 }, { "lossless", 0, 0 }, { "resume", 70, 35 }, { "standard", 16, 8 }, { "small", 8, 4 }
 };
 
-/* A number as people write it, 0.001 or 1e-3, and nothing else up to `end`, behind which stands no digit. */
+/* Parses a decimal number, 0.001 or 1e-3, which must end at `end`. No digit may follow there, since strtod would read it. */
 static int parse_number(const char *text, const char *end, double *x)
 {
     char *stop;

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* log2 of a whole number > 0. Not the one of libm, which the tool would need for nothing else. */
+/* Returns log2 of an integer > 0. The tool needs nothing else of libm, so it does not link it. */
 static double log2_of(uint32_t x)
 {
     double m = x, y, square, term, sum = 0;
@@ -64,8 +64,8 @@ static double integer_bits(const uint8_t *p, size_t n, unsigned width)
     return bits;
 }
 
-/* The least of three codes: exponents, and the other bits that vary, as they are; the same of all elements but zeros, and which these are; each
- * byte for itself. Called with a constant width. */
+/* The least of three codes: exponents, and the other bits that vary, as they are; the same of all elements but zeros, and which
+ * these are; each byte for itself. Called with a constant width. */
 static inline double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
 {
     uint32_t count[2048], zeros = 0, negative = 0;

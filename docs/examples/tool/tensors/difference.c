@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-/* A format of floats: the value of x is (-1)^sign * 2^(exponent - bias) * 1.mantissa, and so on as IEEE 754 has it. */
+/* A float format. A value is (-1)^sign * 2^(exponent - bias) * 1.mantissa, with special values as in IEEE 754. */
 struct float_format {
     const char *name;
     unsigned mantissa_bits, exponent_bits;
     int bias;
-    int infinities; /* the largest exponent stands for infinities and NaN; 0: only its last mantissa for NaN */
+    int infinities; /* 1: the largest exponent means infinities and NaN; 0: only its largest mantissa means NaN */
 };
 
 static const float_format formats[] = {

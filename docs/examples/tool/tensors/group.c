@@ -1,8 +1,8 @@
-/* group.c - small neighbours as one frame, so that no file grows by what frames take besides their elements.
+/* group.c - joins small neighbours into one frame, so that the overhead of frames does not enlarge the file.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * A frame may hold any bytes as elements of any dtype (docs/FORMAT.md, section 8.4). What is coded as another dtype than its
- * own rarely gains by it, but a frame less saves a hundred bytes and more. */
+ * A frame may hold any bytes as elements of any dtype (docs/FORMAT.md, section 8.4). Coding a piece as another dtype rarely makes
+ * it smaller, but each frame less saves a hundred bytes or more. */
 #include "../system/posix.h"
 
 #include "group.h"
@@ -12,21 +12,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SMALL ((uint64_t)1 << 20)    /* bytes of a piece that may stand in a group */
+#define SMALL ((uint64_t)1 << 20)    /* pieces of at least this many bytes are not grouped */
 #define SMALLEST ((uint64_t)256)
 #define CELL 65536                   /* elements of a block */
 #define FRAME_LEAST 84               /* bytes that any frame with elements takes */
 enum { DTYPES = BITSNAP_F64 + 1 };
 
-/* The most bytes that a piece takes besides its elements: records, header, footer and blocks. */
+/* Most bytes of overhead of a piece: records, header, footer and blocks. */
 static uint64_t overhead(const piece *x)
 {
     const uint64_t blocks = x->bytes / bitsnap_width(x->form.dtype) / CELL + 1;
     return x->paired ? 110 + 36 * blocks : 80 + (x->form.columns ? 12u : 0u) + 16 * blocks;
 }
 
-/* Whether that may be more than a thousandth of the bytes, and what the file's own records leave of a KiB. Tensors that are
- * quantized have frames of their own anyway. */
+/* Returns 1 if the overhead may exceed a thousandth of the bytes plus 768, what the records of the file leave of a KiB. Does not
+ * count quantized tensors, which always have separate frames. */
 static int is_too_much(const plan *p)
 {
     uint64_t more = 0, bytes = 0;
@@ -50,7 +50,7 @@ static int is_aligned(const piece *x, size_t n, unsigned width, bitsnap_dtype on
     return (x[n - 1].begin + x[n - 1].bytes - begin) % width == 0;
 }
 
-/* The widest integers that no piece begins or ends amid. */
+/* Returns the widest integer type that no piece begins or ends inside of. */
 static bitsnap_dtype integers_of(const piece *x, size_t n)
 {
     if (is_aligned(x, n, 8, (bitsnap_dtype)0)) return BITSNAP_I64;
@@ -58,7 +58,7 @@ static bitsnap_dtype integers_of(const piece *x, size_t n)
     return is_aligned(x, n, 2, (bitsnap_dtype)0) ? BITSNAP_I16 : BITSNAP_I8;
 }
 
-/* What most of the bytes are, if these remain whole elements; else integers. */
+/* Returns the dtype of most bytes, if their elements stay aligned; else an integer type. */
 static bitsnap_dtype dtype_of(const piece *x, size_t n)
 {
     uint64_t bytes[DTYPES] = { 0 };
@@ -72,7 +72,7 @@ static bitsnap_dtype dtype_of(const piece *x, size_t n)
     return is_aligned(x, n, bitsnap_width(most), most) ? most : integers_of(x, n);
 }
 
-/* All of them as one, without a base. */
+/* Makes one piece of them, without a base. */
 static piece one_of(const piece *x, size_t n, bitsnap_dtype dtype)
 {
     piece all = { .form.dtype = dtype, .begin = x[0].begin, .bytes = x[n - 1].begin + x[n - 1].bytes - x[0].begin };
@@ -81,7 +81,7 @@ static piece one_of(const piece *x, size_t n, bitsnap_dtype dtype)
 
 /* ================================================================================= BY SIZE ALONE */
 
-/* How many of n pieces, each less than `small`, can be one frame against the same elements of the base, or against none. */
+/* Counts the pieces, each of less than `small` bytes, that can be one frame against neighbours in the base, or without a base. */
 static size_t joint_length(const piece *x, size_t n, uint64_t small)
 {
     const uint64_t begin = x[0].begin;
@@ -141,11 +141,11 @@ size_t group_length(const plan *p, size_t first)
     return i ? i : 1;
 }
 
-/* Frames one behind the other. */
+/* Consecutive frames. */
 typedef struct row {
     uint8_t *bytes;
-    size_t capacity, size, more; /* more: what else of the file they take */
-    piece *pieces;               /* what is in each, and its size */
+    size_t capacity, size, more; /* more: bytes of records that they need */
+    piece *pieces;               /* the content of each frame, and its size */
     size_t *sizes;
     size_t count;
 } row;
@@ -167,7 +167,7 @@ static void row_close(row *r)
     free(r->sizes);
 }
 
-/* A frame behind the last one, which is not taken yet. `elements`: of the first piece of the group. */
+/* Encodes a frame after the last one; row_take keeps it. `elements` begin with those of the first piece of the group. */
 static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, fault *f)
 {
     r->pieces[r->count] = *x;
@@ -175,7 +175,7 @@ static int row_pack(row *r, file_writer *w, const piece *x, const piece *first, 
                            r->bytes + r->size, r->capacity - r->size, &r->sizes[r->count], f);
 }
 
-/* Bytes of the file besides the frame: of its place, and in the end record. */
+/* Returns the bytes that a frame needs outside itself: in its place record, and in the end record. */
 static size_t records(const piece *x) { return BITSNAP_RECORD_ENTRY + (x->paired ? (size_t)BITSNAP_PLACE_SIZE : 0); }
 
 static void row_take(row *r)
@@ -191,7 +191,7 @@ static int row_add(row *r, file_writer *w, const piece *x, const piece *first, u
     return 0;
 }
 
-/* Whether a piece takes less as a frame than it has bytes; if so that is packed. */
+/* Returns 1 if a piece is smaller as a frame than its elements. The frame is then encoded, but not kept yet. */
 static int pays(row *r, file_writer *w, const piece *x, const piece *first, uint8_t *elements, int *failed, fault *f)
 {
     if (x->bytes <= FRAME_LEAST) return 0;
@@ -199,7 +199,8 @@ static int pays(row *r, file_writer *w, const piece *x, const piece *first, uint
     return !*failed && r->sizes[r->count] + records(x) < x->bytes;
 }
 
-/* Pieces as frames, neighbours that do not pay in one, until all take `most` bytes: then r->count is 0. */
+/* Makes frames of the pieces, and one frame of consecutive pieces that do not pay alone. Sets r->count to 0 if all take at least
+ * `most` bytes. */
 static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *elements, size_t most, fault *f)
 {
     size_t i = 0, to;
@@ -208,7 +209,7 @@ static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *e
         for (to = i; to < n && !pays(r, w, &x[to], x, elements, &failed, f) && !failed; to++)
             ;
         if (failed) return 1;
-        if (to - i == n) break; /* that would be all in one */
+        if (to - i == n) break; /* this would be one frame for all, which was tried before */
         if (to == i) {
             row_take(r);
             i++;
@@ -225,7 +226,8 @@ static int row_fill(row *r, file_writer *w, const piece *x, size_t n, uint8_t *e
 int group_write(file_writer *w, const piece *x, size_t n, uint8_t *elements, fault *f)
 {
     const size_t bytes = (size_t)(x[n - 1].begin + x[n - 1].bytes - x[0].begin);
-    const size_t bound = bitsnap_bound(NULL, bytes, BITSNAP_I8) + 256 + bytes / CELL * 32; /* with columns, a base and a content id, too */
+    /* enough with columns, a base and a content id */
+    const size_t bound = bitsnap_bound(NULL, bytes, BITSNAP_I8) + 256 + bytes / CELL * 32;
     const bitsnap_dtype dtypes[2] = { dtype_of(x, n), integers_of(x, n) };
     row rows[3];
     size_t i, best = 0, least = SIZE_MAX;

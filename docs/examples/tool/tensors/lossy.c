@@ -27,7 +27,7 @@ void lossy_free(lossy *l)
     memset(l, 0, sizeof *l);
 }
 
-/* The first frame that ends behind this byte of the data. */
+/* Returns the first frame that ends after this byte of the data. */
 static size_t first_behind(const lossy *l, uint64_t begin)
 {
     size_t low = 0, high = l->count;
@@ -54,7 +54,7 @@ int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound)
 
 /* ================================================================================= NAMES */
 
-/* The tensor that a frame begins with, as a number; model->count where there is none. */
+/* Returns the number of the tensor in which a frame begins; model->count if there is none. */
 static size_t tensor_of(const file_frame *x, const safetensors *model)
 {
     size_t low = 0, high = model->count;
@@ -66,12 +66,12 @@ static size_t tensor_of(const file_frame *x, const safetensors *model)
     return low;
 }
 
-/* What is known of a frame by its tensor. */
+/* What the tensor of a frame tells about it. */
 typedef struct label {
     const tensor *tensor;  /* null: not known */
     adam_role role;
     int paired;
-    double update;         /* of m with its counterpart: the bound of an update's relative error */
+    double update;         /* for m, if paired: bound of the relative error of an update */
 } label;
 
 static label label_of(const lossy *l, const file_frame *x)

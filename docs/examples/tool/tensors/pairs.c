@@ -1,4 +1,4 @@
-/* pairs.c - which tensors of a file have a partner in the base, and whether that helps.
+/* pairs.c - finds the partners in the base of the tensors of a file, and samples whether they help.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -10,10 +10,10 @@
 /* ================================================================================= NAMES */
 
 
-/* What wrappers put before the names of a model's tensors, in any order: DataParallel and its kin, torch.compile, heads around a model. */
+/* Prefixes that wrappers add to names of tensors, in any order: DataParallel and its kin, torch.compile, models with a head. */
 static const char *const prefixes[] = { "module.", "_orig_mod.", "model." };
 
-/* The name without all of that. */
+/* Returns the name without any such prefix. */
 static text_slice core_of(text_slice name)
 {
     size_t i = 0;
@@ -25,7 +25,7 @@ static text_slice core_of(text_slice name)
     return name;
 }
 
-/* The name by the rules; `room` is for one that they change. */
+/* Returns the name by the rules. A changed name is written to `room`. */
 static text_slice renamed(text_slice name, const renames *r, char *room)
 {
     size_t i;
@@ -56,7 +56,7 @@ static size_t room_for(const safetensors *model, const renames *r)
 typedef struct entry {
     const tensor *at;
     text_slice name, core;
-    int elsewhere; /* not in the base that is looked at first */
+    int elsewhere; /* 1: not in base number `own`, which is searched first */
     unsigned base;
 } entry;
 
@@ -77,7 +77,7 @@ static int in_order(const void *a, const void *b)
 
 /* ================================================================================= PARTNERS */
 
-/* How many rows both have, where that is all they may differ in; else 0. */
+/* Returns the number of rows that both have; 0 if the shapes differ in more than rows. */
 static uint64_t common_rows(const tensor *t, const tensor *old, uint64_t *rows, uint64_t *old_rows)
 {
     size_t i = 0, k = 0;
@@ -92,7 +92,8 @@ static uint64_t common_rows(const tensor *t, const tensor *old, uint64_t *rows, 
     return *rows < *old_rows ? *rows : *old_rows;
 }
 
-/* What `old` is to `t`: of the same dtype it is what `t` was before; F32 the master copy of F16 or BF16, or these what F32 rounds to. */
+/* Tells whether `old` can be the partner of `t`. With the same dtype it is an earlier state; else F32 is the master copy of F16
+ * or BF16. */
 static pair relate(const tensor *t, const tensor *old)
 {
     const uint64_t bytes = t->end - t->begin, old_bytes = old->end - old->begin;
@@ -109,11 +110,11 @@ static pair relate(const tensor *t, const tensor *old)
     return x;
 }
 
-/* Among sorted entries the one that goes with `t`: with `exact` the first of its name that fits, or that does not, else the only one of its
- * core. */
+/* Finds the partner of `t` among sorted entries. With `exact`: the first of its name that fits, or else the first of its name.
+ * Otherwise the only fitting one of its core. */
 static pair only_one(const tensor *t, const entry *wanted, int exact, const entry *entries, size_t count)
 {
-    enum { LOOKED_AT = 64 }; /* at most, so that no file can make this slow: of more none is the one */
+    enum { LOOKED_AT = 64 }; /* bounds the time for hostile files; among more candidates none is unique */
     size_t low = 0, high = count, i, found = 0;
     pair x = { 0 }, next;
     while (low < high) {
@@ -130,13 +131,14 @@ static pair only_one(const tensor *t, const entry *wanted, int exact, const entr
         if (next.kind != PAIR_FOUND) continue;
         if (exact) return x;
         if (!found) x = next;
-        if (!found || bitsnap_slice_compare(x.other->name, e->name)) found++; /* the same name in another file is no other tensor */
+        /* an equal name in another file does not count as a second one */
+        if (!found || bitsnap_slice_compare(x.other->name, e->name)) found++;
     }
     if (!exact && (found > 1 || i - low == LOOKED_AT)) memset(&x, 0, sizeof x);
     return x;
 }
 
-/* The partner: first by the name, then by that but for prefixes. */
+/* Finds the partner of a tensor: first by name, then by the name without prefixes. */
 static pair pair_of(const tensor *t, text_slice name, const entry *entries, size_t count)
 {
     entry wanted = { .core = core_of(name) };
@@ -207,9 +209,9 @@ void pairs_free(pairs *p)
 
 /* ================================================================================= SAMPLES */
 
-/* Of so many elements a delta comes out as small as of many, to 2 %. So many samples of a tensor, or all of it, tell what it
- * gains, if a frame of its own costs nothing beside it. A base that saves less than one part in LITTLE of a file is not worth
- * keeping: buffers and biases that are the same in every model save as much. */
+/* SAMPLE: elements of a sample; a delta of more elements is at most 2 % smaller per element. ENOUGH: samples that show what a
+ * tensor gains, if it has at least JUDGED_LEAST bytes, so that the cost of a frame does not matter. LITTLE: a base that saves
+ * less than 1 / LITTLE of a file is not worth keeping. Buffers and biases that are equal in all models save as much. */
 enum { SAMPLE = 16384, SAMPLES_LEAST = 32, SAMPLES_MOST = 4096, ENOUGH = 4, JUDGED_LEAST = 65536, LITTLE = 1000 };
 
 typedef struct sample {
@@ -218,18 +220,18 @@ typedef struct sample {
     uint64_t count;
     uint64_t begin;              /* byte of the data */
     file_range range;            /* of the base */
-    size_t alone, against;       /* bytes of the frames; `against` 0: it failed */
+    size_t alone, against;       /* bytes of the frames without and with the base; `against` 0: encoding failed */
 } sample;
 
-/* Samples that are coded side by side. */
+/* Samples that are coded in parallel. */
 typedef struct batch {
     const codec *c;
     sample *list;
     size_t room;           /* bytes of a sample, at most */
     size_t bound;          /* bytes of a frame of it */
     size_t workspace;      /* bytes */
-    uint8_t *elements;     /* of each sample, and of its base */
-    uint8_t *frames;       /* of each worker: a frame and a workspace */
+    uint8_t *elements;     /* for each sample: its elements, and those of the base */
+    uint8_t *frames;       /* for each worker: a frame and a workspace */
 } batch;
 
 static void code_sample(void *argument, uint64_t index, unsigned worker)
@@ -250,7 +252,7 @@ static void code_sample(void *argument, uint64_t index, unsigned worker)
     if (bitsnap_encode(&coder, frame, b->bound, &s->against, elements, s->count, s->dtype)) s->against = 0;
 }
 
-/* Reads samples, and codes them. */
+/* Reads and codes samples. */
 static int code_batch(batch *b, size_t count, input *in, uint64_t data_begin, const file_base *base, fault *f)
 {
     size_t i;
@@ -270,7 +272,7 @@ static int code_batch(batch *b, size_t count, input *in, uint64_t data_begin, co
     return 0;
 }
 
-/* What the samples of a tensor say. */
+/* Sums over the samples of a tensor. */
 typedef struct verdict {
     uint64_t sampled, alone, against;
     unsigned samples;
@@ -278,7 +280,7 @@ typedef struct verdict {
 
 static void note_batch(const batch *b, size_t count, verdict *verdicts)
 {
-    enum { MORE = 30 }; /* bytes of a frame with a base in which nothing is coded against it: an extension, two hashes */
+    enum { MORE = 30 }; /* bytes that a base adds to a frame even if no block uses it: an extension and two hashes */
     size_t i;
     for (i = 0; i < count; i++) {
         const sample *s = &b->list[i];
@@ -291,19 +293,19 @@ static void note_batch(const batch *b, size_t count, verdict *verdicts)
     }
 }
 
-/* How many samples a tensor has: one for every `step` bytes of the data, or all of it. */
+/* Returns the number of samples of a tensor: one for every `step` bytes of the data, or enough for all of it. */
 static uint64_t samples_of(uint64_t begin, uint64_t end, uint64_t step, uint64_t window)
 {
     return step <= window ? (end - begin + window - 1) / window : end / step - begin / step;
 }
 
-/* Whether the samples of a tensor say that it gains nothing, but are too few for that. */
+/* Returns 1 if the samples of a tensor show no gain, but are too few to judge it. */
 static int is_open(const verdict *v, uint64_t bytes)
 {
     return v->samples && v->samples < ENOUGH && v->against >= v->alone && v->sampled < bytes && bytes >= JUDGED_LEAST;
 }
 
-/* Samples of all tensors; `more`: of those that have too few. */
+/* Codes samples of all tensors; with `more`, further ones of those that have too few. */
 static int sample_all(pairs *p, batch *b, size_t most, input *in, const safetensors *model, const file_base *base,
                       verdict *verdicts, int more, fault *f)
 {
@@ -445,7 +447,7 @@ static void print_kinds(FILE *to, const tensor *t, const tensor *old)
 static int is_renamed(const tensor *t, const tensor *old) { return bitsnap_slice_compare(t->name, old->name) != 0; }
 static int is_resized(const tensor *t, const tensor *old) { return !bitsnap_shape_same(t->shape, old->shape); }
 
-/* Of a tensor whose partner is not the same tensor in all but its elements. */
+/* Prints how a tensor and its partner differ in name or shape. */
 static void print_unlike(FILE *to, const pair *x, const tensor *t)
 {
     print_slice(to, t->name);
@@ -481,7 +483,7 @@ void pairs_print(const pairs *p, FILE *to, const char *path, const safetensors *
     }
 }
 
-/* The tensors whose partners are unlike them, or those without one. */
+/* Writes the tensors whose partners differ in name or shape (`found`), or those without a partner. */
 static void json_tensors(const pairs *p, json *j, const safetensors *model, int found)
 {
     size_t i;

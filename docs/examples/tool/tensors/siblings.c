@@ -47,7 +47,7 @@ static int has_moments(const sibling *x, int *has, fault *f)
     return 0;
 }
 
-/* A file without tensors takes no part. */
+/* Reads the header of a file. A file that cannot be used keeps an empty header, and takes no part. */
 static int look(sibling *x, int moments, fault *f)
 {
     const safetensors *model = &x->h.model;
@@ -78,16 +78,17 @@ static int look(sibling *x, int moments, fault *f)
 
 /* ================================================================================= ONE FOLDER */
 
-enum { SHARE_LEAST = 8 }; /* a file has partners in others only for an eighth of its bytes or more, as it cannot be read without them */
+enum { SHARE_LEAST = 8 }; /* a file has partners in others only for an eighth of its bytes or more, as it cannot be read without
+                             them */
 
-/* Files of one folder, and all their tensors, as if the data of all were one. */
+/* Files of one folder, and all their tensors, as if their data were joined. */
 typedef struct group {
     sibling *const *files;
     size_t count;
     safetensors model;
-    unsigned *file;        /* of each tensor */
-    uint64_t *begin;       /* of each file, in the data of all */
-    unsigned char *alone;  /* of each file: no tensor of another one has a partner in it */
+    unsigned *file;        /* for each tensor: its file */
+    uint64_t *begin;       /* for each file: where it begins in the joined data */
+    unsigned char *alone;  /* for each file, 1: it cannot be a base of others */
     input in;              /* the file that was read last */
     size_t open;           /* its number; count: none */
 } group;
@@ -132,7 +133,7 @@ static int find_own(group *g, size_t number, unsigned char *own)
     return failed;
 }
 
-/* The tensor of all that begins with this byte. */
+/* Returns the tensor, among those of all files, that begins at this byte. */
 static size_t tensor_of(const group *g, uint64_t begin)
 {
     size_t low = 0, high = g->model.count;
@@ -144,8 +145,8 @@ static size_t tensor_of(const group *g, uint64_t begin)
     return low;
 }
 
-/* Takes what was found for one file in others, where it has not the same itself: if that is much of it. Such a file is nobody's base, so whoever reads a file needs those that it
- * names, and no more. */
+/* Takes the partners of one file in others, except for tensors that have one in the file itself. Keeps them only if they cover at
+ * least 1 / SHARE_LEAST of the file. A file with bases is never a base, so reading a file needs only the files that it names. */
 static int take(group *g, size_t number, const sibling *all, const bitsnap_reference *list, size_t count, fault *f)
 {
     sibling *x = g->files[number];
@@ -161,7 +162,7 @@ static int take(group *g, size_t number, const sibling *all, const bitsnap_refer
         free(own);
         return fault_memory(f);
     }
-    if (find_own(g, number, own)) count = 0; /* that will be said of the file */
+    if (find_own(g, number, own)) count = 0; /* the error is reported when the file is compressed */
     for (i = 0; i < count; i++) {
         const size_t base = tensor_of(g, list[i].base);
         pair *a = &p->list[list[i].tensor - x->first];
@@ -196,7 +197,8 @@ static int find_in_group(group *g, const sibling *all, fault *f)
     bitsnap_reference *list;
     size_t count, i;
     int failed = 0;
-    if (!bitsnap_references_find(&list, &count, &g->model, &source, NULL, 0)) { /* what cannot be read will be said of the file */
+    /* read errors are reported when the file is compressed */
+    if (!bitsnap_references_find(&list, &count, &g->model, &source, NULL, 0)) {
         for (i = 0; i < g->count && !failed; i++) {
             failed = take(g, i, all, list, count, f);
             g->alone[i] |= g->files[i]->base_count != 0;
@@ -230,7 +232,7 @@ static int find_in_folder(sibling *const *files, size_t count, const sibling *al
             t->end += g.begin[i];
             g.file[g.model.count++] = (unsigned)i;
         }
-        g.model.data_size += one->data_size + 1; /* no run goes on in the next file */
+        g.model.data_size += one->data_size + 1; /* one byte of gap, so that no run continues in the next file */
     }
     failed = failed || find_in_group(&g, all, f);
     input_close(&g.in);

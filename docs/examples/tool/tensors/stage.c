@@ -93,8 +93,7 @@ static int open_weights(job *j, const char *path, const char *pattern, const cha
     return open_named(j, path);
 }
 
-/* The weight that a moment belongs to: of the same name without the word for the moment, perhaps also without what stands
- * before it. */
+/* Returns the weight of a moment. Its name lacks the word for the moment, and may lack segments before that. */
 static const tensor *weight_of(const tensor *m, const adam_choice *c, const tensor **names, size_t count)
 {
     char *made = NULL;
@@ -180,7 +179,8 @@ static int measure_all(job *j, const char *m_path)
         if (choices[i].role != ADAM_M || !bitsnap_tensor_has_octaves(m)) continue;
         if (choices[i].by_file) v = bitsnap_tensor_find(v_names, j->v.model.count, m->name);
         if (!v || !bitsnap_shape_same(v->shape, m->shape) || !bitsnap_tensor_has_octaves(v)) continue;
-        w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count); /* not the moment itself */
+        /* not the moment itself */
+        w = j->own && choices[i].by_file ? NULL : weight_of(m, &choices[i], w_names, j->w.model.count);
         if (w) failed = measure(j, m, choices[i].by_file ? &j->v : &j->m, v, w);
     }
     free(choices);
