@@ -399,10 +399,10 @@ typedef struct bitsnap_sink {
  * not change. */
 typedef struct bitsnap_file_writer {
     uint32_t align;           /* a power of two, 512 to 1 MiB: each frame begins at a multiple of it, by padding; 0: where it comes to lie */
-    bitsnap_file *itself;     /* the source as an open file, as bitsnap_file_open reads a .safetensors file by a callback: bases of frames that */
-                              /* refer to earlier data are read from it. Null: there are none */
-    uint64_t referred;        /* of the next frame: the byte of the data at which the last frame will begin that refers to it. 0, which it is */
-                              /* again after each frame: none will */
+    bitsnap_file *itself;     /* the source, opened by bitsnap_file_open with a callback. Frames that refer to earlier data read their bases from */
+                              /* it. Null: no frame refers to earlier data */
+    uint64_t referred;        /* for the next frame: the byte of the data where the last frame that refers to it will begin; 0: no frame will. */
+                              /* Each frame sets it to 0 again */
     uint64_t size;            /* bytes of the file so far */
     uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
     uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
@@ -422,12 +422,12 @@ typedef struct bitsnap_file_writer {
 BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 
-/* Elements that are coded against earlier ones of the same file, because they are equal to these, or one is what the other rounds to. */
+/* Elements that are coded against earlier ones of the same file, because they are equal, or equal after rounding one of them. */
 typedef struct bitsnap_reference {
     size_t tensor;            /* its number in the order of the bytes */
     uint64_t first, count;    /* elements of that tensor, as bitsnap_tensor_codec has them */
     uint64_t base;            /* byte of the file's data where the base's first element lies */
-    int base_dtype;           /* bitsnap_dtype: that of the tensor; or F32 where the tensor is F16 or BF16, or one of these where it is F32 */
+    int base_dtype;           /* bitsnap_dtype: that of the tensor. If the tensor is F16 or BF16, it can also be F32, and the other way round */
 } bitsnap_reference;
 
 /* What bitsnap_file_write_begin makes a file of; all 0 but what applies. */
@@ -4321,8 +4321,8 @@ static bitsnap_status bsf_put_mark(bitsnap_file_writer *w, const char *magic, un
     return bsf_put_out(w, record, BITSNAP_PLACE_SIZE);
 }
 
-/* Writes what comes before a frame of so many bytes of elements: padding, that it is referred to, and the place of its base of so many bytes, if it
- * has one. */
+/* Writes the records before a frame: padding; if later frames refer to it, the mark that says so; if it has a base, the place of that. `bytes`
+ * and `base_bytes` are the bytes of elements of the frame and of its base. */
 static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file_place *place, uint64_t bytes, uint64_t base_bytes)
 {
     const unsigned marks = (w->referred ? (unsigned)BITSNAP_KEPT_SIZE : 0u) + (place ? (unsigned)BITSNAP_PLACE_SIZE : 0u);
@@ -4807,8 +4807,8 @@ static bitsnap_status bsf_find_kept(bitsnap_file_writer *w)
     return BITSNAP_OK;
 }
 
-/* Whether run b goes on where run a ends. What is not referred to and lies beside what is joins it only if it is small: a reader in order keeps
- * it, too. */
+/* Returns 1 if run b can continue run a. If later runs refer to only one of them, the other must be small, because a sequential reader keeps
+ * both in memory. */
 static int bsf_goes_on(const bsf_run *a, const bsf_run *b)
 {
     if (a->dtype != b->dtype || a->columns || b->columns || a->base_dtype != b->base_dtype) return 0;

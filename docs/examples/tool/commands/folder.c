@@ -198,8 +198,8 @@ static int how(const options *o, const siblings *s, char *text, size_t size, fau
     mix_siblings(s, &bases);
     n = snprintf(text, size, "%s " BITSNAP_VERSION " level %d bases %zu %016llx contained %d sha256 %d references %d partners %d align %llu adam %s least %llu limit %llu stage %.0f", command_name(o->command), o->level,
                  o->base_count, (unsigned long long)bases, o->self_contained, o->sha256, !o->no_references, o->partners, (unsigned long long)o->align, a->name ? a->name : "-", (unsigned long long)a->least,
-                 (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* which is found by other files: those
-                                                                                            are not gone on with */
+                 (unsigned long long)o->max_output, a->stage ? 1e6 * seconds_now() : 0); /* never continued: it depends on other
+                                                                                            files, too */
     return n < 0 || (size_t)n >= size ? fault_set(f, "--adam is too long") : 0;
 }
 

@@ -449,8 +449,7 @@ static size_t shape_text(const tensor *t, char *text, size_t size)
 typedef struct widths {
     size_t name, dtype, shape, elements;
     int with_bound, with_changes;
-    int cut; /* names that are wider have a line of their own, which the terminal is wide enough for, or they lose their
-                beginning */
+    int cut; /* 1: longer names get a separate line, and lose their beginning if the terminal is too narrow for them */
 } widths;
 
 static void widen_to(size_t *width, size_t columns, size_t most)

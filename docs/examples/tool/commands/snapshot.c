@@ -165,8 +165,7 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
         if (is_delta) x->base = from->id;
         failed = rename_object(j, x, delta);
     }
-    if (delta) (void)unlink(delta); /* the one that was not renamed: there is room for one object more, not for one of each
-                                       file */
+    if (delta) (void)unlink(delta); /* the one that was not renamed; temporary objects of all files would take too much space */
     if (whole) (void)unlink(whole);
     free(delta);
     free(whole);
@@ -222,8 +221,8 @@ static const store_object *most_alike(const job *j, const input *in, const store
     return best;
 }
 
-/* Chooses the base of a file in the step before: the file of its name, or if there is none, the one with most of its tensors.
- * Null if there is none, or if its chain may not grow. */
+/* Chooses the base of a file in the step before: the file of its name, or without such a file the one with most of its tensors.
+ * Null if no file fits, or if its chain may not grow. */
 static const store_object *find_base(const job *j, const input *in, const char *name, store_object *copy)
 {
     const manifest *m = &j->store.m;
@@ -243,7 +242,7 @@ static const store_object *find_base(const job *j, const input *in, const char *
     return copy;
 }
 
-/* Chooses the base of a file in its own step: the file with partners for most of its bytes. *is 0: there is none. */
+/* Chooses the base of a file in its own step: the file with partners for most of its bytes. *is 0: no file fits. */
 static int find_sibling(const job *j, size_t number, pairs *known, store_object *copy, int *is)
 {
     const sibling *x = &j->siblings.files[number];
@@ -482,8 +481,8 @@ static int put_folder(job *j, const char *path)
     if (!step_date(&j->step)) return fault_set(j->f, "the clock of this machine is wrong");
     j->step.mode = j->in.at[0].mode & 0777;
     if (plan_siblings(j)) return 1;
-    for (later = 0; later < 2; later++) /* first, so that no copy of the same content keeps it from being packed; and what has
-                                           siblings after these */
+    for (later = 0; later < 2; later++) /* files with partners first, so that an equal file stored as a copy does not keep them
+                                           from being packed; bases before the files that need them */
         for (i = 1; i < j->in.count; i++)
             if (j->sibling[i] != SIBLING_NONE && (j->siblings.files[j->sibling[i]].base_count != 0) == later && put_entry(j, &j->in.at[i])) return 1;
     for (i = 1; i < j->in.count; i++)

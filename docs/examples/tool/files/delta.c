@@ -219,7 +219,7 @@ static unsigned block_log2_of(const delta_frame *x)
     return x && !bitsnap_read_info(&info, x->bytes, x->size) && info.block_log2 > 16 ? info.block_log2 : 16;
 }
 
-/* Returns enough capacity for a frame of as many elements; 0 on failure. */
+/* Returns enough capacity for a frame of the same elements; 0 on failure. */
 static size_t bound_of(const delta_frame *x)
 {
     bitsnap_info info;

@@ -7,7 +7,7 @@
 
 enum { WANT_SAFETENSORS, WANT_BSNAP };
 
-/* For an input that is not of the wanted kind, and of which nothing has been consumed. Returns 1 with the fault set if it is
+/* For an input of another kind than the wanted one; nothing of it has been consumed. Returns 1 with the fault set if it is
  * recognized or cannot be read, else 0. */
 int foreign_refuse(input *in, int wanted, fault *f);
 

@@ -53,7 +53,7 @@ void input_close(input *in);
  * same tick of the kernel's clock, some milliseconds on some systems. */
 int input_check_unchanged(const input *in, fault *f);
 
-/* Adds the file to those that the command reads. `path` is the name by which it was opened. */
+/* Adds the file to those that the command reads. `path` is the name that it was opened with. */
 int input_note(const input *in, const char *path, used_files *u, fault *f);
 
 /* Reads the next n bytes to `to`; fewer only at the end. Bypasses the window if that is empty. */

@@ -501,7 +501,7 @@ static void remove_leftover(int directory, const char *name)
     (void)close(fd);
 }
 
-/* Moves a file back to `name`, from which a run that is dead had moved it. */
+/* Moves a file back to `name`, after a dead run had moved it away. */
 static void put_back(const char *directory, const char *leftover, const char *name, const used_files *u)
 {
     fault ignored;

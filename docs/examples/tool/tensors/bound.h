@@ -2,8 +2,8 @@
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
  * For each 65,536 elements of a frame (the last may be fewer), it is the smallest of three numbers of bits:
- *     the entropy of the exponents, plus all other bits that are not constant
- *     the entropy of which elements are zero, plus the first number for the others
+ *     the entropy of the exponents, plus all other bits that vary
+ *     the entropy of the choice between zero and other elements, plus the first number for the others
  *     the entropies of the separate bytes; integers have only this one
  * Tables, headers and checks are not counted. A codec that uses more than single elements can beat it. */
 #ifndef TOOL_BOUND_H

@@ -54,7 +54,7 @@ int lossy_bound(const lossy *l, uint64_t begin, uint64_t end, double *bound)
 
 /* ================================================================================= NAMES */
 
-/* Returns the number of the tensor in which a frame begins; model->count if there is none. */
+/* Returns the number of the tensor that holds the first byte of a frame; model->count if no tensor does. */
 static size_t tensor_of(const file_frame *x, const safetensors *model)
 {
     size_t low = 0, high = model->count;

@@ -1,4 +1,4 @@
-/* references.h - finds tensors that equal earlier ones of the same file, or of which one is the other rounded.
+/* references.h - finds tensors that equal earlier ones of the same file, or that rounding connects with them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #ifndef TOOL_REFERENCES_H
 #define TOOL_REFERENCES_H

@@ -78,8 +78,7 @@ static int look(sibling *x, int moments, fault *f)
 
 /* ================================================================================= ONE FOLDER */
 
-enum { SHARE_LEAST = 8 }; /* a file has partners in others only for an eighth of its bytes or more, as it cannot be read without
-                             them */
+enum { SHARE_LEAST = 8 }; /* others are bases only for at least this part of a file, because it cannot be read without them */
 
 /* Files of one folder, and all their tensors, as if their data were joined. */
 typedef struct group {
