@@ -50,11 +50,12 @@ def compress(data: Any, dtype: str | None = None, *, level: str | int = "default
              clusters: int = 0, columns: int | None = None, flags: int = 0, out: Any = None, progress: Progress | None = None) -> Any:
     """Compresses an array's elements to one frame, bytes; with `out`, a writable buffer, returns the frame's size.
 
-    dtype: the name in .safetensors files ("BF16"); of arrays it is known.
+    dtype: the name in .safetensors files ("BF16"); arrays have one themselves.
     level: "fast", "default" or "best".
-    max_relative_error: lossy, each float within this bound (F16, BF16, F32, F64); the frame says what was measured: info()["certificate"].
-    clusters: lossy without a bound: so many values for each block, as in BitSnap's paper (2 to 256, usually 16).
-    columns: of lossy frames and level "best": the last dimension, which is known of arrays of two dimensions and more.
+    max_relative_error: lossy, each float (F16, BF16, F32, F64) within this bound. The frame holds the measured errors, in
+        info()["certificate"].
+    clusters: lossy without a bound: the number of values in each block, as in BitSnap's paper (2 to 256, usually 16).
+    columns: for lossy frames and level "best": the last dimension. Arrays of two dimensions or more give it themselves.
     flags: CONTENT_ID, NO_CHECKS, VERIFY
     progress: called with (elements done, of how many), from time to time; an exception ends the call.
     """
@@ -94,10 +95,10 @@ def _range(first, count):
 
 def delta(data: Any, base: Any, dtype: str | None = None, base_dtype: str | None = None, *, level: str | int = "default", threads: int = 1,
           flags: int = CONTENT_ID, out: Any = None, progress: Progress | None = None) -> Any:
-    """Compresses how an array differs from an earlier state of the same tensor, or, of F16 and BF16, from its F32 master, to one frame.
+    """Compresses the differences of an array from an earlier state of the same tensor, or of F16 or BF16 from its F32 master.
 
-    flags: with SELF_CONTAINED among them the frame can be merged and inverted without the base.
-    base_dtype: that of the data where it is not given and both are of one kind: a BF16 tensor that is kept as uint16 has such a base.
+    flags: with SELF_CONTAINED the frame can be merged and inverted without the base.
+    base_dtype: default: `dtype` if that is given and both arrays have the same type (BF16 kept as uint16), else that of `base`.
     Other options: as in compress.
     """
     if base_dtype is None:

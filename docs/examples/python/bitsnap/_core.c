@@ -1,8 +1,9 @@
-/* _core.c - bitsnap.h and bitsnap_file.h for Python, through the stable ABI of CPython 3.11 where setup.py asks for it. MIT licence, see
- * bitsnap.h.
+/* _core.c - bitsnap.h and bitsnap_file.h for Python, through the stable ABI of CPython 3.11 where setup.py asks for it. MIT
+ * licence, see bitsnap.h.
  *
- * What is here works on buffers and file descriptors; names of types, paths and arrays are Python's, in the modules beside it.
- * The interpreter's lock is released wherever elements are coded. Global state: the types of the module, and a count of opened Files. */
+ * This module works on buffers and file descriptors. The Python modules beside it handle names of types, paths and arrays. The
+ * interpreter's lock is released wherever elements are coded. Global state: the types of the module, and a count of opened
+ * Files. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -25,7 +26,7 @@
 #include "file/bitsnap_references.h"
 #include "tool/system/parallel.h"
 
-#if PY_VERSION_HEX < 0x030A0000 /* what came with CPython 3.10 */
+#if PY_VERSION_HEX < 0x030A0000 /* CPython 3.10 added these */
 static PyObject *Py_NewRef(PyObject *o) { return Py_INCREF(o), o; }
 static int PyModule_AddObjectRef(PyObject *m, const char *name, PyObject *o) { return o ? PyModule_AddObject(m, name, Py_NewRef(o)) : -1; }
 #endif
@@ -34,9 +35,9 @@ static PyObject *error_type; /* bitsnap.Error, a ValueError */
 static PyObject *file_type;  /* File */
 
 /* ================================================================================= BUFFERS
- * Anything with the buffer protocol, or with __dlpack__ (arrays in the memory of a device are of no use here). */
+ * Accepts objects with the buffer protocol or __dlpack__, in the memory of the host. */
 
-/* What a capsule of DLPack holds: github.com/dmlc/dlpack, version 0, which every library still gives. */
+/* The content of a DLPack capsule: github.com/dmlc/dlpack, version 0, which all libraries still support. */
 typedef struct dl_tensor {
     void *data;
     struct { int32_t type, id; } device;
@@ -53,13 +54,13 @@ typedef struct dl_managed {
 } dl_managed;
 
 typedef struct buffer {
-    uint8_t *at;       /* never null in one that was got */
+    uint8_t *at;       /* not null if an object was given */
     size_t size;
     Py_buffer view;
     dl_managed *managed;
 } buffer;
 
-static uint8_t nothing[1]; /* where buffers of no bytes are */
+static uint8_t nothing[1]; /* address of empty buffers */
 
 static void buffer_release(buffer *x)
 {
@@ -68,7 +69,7 @@ static void buffer_release(buffer *x)
     memset(x, 0, sizeof *x);
 }
 
-/* Whether its elements lie one behind the other, the last dimension first. */
+/* Returns 1 if the elements are contiguous, in row-major order. */
 static int dl_contiguous(const dl_tensor *t)
 {
     int64_t step = 1;
@@ -89,7 +90,7 @@ static int buffer_from_dlpack(buffer *x, PyObject *o, const char *what)
     if (!capsule) return -1;
     x->managed = (dl_managed *)PyCapsule_GetPointer(capsule, "dltensor");
     if (x->managed && PyCapsule_SetName(capsule, "used_dltensor")) x->managed = NULL;
-    Py_DECREF(capsule); /* whose destructor leaves alone what is used */
+    Py_DECREF(capsule); /* its destructor does not release a used tensor */
     if (!x->managed) return -1;
     t = &x->managed->tensor;
     if (t->device.type != CPU && t->device.type != CUDA_HOST && t->device.type != ROCM_HOST) {
@@ -101,7 +102,7 @@ static int buffer_from_dlpack(buffer *x, PyObject *o, const char *what)
         return -1;
     }
     bits = (uint64_t)t->dtype.bits * t->dtype.lanes;
-    for (i = 0; i < t->dimensions; i++) bits *= (uint64_t)t->shape[i]; /* of an array that is in memory */
+    for (i = 0; i < t->dimensions; i++) bits *= (uint64_t)t->shape[i]; /* cannot overflow: the array is in memory */
     x->size = (size_t)((bits + 7) / 8);
     if (x->size && !t->data) {
         PyErr_Format(PyExc_ValueError, "%s has no memory: its elements were freed, or never were there", what);
@@ -111,7 +112,7 @@ static int buffer_from_dlpack(buffer *x, PyObject *o, const char *what)
     return 0;
 }
 
-/* Where `optional`, None is no failure, and no buffer. buffer_release is to be called after failures, too. */
+/* Gets the memory of an object. With `optional`, None leaves x->at null. Call buffer_release after failures, too. */
 static int buffer_get(buffer *x, PyObject *o, const char *what, int writable, int optional)
 {
     memset(x, 0, sizeof *x);
@@ -133,8 +134,8 @@ static int no_memory(const char *what, uint64_t size)
     return -1;
 }
 
-/* A result of so many bytes: `into` where it is given and fits, else new bytes, which *to then is. Large ones had better be huge pages,
- * as numpy asks for, too: new memory of pages of 4 KiB costs more than decoding. */
+/* Returns an object for a result of `size` bytes: `into` if it is given and fits, else new bytes, and sets *out to it. Asks for
+ * huge pages for large ones, as numpy does, because new memory in pages of 4 KiB costs more than decoding. */
 static PyObject *result_of(PyObject *into, buffer *out, uint64_t size)
 {
     PyObject *result = NULL;
@@ -165,7 +166,8 @@ static int set_attribute(PyObject *o, const char *name, PyObject *value)
     return failed;
 }
 
-/* `letter` and `rule`: the condition in FORMAT.md; `tensor`: no characters if it is of none; nor `base` if that refers to no damaged one */
+/* `letter` and `rule`: the condition in FORMAT.md. `tensor`: where the error is, or empty. `base`: the damaged tensor that it
+ * refers to, or empty. */
 static void raise_error(bitsnap_status status, const char *message, const char *letter, unsigned rule, uint64_t offset, uint64_t needed,
                         bitsnap_slice tensor, bitsnap_slice base)
 {
@@ -193,12 +195,12 @@ static void raise_codec(const bitsnap *b)
 {
     static const bitsnap_slice none;
     const bitsnap_error *e = &b->error;
-    if (PyErr_Occurred()) return; /* a callback has */
+    if (PyErr_Occurred()) return; /* set by a callback */
     if (e->status == BITSNAP_E_ARGUMENT && e->argument) PyErr_Format(PyExc_ValueError, "%s: %s", e->argument, bitsnap_message(b));
     else raise_error(e->status, bitsnap_message(b), "R", e->rule, e->offset, e->needed, none, none);
 }
 
-/* `number`: that of the system, where a callback has failed */
+/* `number`: errno if a callback has failed, else 0 */
 static void raise_file(const bitsnap_file_error *e, int number)
 {
     if (PyErr_Occurred()) return;
@@ -207,7 +209,7 @@ static void raise_file(const bitsnap_file_error *e, int number)
     } else if (number) {
         errno = number;
         PyErr_SetFromErrno(PyExc_OSError);
-    } else if (e->status == BITSNAP_E_UNSUPPORTED && (e->found || e->frame_rule)) { /* not damaged: new */
+    } else if (e->status == BITSNAP_E_UNSUPPORTED && (e->found || e->frame_rule)) { /* a newer format, not damage */
         char text[200];
         if (e->found) (void)PyOS_snprintf(text, sizeof text, "%s: bits %08lX", e->message, (unsigned long)e->found);
         else (void)PyOS_snprintf(text, sizeof text, "%s: made by a newer bitsnap", e->message);
@@ -219,7 +221,7 @@ static void raise_file(const bitsnap_file_error *e, int number)
 
 /* ================================================================================= CALLS */
 
-enum { MOST_THREADS = 1024 }; /* as the tool has it */
+enum { MOST_THREADS = 1024 }; /* as in the tool */
 
 /* The codec's options and memory in a call. */
 typedef struct call {
@@ -241,7 +243,7 @@ static int dtype_of(const char *name, bitsnap_dtype *dtype)
     return 0;
 }
 
-/* Whether a tenth of a second has passed since it last said so. */
+/* Returns 1 if a tenth of a second has passed since it last returned 1. */
 static int tenth(uint64_t *looked)
 {
     struct timespec now;
@@ -253,8 +255,8 @@ static int tenth(uint64_t *looked)
     return 1;
 }
 
-/* Calls the progress callback and, ten times a second, handles signals, so that Ctrl-C ends a long call. An exception ends the call, which
- * raises it. */
+/* Calls the progress callback and, ten times a second, handles signals, so that Ctrl-C ends a long call. An exception ends the
+ * call, which raises it. */
 static int on_progress(void *context, uint64_t done, uint64_t total)
 {
     call *c = (call *)context;
@@ -280,7 +282,7 @@ static void call_progress(call *c, PyObject *progress)
     c->b.progress_context = c;
 }
 
-/* Threads for the codec, where more than one is wanted. */
+/* Starts threads for the codec if more than one is wanted. */
 static int pool_begin(pool **threads, bitsnap *b, int wanted)
 {
     if (wanted < 2) return 0;
@@ -293,7 +295,7 @@ static int pool_begin(pool **threads, bitsnap *b, int wanted)
     return 0;
 }
 
-/* How many elements a buffer has: none may be cut. */
+/* Gives the number of elements in a buffer. Fails if the last one is incomplete. */
 static int count_of(const buffer *x, const char *what, bitsnap_dtype dtype, uint64_t *count)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -329,7 +331,7 @@ static void call_end(call *c)
     memset(c, 0, sizeof *c);
 }
 
-/* What decoding a frame needs. */
+/* Prepares decoding: reads the header, gets the base, starts threads, allocates the workspace. */
 static int call_decode(call *c, bitsnap_info *info, PyObject *frame, PyObject *base, int threads)
 {
     if (buffer_get(&c->from, frame, "frame", 0, 0)) return -1;
@@ -453,7 +455,7 @@ end:
     return result;
 }
 
-/* merge(first, second); without a second invert(first) */
+/* merge(first, second), or if `second` is null, invert(first) */
 static PyObject *combine(PyObject *first, PyObject *second, PyObject *base)
 {
     PyObject *result = NULL;
@@ -527,7 +529,7 @@ static PyObject *test(PyObject *self, PyObject *args, PyObject *named)
     return status ? NULL : Py_NewRef(Py_None);
 }
 
-/* Takes the value. */
+/* Steals the reference to the value. */
 static int put(PyObject *dictionary, const char *name, PyObject *value)
 {
     const int failed = !value || PyDict_SetItemString(dictionary, name, value);
@@ -607,7 +609,7 @@ static PyObject *hash(PyObject *self, PyObject *data)
     return result;
 }
 
-/* bins for a bound of the relative error */
+/* Returns the number of bins for a bound of the relative error. */
 static PyObject *log_cells(PyObject *self, PyObject *bound)
 {
     const double x = PyFloat_AsDouble(bound);
@@ -634,7 +636,7 @@ typedef struct shared {
     unsigned long holder;  /* the thread that holds the lock; 0: none */
     pid_t process;         /* the process of the last thread that took it */
     int state;
-    int failure;           /* errno of the last call of the system that failed, or 0 */
+    int failure;           /* errno of the last system call that failed, or 0 */
     uint64_t number;       /* counts Files as they are opened */
     size_t users;          /* open Files and Writers that have it among their bases */
     PyObject *bases;       /* a tuple of Files */
@@ -708,7 +710,7 @@ static PyObject *leave(shared *x, PyObject *result)
     return result;
 }
 
-/* errno of the call of the system that failed: on the File, or on one below it. */
+/* Returns errno of the system call that failed, on the File or on one below it; 0 if none has. */
 static int failure_of(const shared *x)
 {
     int failure = x->failure;
@@ -741,7 +743,7 @@ static void shared_free(shared *x)
     Py_DECREF(type);
 }
 
-/* Lets go of the bases. No lock is held. */
+/* Releases the bases. No lock may be held. */
 static void bases_end(shared *x)
 {
     PyObject *bases = x->bases;
@@ -751,7 +753,7 @@ static void bases_end(shared *x)
     x->below = NULL;
     x->below_count = 0;
     x->bases = NULL;
-    Py_XDECREF(bases); /* which may run anything */
+    Py_XDECREF(bases); /* may run any Python code */
 }
 
 static int by_number(const void *a, const void *b)
@@ -772,10 +774,10 @@ typedef struct file {
     uint64_t looked;      /* when signals were handled last, in milliseconds */
 } file;
 
-enum { MOST_READ = 1 << 26 }; /* bytes of one call of the system: signals are handled between them */
+enum { MOST_READ = 1 << 26 }; /* most bytes of one system call; signals are handled between calls */
 
-/* Makes the Files of a sequence, at most 65,534, the bases of x, and locks all that are below it. Returns how many bases there are, or -1.
- * bases_end is to be called after failures, too, and *base freed. */
+/* Makes the Files of a sequence, at most 65,534, the bases of x, and locks all that are below it. Returns the number of
+ * bases, or -1. Call bases_end and free *base after failures, too. */
 static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file ***base)
 {
     PyObject *tuple = bases && bases != Py_None ? PySequence_Tuple(bases) : PyTuple_New(0);
@@ -808,8 +810,8 @@ static Py_ssize_t bases_begin(shared *x, PyObject *bases, bitsnap_file ***base)
     return below_take(x) ? -1 : n;
 }
 
-/* Handles signals ten times a second, so that Ctrl-C ends a long read. An exception fails the read, and the call raises it. Threads of the
- * pool read, too; only the thread that made the call may handle signals. */
+/* Handles signals ten times a second, so that Ctrl-C ends a long read. An exception fails the read, and the call raises it.
+ * Threads of the pool read, too; only the thread that made the call may handle signals. */
 static int file_interrupted(file *x)
 {
     PyGILState_STATE state;
@@ -829,7 +831,7 @@ static int file_read_at(void *context, uint64_t offset, void *to, size_t size)
         const ssize_t n = file_interrupted(x) ? 0 : pread(x->fd, p, size < MOST_READ ? size : MOST_READ, (off_t)offset);
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
-            x->s.failure = n ? errno : EIO; /* it has become shorter */
+            x->s.failure = n ? errno : EIO; /* the file has become shorter */
             return -1;
         }
         p += n;
@@ -862,7 +864,7 @@ static void file_dealloc(file *x)
 static int file_source(file *x, PyObject *source, bitsnap_source *s)
 {
     memset(s, 0, sizeof *s);
-    if (PyLong_Check(source)) { /* a descriptor, which is copied */
+    if (PyLong_Check(source)) { /* a descriptor; it is duplicated */
         const long fd = PyLong_AsLong(source);
         off_t size;
         if (PyErr_Occurred()) return -1;
@@ -983,7 +985,7 @@ static PyObject *file_metadata(file *x, PyObject *unused)
     return leave(&x->s, result);
 }
 
-/* Finds a tensor; the failure is raised. */
+/* Finds a tensor, or raises an error. */
 static int find(file *x, PyObject *name, bitsnap_tensor *t)
 {
     Py_ssize_t size;
@@ -1029,7 +1031,7 @@ static PyObject *file_read(file *x, PyObject *args, PyObject *named)
                      (unsigned long long)t.elements);
         goto end;
     }
-    result = result_of(into, &out, bits % 8 ? count * bits / 8 : count * (bits / 8)); /* those of a file: less than 2^48 */
+    result = result_of(into, &out, bits % 8 ? count * bits / 8 : count * (bits / 8)); /* elements of a file: less than 2^48 */
     if (result && count) {
         Py_BEGIN_ALLOW_THREADS
         status = bitsnap_file_read(&x->f, &t, out.at, first, count);
@@ -1080,7 +1082,7 @@ static PyObject *file_close(file *x, PyObject *unused)
 {
     int ends;
     (void)unused;
-    if (x->s.state != OPEN || x->s.users) Py_RETURN_NONE; /* a base ends with the last that reads it */
+    if (x->s.state != OPEN || x->s.users) Py_RETURN_NONE; /* a base is closed with its last user */
     if (enter(&x->s)) return NULL;
     ends = !x->s.users;
     if (ends) x->s.state = CLOSED;
@@ -1089,7 +1091,7 @@ static PyObject *file_close(file *x, PyObject *unused)
     Py_RETURN_NONE;
 }
 
-/* (device, inode) of the File and of all below it, where these have descriptors. */
+/* Returns (device, inode) of the File and of all below it that have descriptors. */
 static PyObject *file_identities(file *x, PyObject *unused)
 {
     PyObject *list;
@@ -1109,7 +1111,7 @@ static PyObject *file_identities(file *x, PyObject *unused)
     return leave(&x->s, list);
 }
 
-/* What the header says, of bases, too. */
+/* Returns what the header states of the file and its bases. */
 static PyObject *file_get(file *x, void *what)
 {
     static const char *const kinds[] = { "raw", "safetensors", "delta", "plain" };
@@ -1178,14 +1180,14 @@ typedef struct writer {
     bitsnap_sink sink;
     call c;
     int fd;
-    pid_t process;        /* that made it: a descriptor has one position for all processes */
-    uint8_t *memory;      /* where there is no descriptor */
+    pid_t process;        /* the process that made it; others would share the position of the descriptor */
+    uint8_t *memory;      /* the output, if there is no descriptor */
     size_t size, room;
     char *text;
     size_t text_size;
-    uint64_t *ends;       /* of the tensors, in bytes of the data */
+    uint64_t *ends;       /* for each tensor: its end in the data, in bytes */
     size_t count;
-    PyObject *part;       /* part(number of a tensor, its first byte, bytes) gives what will be written; null: no tensor refers to another */
+    PyObject *part;       /* part(tensor, first byte, bytes) returns bytes to be written; null: no tensor refers to another */
     bitsnap_file itself;  /* the .safetensors file that it makes */
 } writer;
 
@@ -1276,8 +1278,8 @@ static int writer_source_at(void *context, uint64_t at, void *to, size_t size)
     return size ? writer_data_at(context, at - 8 - x->text_size, p, size) : 0;
 }
 
-/* Finds the tensors that refer to earlier ones. *list is to be freed. In a delta only equal ones do: an unchanged master takes nothing against
- * its base, but half of its bytes against its weight. */
+/* Finds the tensors that refer to earlier ones. The caller frees *list. In a delta only equal ones do: an unchanged master takes no
+ * bytes against its base, but half of its bytes against its weight. */
 static int writer_refer(writer *x, int level, bitsnap_reference **list, size_t *count)
 {
     const uint64_t size = x->count ? x->ends[x->count - 1] : 0;
@@ -1358,7 +1360,7 @@ static int writer_text(writer *x, PyObject *tensors, const char *metadata)
     return failed ? -1 : 0;
 }
 
-/* Whether the descriptor leads to a file that the Writer reads. */
+/* Returns 1 if the descriptor is that of a file that the Writer reads. */
 static int writer_overwrites(const writer *x)
 {
     struct stat to, st;
@@ -1449,7 +1451,8 @@ static PyObject *writer_data(writer *x, PyObject *data)
     PyObject *result = NULL;
     buffer from;
     bitsnap_status status;
-    if (!buffer_get(&from, data, "data", 0, 0) && !writer_enter(x)) { /* the first of these may run anything, so it has no lock */
+    /* buffer_get may run any Python code, so it comes before the lock */
+    if (!buffer_get(&from, data, "data", 0, 0) && !writer_enter(x)) {
         Py_BEGIN_ALLOW_THREADS
         status = bitsnap_file_write_data(&x->w, from.at, from.size);
         Py_END_ALLOW_THREADS

@@ -60,7 +60,7 @@ def _opener(original, keyword, exists, packed_open):
     def opener(*args, **named):
         try:
             return original(*args, **named)
-        except FileNotFoundError:  # the file may go while it is packed, so it is not looked for first
+        except FileNotFoundError:  # no check first: the file may vanish between a check and its use
             packed = _packed(args[0] if args else named.pop(keyword, None), exists)
             if packed is None:
                 raise
@@ -98,7 +98,7 @@ def enable() -> None:
     _replaced.extend(pairs)
 
 
-_paths: list[tuple[str, Callable[..., Any]]] = []  # of pathlib.Path: (name, the original)
+_paths: list[tuple[str, Callable[..., Any]]] = []  # methods of pathlib.Path: (name, the original)
 
 
 def undo() -> None:

@@ -33,8 +33,8 @@ from ._arrays import NAMES, dtype_name, flat, strided
 from .torch import _give, _take, new
 
 CHECKPOINT = "checkpoint.bsnap"
-_KEY = "bitsnap.dcp"        # in its metadata
-_SAVE = "bitsnap.dcp.save"  # in the metadata of a rank's file: the id of the save
+_KEY = "bitsnap.dcp"        # key in the metadata of the checkpoint
+_SAVE = "bitsnap.dcp.save"  # key in the metadata of a rank's file, for the id of the save
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Stored:
     """Where a chunk or an object is: a tensor of a file, or here."""
     file: str | None = None
     name: str | None = None
-    shape: list[int] | None = None         # of a chunk that is quantized: the tensor is the bytes of its frame
-    certificate: dict[str, Any] | None = None   # what was measured then
-    value: object = None              # an object as JSON, as bitsnap.torch.save has it
+    shape: list[int] | None = None         # of a quantized chunk, which is stored as the bytes of its frame
+    certificate: dict[str, Any] | None = None   # of a quantized chunk: the measured errors
+    value: object = None              # an object as JSON, as in bitsnap.torch.save
 
 
 def _done(value):
@@ -84,7 +84,7 @@ class _Chunk:
         else:
             strided(tensor)
         first, last, inner = files.elements_of(begin, end, tensor.element_size())
-        if last - first < tensor.numel():  # only these leave the memory of a device
+        if last - first < tensor.numel():  # only these are copied from a device
             tensor = tensor.reshape(-1)[first:last]
         return flat(tensor.to("cpu").contiguous().resolve_conj().resolve_neg())[inner]
 
@@ -142,10 +142,13 @@ class _Directory:
 
 
 class BitsnapWriter(_Directory, StorageWriter):
-    """path: the directory. base: that of an earlier checkpoint; the new one then is a delta against it, and is read with it, and with what
-    it is against itself. One that is not whole is passed over. anchor: after so many checkpoints comes one without a base.
-    bounds: {pattern of names: relative error}: chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}; the first that matches.
-    references: False: no chunk is coded against another of its rank that is equal, or of which it is the rounding or the master.
+    """path: the directory.
+    base: the directory of an earlier checkpoint. The new one is a delta against it, and is read with it and its bases.
+        An incomplete checkpoint is not used as a base.
+    anchor: the number of checkpoints in a chain; the next one has no base.
+    bounds: {pattern of names: relative error} for chunks of floats that may be lossy, as {"optim.state.*.exp_avg": 0.01}.
+        The first match counts.
+    references: False: no chunk is coded against another of its rank that is equal, or equal after rounding one of them.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, base: str | os.PathLike[str] | None = None, anchor: int = 10,
@@ -162,7 +165,7 @@ class BitsnapWriter(_Directory, StorageWriter):
             raise ValueError("checkpoints without collectives are not supported")
 
     def prepare_local_plan(self, plan: Any) -> Any:
-        if not getattr(plan, "usable", True):  # it would bring what the checkpoint before was a delta to
+        if not getattr(plan, "usable", True):  # it would repeat the base of the previous checkpoint
             raise ValueError("plans that the planner has cached are not supported: enable_plan_caching=False")
         os.makedirs(self.path, exist_ok=True)
         if os.path.exists(os.path.join(self.path, CHECKPOINT)):
@@ -172,7 +175,7 @@ class BitsnapWriter(_Directory, StorageWriter):
     def prepare_global_plan(self, plans: Any) -> Any:
         self._chain = []
         if self._base is not None and os.path.exists(os.path.join(self._base, CHECKPOINT)):
-            base = os.path.realpath(self._base)  # a link may lead elsewhere later
+            base = os.path.realpath(self._base)  # the target of a link may change later
             with _damaged(base):
                 chain = _chain(base, _read(base))
             self._chain = chain if len(chain) < self._anchor else []
@@ -416,9 +419,9 @@ class BitsnapReader(_Directory, StorageReader):
             data = _saved(_give(stored.value, None))
         else:
             data = io.BytesIO(file.read(stored.name))
-            try:  # the planner would run what is in it
+            try:  # the planner would unpickle it, and run its code
                 torch.load(data, weights_only=True)
-            except Exception as error:  # whatever is made of bytes that are no pickle
+            except Exception as error:  # torch raises many types for bytes that are no pickle
                 raise ValueError(f"{stored.file}: {stored.name} {_unsafe(data, error)}") from error
         data.seek(0)
         return data

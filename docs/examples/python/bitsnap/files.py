@@ -73,7 +73,7 @@ def _open(path, chain, threads, depth, known, hint):
             bases = [] if None in found else [_open(other, chain[:-1], 1, depth + 1, {} if chain else known, _hint) for other in found]
             if bases and None not in bases:
                 file = _core.File(fd, bases, threads, name)
-        known[identity] = file  # perhaps without its bases: then its frames can be listed
+        known[identity] = file  # possibly without its bases: its frames can still be listed
         return file
     finally:
         os.close(fd)
@@ -87,7 +87,7 @@ def _hint(path):
 def _folder_hint(path):
     """The same with its folder, as every checkpoint has a file of that name: "model.safetensors of step-10"."""
     directory, file = os.path.split(os.path.realpath(os.fsdecode(path)))
-    return f"{file.removesuffix('.bsnap')} of {os.path.basename(directory)}".replace("\\", "?")  # which no name may have
+    return f"{file.removesuffix('.bsnap')} of {os.path.basename(directory)}".replace("\\", "?")  # no name may have a backslash
 
 
 def _identity(status):
@@ -127,13 +127,13 @@ def _inside(directory, name, path):
 
 
 # ================================================================================= FOLDERS AND STORES
-# A layout says where the tensors of a path are: {path of a file: function that opens it}, and {tensor: path of its file}, or None where
-# only the files know. Names in an index or a manifest may be anything: none leads out of its folder.
+# A layout is {path of a file: function that opens it} and {tensor: path of its file}; the second is None if only the files tell.
+# Names in an index or a manifest may be hostile: none may lead out of its folder.
 
 INDEX = ".safetensors.index.json"
 MANIFEST = "manifest.json"
-CHECK = b'"check"'  # its value is the hash of what comes before
-_OPEN = 16  # files of a folder that stay open
+CHECK = b'"check"'  # its value is the hash of the text before it
+_OPEN = 16  # most files of a folder that stay open
 
 
 def _parse(data, path, what):
@@ -316,7 +316,7 @@ class File:
         if self._closed:
             raise ValueError(f"{self.name}: this File is closed")
         file = self._opened.get(label)
-        if file is None:  # two threads may both open it: a lock could stay locked in a process that is forked during this
+        if file is None:  # no lock: a process forked at this point would keep it locked. At worst two threads open the file
             file = self._opened[label] = _with_base(self._files[label](), label)
             if len(self._opened) > _OPEN:
                 self._opened.pop(next(iter(tuple(self._opened))), None)
@@ -687,7 +687,7 @@ def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] |
     if there:
         raise FileExistsError(errno.EEXIST, f"the folder has tensors already, as {min(there)}: give another folder, or remove them", folder)
     try:
-        with contextlib.ExitStack() as stack:  # which leaves them in the reverse order
+        with contextlib.ExitStack() as stack:  # leaves them in reverse order
             if len(shards) > 1:
                 text = json.dumps(index, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
                 stack.enter_context(whole_file(os.path.join(folder, "model" + INDEX))).write(text.encode())
@@ -702,7 +702,7 @@ def write_folder(folder: Path, tensors: list[Any], metadata: Mapping[str, str] |
 
 @contextlib.contextmanager
 def whole_file(filename: Path) -> Iterator[IO[bytes]]:
-    """A new file, open to be written, that gets its name when the block ends, and is on the disk then; after an exception there is none."""
+    """Opens a new file for writing. When the block ends it is on the disk and gets its name; an exception removes it."""
     directory = os.path.dirname(os.path.abspath(os.fsdecode(filename)))
     temporary = os.path.join(directory, f".bitsnap-{secrets.token_hex(8)}")
     try:
@@ -712,7 +712,7 @@ def whole_file(filename: Path) -> Iterator[IO[bytes]]:
             os.fsync(f.fileno())
         os.replace(temporary, filename)
     except BaseException:
-        with contextlib.suppress(FileNotFoundError):  # an interrupt may come before the file is there, or after it has its name
+        with contextlib.suppress(FileNotFoundError):  # an interrupt may come before the file exists, or after it has its name
             os.unlink(temporary)
         raise
     _sync(directory)

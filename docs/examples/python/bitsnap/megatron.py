@@ -83,7 +83,7 @@ class SaveStrategy(AsyncSaveShardedStrategy):
 
         plan = planner.finish_plan(group.reduce_scatter("plan", local_step, global_step))
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_results(writer, plan))  # of an attempt that did not end
+            os.unlink(_results(writer, plan))  # left by an attempt that did not end
 
         def finish():
             def read():

@@ -59,13 +59,14 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
               level: str | int = "default", threads: int = 1, sha256: bool = False, references: bool = True, progress: Progress = None) -> int:
     """Writes a dictionary of arrays, and returns the size of the file. The file appears as a whole or not at all.
 
-    metadata: strings that the file also holds.
-    base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
-        needs it to be read.
+    metadata: strings to store in the file.
+    base: the path of an earlier file or folder, or a chain of paths, each against the one before. The file is then a delta,
+        and is read with all of them.
     level: "fast", "default" or "best".
     sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
-    references: False: none of the arrays is coded against an earlier one that is equal, or of which it is the rounding or the master.
-    progress: called with (bytes done, of how many) of the arrays, from time to time; an exception ends the call. True: tqdm shows them.
+    references: False: none of the arrays is coded against an earlier one that is equal, or equal after rounding one of them.
+    progress: called from time to time with (bytes done, bytes in all) of the arrays. An exception ends the call.
+        True: tqdm shows them.
     """
     table = files.order(_table(tensors))
     with files.reports(progress, files.total(table), _label(filename)) as told:

@@ -81,11 +81,11 @@ def read(path: Path) -> Any:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except MemoryError:
         raise
-    except Exception as error:  # of a file that is cut, torch raises what the system says of a seek before its start, among others
+    except Exception as error:  # for a truncated file, torch raises several types, even that of a seek before its start
         try:
             unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(path)
             places = _places(path, unsafe)
-        except Exception:  # whatever is made of bytes that are no such file; only files that are archives have places
+        except Exception:  # torch raises many types for other files; only archives have places
             unsafe, places = re.findall(r"GLOBAL ([\w.]+)", str(error)), []
         if not unsafe:
             raise ValueError(f"{path} is no file of torch.save, or it is damaged") from None
@@ -100,7 +100,7 @@ class _Stored:
     def __init__(self, path, file, name, shape, size):
         self._path, self._file, self._name, self.nbytes = path, file, name, size
         count = math.prod(shape)
-        self._each = size // count if count and size % count == 0 else size or 1  # bytes of an element, or of all, if it has no whole ones
+        self._each = size // count if count and size % count == 0 else size or 1  # bytes of an element, or of all
 
     def __call__(self, begin=0, end=None):
         first, last, inner = files.elements_of(begin, self.nbytes if end is None else end, self._each)
@@ -133,7 +133,7 @@ def pack_file(path: Path, output: Path | None = None, *, base: Any = None, level
 def _pack(path, output, options, remove, progress, most=None):
     """most: raises _NotSmaller if the output has more bytes."""
     before = os.stat(path)
-    with contextlib.ExitStack() as stack:  # which leaves them in the reverse order: the output gets its name first
+    with contextlib.ExitStack() as stack:  # leaves them in reverse order: the output gets its name first
         if path.endswith(SAFETENSORS):
             file = stack.enter_context(files.File(path))._part(path)
             metadata = file.metadata()

@@ -11,11 +11,11 @@ from .files import _width
 
 
 class BitsnapTransform(StreamTransformExtension):
-    """FileSystemWriter takes it in `_extensions=[BitsnapTransform()]`; FileSystemReader then needs an `_extension_registry` in which this class
-    was registered. Items are pieces, each a u32, its size, and a frame, until a size of 0."""
+    """Give it to FileSystemWriter in `_extensions=[BitsnapTransform()]`. FileSystemReader then needs an `_extension_registry`
+    with this class. An item is a sequence of pieces, each a u32, its size, and a frame; a size of 0 ends it."""
 
     PIECE = 4 << 20
-    KINDS = ("F32", "BF16", "F16", "F64", "U8")  # of which the best on a sample is taken: streams do not say what is in them
+    KINDS = ("F32", "BF16", "F16", "F64", "U8")  # frame() takes the best on a sample, since streams have no dtypes
 
     def __init__(self, level: str | int = "default") -> None:
         _level(level)
@@ -95,7 +95,7 @@ class _Unpacker(io.RawIOBase):
             if not size:
                 self._ended = True
                 return 0
-            if size > 2 * BitsnapTransform.PIECE:  # of any elements a frame takes less
+            if size > 2 * BitsnapTransform.PIECE:  # no frame of a piece is that large
                 raise ValueError(f"the stream says that a frame has {size} bytes; no piece takes so many")
             frame = self._exactly(size)
             found = info(frame)

@@ -84,13 +84,14 @@ def save_file(tensors: Mapping[str, Any], filename: Path, metadata: Mapping[str,
     """Writes a dictionary of tensors, as safetensors.torch.save_file does, and returns the size of the file. The file appears as a whole or
     not at all. Tensors that share memory are two tensors when they are read; save() keeps that.
 
-    metadata: strings that the file also holds.
-    base: the path of an earlier file or folder, or a chain of paths, each against the one before; the file then is a delta against it, which
-        needs it to be read.
+    metadata: strings to store in the file.
+    base: the path of an earlier file or folder, or a chain of paths, each against the one before. The file is then a delta,
+        and is read with all of them.
     level: "fast", "default" or "best".
     sha256: True: the file also holds the SHA-256 of the .safetensors file (FORMAT.md, 8.3). bitsnap.test compares it.
-    references: False: none of the tensors is coded against an earlier one that is equal, or of which it is the rounding or the master.
-    progress: called with (bytes done, of how many) of the tensors, from time to time; an exception ends the call. True: tqdm shows them.
+    references: False: none of the tensors is coded against an earlier one that is equal, or equal after rounding one of them.
+    progress: called from time to time with (bytes done, bytes in all) of the tensors. An exception ends the call.
+        True: tqdm shows them.
     """
     table = files.order(_table(tensors))
     with files.reports(progress, files.total(table), _label(filename)) as told:
@@ -124,14 +125,14 @@ def load_file(filename: Path, device: Any = "cpu", *, base: Bases = None, step: 
         return f.get_tensors(progress=progress)
 
 
-# What a state is made of, as JSON in the metadata of its file. Each value is an object with one member, or a plain string, number or null:
+# The structure of a state, as JSON in the metadata of its file. Each value is a string, a number, null, or an object of one member:
 #     {"t": name of a tensor}        {"p": [name, 1 if it needs gradients, 1 if it is a Parameter]}
 #     {"d": [[key, value], ...]}     {"o": the same of an OrderedDict}     {"s": [what is in its _metadata, as state_dict() has it, the same]}
 #     {"l": [...]}     {"u": [...]} (a tuple)     {"z": [...]} (a torch.Size)
 #     {"n": [real, imaginary]}     {"y": name of a dtype}     {"v": name of a device}
-# Tensors that are the same elements in the same memory have the same name.
+# Tensors that share the same memory, with the same elements, have the same name.
 STRUCTURE = "bitsnap.structure"
-DEPTH = 100  # most dictionaries and lists inside each other: reading takes some calls of Python for each
+DEPTH = 100  # most nested dictionaries and lists: reading each takes some nested Python calls
 
 
 def _take(value, path, tensors, depth=0, known=None):

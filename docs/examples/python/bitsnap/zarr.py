@@ -1,8 +1,8 @@
-"""Chunks of Zarr (version 3) as frames: the codec "bitsnap", which stands where "bytes" stands. Zarr finds it by its entry point.
+"""Chunks of Zarr (version 3) as frames: the codec "bitsnap", which replaces "bytes". Zarr finds it by its entry point.
 
     zarr.create_array(store, shape=..., dtype="float32", serializer=bitsnap.zarr.BitsnapCodec(), compressors=None)
 
-dtype: of arrays whose elements are something else than their type says: "BF16" of uint16.
+dtype: for arrays whose type is not that of their elements, as "BF16" for uint16.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BitsnapCodec(ArrayBytesCodecPartialDecodeMixin, ArrayBytesCodec):
         return {"name": "bitsnap", "configuration": {"level": self.level, **({"dtype": self.dtype} if self.dtype else {})}}
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: Any) -> int:
-        raise NotImplementedError  # it depends on the elements
+        raise NotImplementedError  # the size depends on the elements
 
     def _encode_sync(self, chunk_array, chunk_spec):
         array = numpy.ascontiguousarray(chunk_array.as_numpy_array())
