@@ -1,5 +1,5 @@
-/* bitsnap_references.h - which elements of a .safetensors file are equal to earlier ones of the same file, or are what these
- * round to. MIT licence, see bitsnap.h. Needs bitsnap_file.h. In exactly ONE .c (or .cpp) file write
+/* bitsnap_references.h - finds elements of a .safetensors file that equal earlier ones, exactly or after rounding one of them.
+ * MIT licence, see bitsnap.h. Needs bitsnap_file.h. In exactly ONE .c (or .cpp) file write
  *
  *     #define BITSNAP_REFERENCES_IMPLEMENTATION
  *     #include "bitsnap_references.h"
@@ -13,20 +13,20 @@
 extern "C" {
 #endif
 
-/* Finds references in a file, whose data `data` gives, in memory or by reading: little-endian, byte 0 is the first of the data.
- * `skip`: of each tensor, 1 if it takes no part, 2 if others may refer to it, but it does not refer; or null. *list is in the order of
- * the data, and is to be released by free().
+/* Finds references in a file. `data` gives its data, in memory or by a callback: little-endian, byte 0 is the first byte of the
+ * data. `skip` has a number for each tensor, or is null. 1: the tensor takes no part. 2: others may refer to it, but it does not
+ * refer. *list is in the order of the data; the caller releases it with free().
  * A tensor refers to an earlier one
- *   - of the same dtype, size and bytes, or
- *   - whose name ends alike, with the same number of elements, if one of the two is F32, the other F16 or BF16, and samples say
- *     that this is what the first rounds to.
- * With by_content, parts of the other tensors refer to earlier elements of the same dtype that are equal, or of F32 and what it
- * rounds to, all but an eighth, whatever the names.
- * References next to each other, to bases next to each other, make one frame: together they have BITSNAP_REFERENCE_LEAST elements
- * or more. No base has elements that refer themselves. A reference is a hint: some elements may differ.
- * Time is linear for any content, except for sorting. Reads samples, and whole tensors only if their samples are equal;
- * by_content reads all data, and takes 4 MiB for a table. BITSNAP_E_SOURCE: a read failed; BITSNAP_E_WORKSPACE: no memory. Then,
- * and if *count is 0, *list may be null. */
+ *   - that has the same dtype, size and bytes, or
+ *   - whose name has the same end, with as many elements, if one of the two is F32, the other is F16 or BF16, and samples show
+ *     that it is the rounded F32.
+ * With by_content, names do not matter: parts of the other tensors refer to earlier elements of which at least 7/8 are equal, of
+ * the same dtype, or after rounding F32.
+ * Adjacent references to adjacent bases make one frame. Together they have at least BITSNAP_REFERENCE_LEAST elements. Elements
+ * that refer are never a base. A reference is a hint: some elements may differ. Time is linear for any content, except for
+ * sorting. Reads samples, and whole tensors only if their samples are equal. by_content reads all data, and uses 4 MiB for a
+ * table. BITSNAP_E_SOURCE: a read failed. BITSNAP_E_WORKSPACE: no memory. After these errors, and if *count is 0, *list may be
+ * null. */
 BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, size_t *count, const bitsnap_safetensors *model,
                                                    const bitsnap_source *data, const unsigned char *skip, int by_content);
 
@@ -45,21 +45,21 @@ BITSNAP_API bitsnap_status bitsnap_references_find(bitsnap_reference **list, siz
 extern "C" {
 #endif
 
-/* A sample: some neighbours at a few places. Their places depend on the number of elements alone, so samples of tensors of
- * different dtypes can be compared. */
+/* A sample of a tensor: BSR_NEIGHBOURS elements at each of BSR_PLACES positions. The positions depend only on the number of
+ * elements, so samples of tensors of different dtypes can be compared. */
 enum { BSR_PLACES = 4, BSR_NEIGHBOURS = 8, BSR_SAMPLED = BSR_PLACES * BSR_NEIGHBOURS, BSR_WIDEST = 4 };
-enum { BSR_PARTS = 8 };      /* parts of a name, from its end on, that are compared at most */
+enum { BSR_PARTS = 8 };      /* most parts of a name, from its end, that are compared */
 enum { BSR_KEYS = 1 + 2 * BSR_PARTS };
-enum { BSR_LOOKED_AT = 16 }; /* candidates of one key, at most, so that no file can make this slow */
+enum { BSR_LOOKED_AT = 16 }; /* most candidates of one key that are compared: bounds the time for hostile files */
 
 typedef struct bsr_look {
-    uint8_t sample[BSR_SAMPLED * BSR_WIDEST]; /* as the file has it; of wider elements the first bytes */
-    uint64_t id;        /* of all bytes; has_id: once it is known */
+    uint8_t sample[BSR_SAMPLED * BSR_WIDEST]; /* bytes as in the file; of wider elements the first ones */
+    uint64_t id;        /* hash of all bytes, if has_id */
     unsigned char has_sample, has_id, is_constant;
-    unsigned char refers; /* some of its elements do */
+    unsigned char refers; /* 1: some of its elements refer to others */
 } bsr_look;
 
-/* A tensor by what its partner must have, too. */
+/* A tensor under one of its keys. Partners have a key in common. */
 typedef struct bsr_entry {
     uint64_t key;
     size_t tensor;
@@ -69,7 +69,7 @@ typedef struct bsr_search {
     const bitsnap_safetensors *model;
     const bitsnap_source *data;
     const unsigned char *skip;
-    int halves, wholes;      /* there are tensors of F16 or BF16, and of F32: only then names tell anything */
+    int halves, wholes;      /* 1: there are tensors of F16 or BF16; of F32. Names are used only if there are both */
     bsr_look *looks;
     bsr_entry *entries;
     size_t count;
@@ -96,10 +96,10 @@ static int bsr_read(bsr_search *s, uint64_t at, void *to, size_t size)
     return s->data->read && s->data->read(s->data->context, at, to, size) ? bsr_fail(s, BITSNAP_E_SOURCE) : 0;
 }
 
-/* Whether a tensor is only referred to. */
+/* Returns 1 if others may refer to a tensor, but it does not refer. */
 static int bsr_only_base(const bsr_search *s, size_t i) { return s->skip && s->skip[i] == 2; }
 
-/* Whether a tensor can take part: a sample of it is no smaller than it is. */
+/* Returns 1 if a tensor takes part. It must have enough elements for a sample. */
 static int bsr_takes_part(const bsr_search *s, size_t i)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
@@ -149,7 +149,7 @@ static double bsr_number(const uint8_t *p, unsigned width, int is_bf16)
 
 static double bsr_size(double x) { return x < 0 ? -x : x; }
 
-/* Whether an element, of F16 or BF16, is what another one, of F32, rounds to, up or down. */
+/* Returns 1 if an F16 or BF16 element is the F32 element rounded up or down. */
 static int bsr_rounds_to(const uint8_t *half, const uint8_t *whole, int is_bf16)
 {
     const double x = bsr_number(half, 2, is_bf16), y = bsr_number(whole, 4, 0);
@@ -157,7 +157,7 @@ static int bsr_rounds_to(const uint8_t *half, const uint8_t *whole, int is_bf16)
     return distance <= bsr_size(x) / (is_bf16 ? 128 : 1024) || (!is_bf16 && distance < 6e-8); /* 2^-24: subnormal numbers */
 }
 
-/* Whether a sample is what another one rounds to: all but a few elements. */
+/* Returns 1 if at least 7/8 of a sample are the other one rounded. */
 static int bsr_samples_round(const bsr_search *s, size_t half, size_t whole)
 {
     const int is_bf16 = bitsnap_tensor_codec(&s->model->tensors[half]) == BITSNAP_BF16;
@@ -178,7 +178,7 @@ static uint64_t bsr_mixed(uint64_t a, uint64_t b, uint64_t c)
     return bitsnap_hash(all, sizeof all);
 }
 
-/* The key of equal tensors: dtype, size and sample. */
+/* Returns the key that equal tensors share: a hash of dtype, size and sample. */
 static uint64_t bsr_equal_key(const bsr_search *s, size_t i)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
@@ -187,8 +187,8 @@ static uint64_t bsr_equal_key(const bsr_search *s, size_t i)
 
 static int bsr_ends_part(char c) { return c == '.' || c == '/'; }
 
-/* The keys of a name: of its ends, which begin with a part of it, and the number of elements; the longest first. `size` bytes of
- * the name count: all, or all without its last part. */
+/* Makes the keys of the first `size` bytes of a name, and returns their number. Each is a hash of the last parts of the name and
+ * of the number of elements; the longest comes first. */
 static size_t bsr_name_keys(const bitsnap_tensor *t, size_t size, uint64_t *keys)
 {
     size_t at = size, n = 0, i;
@@ -213,7 +213,7 @@ static size_t bsr_without_last_part(const bitsnap_tensor *t)
     return size ? size - 1 : 0;
 }
 
-/* All keys of a tensor: of its bytes, of its name and, of F32, of its name without its last part (layer.weight.master). */
+/* Makes all keys of a tensor: of its bytes, of its name, and for F32 of its name without the last part (layer.weight.master). */
 static size_t bsr_keys(const bsr_search *s, size_t i, uint64_t keys[BSR_KEYS])
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
@@ -281,7 +281,7 @@ static int bsr_find_id(bsr_search *s, size_t i)
     return failed;
 }
 
-/* Whether samples say that two tensors are equal, or that one is what the other rounds to. */
+/* Returns 1 if, by their samples, two tensors are equal or one is the other rounded. */
 static int bsr_look_alike(const bsr_search *s, size_t i, size_t k)
 {
     const bitsnap_tensor *t = &s->model->tensors[i], *old = &s->model->tensors[k];
@@ -290,7 +290,7 @@ static int bsr_look_alike(const bsr_search *s, size_t i, size_t k)
     return !memcmp(s->looks[i].sample, s->looks[k].sample, bsr_sample_size(t));
 }
 
-/* Whether tensor `i` can refer to the earlier tensor `k`. One of the same dtype has to have the same bytes. */
+/* *does is 1 if tensor `i` can refer to the earlier tensor `k`. With the same dtype, all bytes must be equal. */
 static int bsr_fits(bsr_search *s, size_t i, size_t k, int *does)
 {
     *does = !s->looks[k].refers && bsr_look_alike(s, i, k);
@@ -378,8 +378,8 @@ static size_t bsr_tensor_at(const bsr_search *s, uint64_t byte)
     return low;
 }
 
-/* Takes for a tensor of one value what follows the partner of the tensor before it, if that has this value, too. The tensor gains
- * nothing by a partner, but without one it would end the run of its neighbours. */
+/* Gives a constant tensor a partner: the tensor after the partner of the one before it, if that has the same value. The tensor
+ * itself gains nothing, but without a partner it would end the run of its neighbours. */
 static int bsr_join_constant(bsr_search *s, size_t i)
 {
     const bitsnap_tensor *tensors = s->model->tensors;
@@ -393,7 +393,7 @@ static int bsr_join_constant(bsr_search *s, size_t i)
     return bsr_look_alike(s, i, k) ? bsr_take(s, i, k) : 0;
 }
 
-/* Whether a reference goes on where the other ends, in the same frame. */
+/* Returns 1 if reference b can continue the frame of reference a. */
 static int bsr_continues(const bsr_search *s, const bitsnap_reference *a, const bitsnap_reference *b)
 {
     const bitsnap_tensor *tensors = s->model->tensors;
@@ -401,7 +401,7 @@ static int bsr_continues(const bsr_search *s, const bitsnap_reference *a, const 
            bitsnap_tensor_codec(&tensors[a->tensor]) == bitsnap_tensor_codec(&tensors[b->tensor]);
 }
 
-/* Drops runs that are too few elements for a frame of their own. */
+/* Drops runs with too few elements for a separate frame. */
 static void bsr_drop_small_runs(bsr_search *s)
 {
     uint64_t elements;
@@ -418,54 +418,54 @@ static void bsr_drop_small_runs(bsr_search *s)
 }
 
 /* ================================================================================= CONTENT
- * Finds partners where names do not tell: copies under other names, several tensors in one or one in several, parameters in
- * another order. A hash of their neighbourhood chooses elements as anchors, so equal elements have the same anchors wherever they
- * lie. A table says where an anchor with this neighbourhood was last. Both places are compared both ways from there, for as long as
- * they match.
+ * Finds partners without names: copies under other names, tensors that were joined or split, parameters in another order. A hash
+ * of neighbouring elements chooses some positions as anchors, so equal elements have the same anchors at any position. A table
+ * holds the last position of each anchor hash. From there, both ranges are compared in both directions, as far as they match.
  *
- * Time is linear for any content. An element that has got a partner is not looked at again. A comparison that finds too few takes
- * credit; each element that is scanned gives some. Without credit, anchors are noted but not looked up. */
+ * Time is linear for any content. Elements with a partner are not scanned again. A comparison that matches too few elements costs
+ * credit, and each scanned element earns some. Without credit, anchors are stored but not looked up. */
 
 enum {
-    BSR_WINDOW = 16,        /* elements that an anchor's hash is of */
-    BSR_DISTINCT = 4,       /* values among these, at least: fewer are found everywhere */
-    BSR_ANCHOR_BITS = 10,   /* one of 2^10 elements is an anchor, */
-    BSR_CHOSEN = -32768 + (65536 >> BSR_ANCHOR_BITS), /* whose number of 16 bits is below this */
-    BSR_TABLE_BITS = 19,    /* of the number of places in the table, at most: 4 MiB */
-    BSR_SCANNED = 2048,     /* elements that are scanned at a time */
-    BSR_BLOCK = 64,         /* elements that are compared at a time */
-    BSR_CREDIT = 1 << 18,   /* credit at most */
-    BSR_TRIED = 512,        /* credit that a comparison takes in addition to one for each element */
+    BSR_WINDOW = 16,        /* elements in the hash of an anchor */
+    BSR_DISTINCT = 4,       /* fewest distinct values among these; windows with fewer match anywhere */
+    BSR_ANCHOR_BITS = 10,   /* one of 2^10 elements is an anchor */
+    BSR_CHOSEN = -32768 + (65536 >> BSR_ANCHOR_BITS), /* an element is an anchor if its 16-bit number is below this */
+    BSR_TABLE_BITS = 19,    /* log2 of the most entries of the table: 4 MiB */
+    BSR_SCANNED = 2048,     /* elements scanned at once */
+    BSR_BLOCK = 64,         /* elements compared at once */
+    BSR_CREDIT = 1 << 18,   /* most credit */
+    BSR_TRIED = 512,        /* credit that a failed comparison costs, plus 1 for each element */
     BSR_VIEW = 1 << 16
 };
 
-/* Bytes of the data. */
+/* A part of the data, in memory. */
 typedef struct bsr_view {
-    uint8_t *bytes;         /* room for BSR_VIEW */
+    uint8_t *bytes;         /* capacity: BSR_VIEW */
     uint64_t begin;
     size_t size;
 } bsr_view;
 
 typedef struct bsr_content {
     bsr_view scanned, ours, base;
-    uint64_t *run_ends;     /* of each tensor: where the tensors that follow it without a gap, and are coded alike, end */
+    uint64_t *run_ends;     /* for each tensor: end of the run of adjacent tensors of its dtype */
     uint64_t *run_begins;
-    uint64_t *table;        /* hash and place of anchors: the lower 48 bits are the byte of the data; 0: none */
-    unsigned bits;          /* of the table */
-    uint64_t thinned;       /* only anchors whose hash has none of these bits count */
-    int is_f16;             /* the halves of this file are F16 */
+    uint64_t *table;        /* anchors: 16 bits of the hash, and the byte of the data in the lower 48; 0: empty */
+    unsigned bits;          /* log2 of the size of the table */
+    uint64_t thinned;       /* anchors with one of these bits in their hash are ignored */
+    int is_f16;             /* 1: F32 is rounded to F16, else to BF16 */
     int64_t credit;
-    uint64_t covered;       /* elements of the tensor that have a partner or lie before one that has */
+    uint64_t covered;       /* number of elements up to the last one with a partner */
 } bsr_content;
 
-/* Returns bytes of the data, null if reading failed; `backward`: those before them come next. */
+/* Returns bytes of the data; null if reading failed. `backward`: the caller will ask for the bytes before them next. */
 static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t size, int backward)
 {
     const uint64_t end = at + size, edge = backward ? end : at;
     size_t n = 1024;
     if (!s->data->read) return (const uint8_t *)s->data->data + at;
     if (at >= v->begin && end <= v->begin + v->size) return v->bytes + (at - v->begin);
-    if (edge >= v->begin && edge <= v->begin + v->size) n = 2 * v->size; /* it goes on; 0 of a new view */
+    /* continues the view: read ahead more. A new view has size 0 */
+    if (edge >= v->begin && edge <= v->begin + v->size) n = 2 * v->size;
     if (n < size) n = size;
     if (n > BSR_VIEW) n = BSR_VIEW;
     if (!backward) v->begin = at;
@@ -478,7 +478,7 @@ static const uint8_t *bsr_see(bsr_search *s, bsr_view *v, uint64_t at, size_t si
     return v->bytes + (at - v->begin);
 }
 
-/* Elements and those that they may refer to: bytes of the data. */
+/* Positions, in bytes of the data, of elements and of those that they may refer to. */
 typedef struct bsr_match {
     bitsnap_dtype dtype, base_dtype;
     uint64_t at, base;
@@ -491,8 +491,8 @@ static int bsr_alike(const bsr_match *m, const uint8_t *x, const uint8_t *y)
     return bsr_rounds_to(x, y, m->dtype == BITSNAP_BF16);
 }
 
-/* Whether n elements match, all but an eighth. *matched: those up to the last one that does, or, if they do not match, those
- * before the first one that does not. `backward`: the first one is that with the highest number. */
+/* Returns 1 if at least 7/8 of n elements match. *matched is then their number up to the last one that matches, else the number
+ * before the first that does not. `backward`: counts from the last element down. */
 static int bsr_compare(const bsr_match *m, const uint8_t *ours, const uint8_t *base, size_t n, int backward, size_t *matched)
 {
     const unsigned width = bitsnap_width(m->dtype), base_width = bitsnap_width(m->base_dtype);
@@ -510,7 +510,7 @@ static int bsr_compare(const bsr_match *m, const uint8_t *ours, const uint8_t *b
     return 0;
 }
 
-/* Finds how many elements match, from both places on or before them, `most` at most. */
+/* Counts the matching elements after both positions, or with `backward` before them, up to `most`. */
 static int bsr_grow(bsr_search *s, bsr_content *c, const bsr_match *m, uint64_t most, int backward, uint64_t *grown)
 {
     const unsigned width = bitsnap_width(m->dtype), base_width = bitsnap_width(m->base_dtype);
@@ -533,8 +533,8 @@ static int bsr_grow(bsr_search *s, bsr_content *c, const bsr_match *m, uint64_t 
     return 0;
 }
 
-/* Finds the bytes around one that elements may refer to: those of tensors that are coded alike, up to what refers itself. Returns
- * 0 if this one is not among them. */
+/* Finds the range around a byte that elements may refer to: adjacent tensors of one dtype, without elements that refer. Returns 0
+ * if the byte is not in it. */
 static int bsr_bounds(const bsr_search *s, const bsr_content *c, size_t k, uint64_t byte, uint64_t *begin, uint64_t *end)
 {
     size_t low = 0, high = s->found;
@@ -552,8 +552,8 @@ static int bsr_bounds(const bsr_search *s, const bsr_content *c, size_t k, uint6
 
 static uint64_t bsr_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Tries whether element `x` of tensor `i` and those around it match those around an earlier byte. Enough of them become a
- * reference, and c->covered is its end. */
+/* Compares the elements around element `x` of tensor `i` with those around an earlier byte. If enough match, adds a reference and
+ * sets c->covered to its end. */
 static int bsr_try(bsr_search *s, bsr_content *c, size_t i, uint64_t x, uint64_t base)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];
@@ -570,7 +570,7 @@ static int bsr_try(bsr_search *s, bsr_content *c, size_t i, uint64_t x, uint64_t
     if (!m.base_dtype || !bsr_bounds(s, c, k, base, &begin, &end)) return 0;
     base_width = bitsnap_width(m.base_dtype);
     before = bsr_least(x - c->covered, (base - begin) / base_width);
-    before = bsr_least(before, (m.at - base) / width); /* the base lies before all of it */
+    before = bsr_least(before, (m.at - base) / width); /* so that the base ends before the elements begin */
     if (bsr_grow(s, c, &m, before, 1, &before)) return 1;
     after = bsr_least(bsr_count(t) - x, (bsr_least(end, m.at - before * width) - base) / base_width);
     if (bsr_grow(s, c, &m, after, 0, &after)) return 1;
@@ -598,8 +598,8 @@ static uint32_t bsr_u32(const uint8_t *p)
     return *(const uint8_t *)&one ? x : x >> 24 | (x >> 8 & 0xFF00) | (x << 8 & 0xFF0000) | x << 24;
 }
 
-/* Makes of elements numbers of 16 bits. F32 gives those of the half that it rounds to, except for ties. F16 loses its sign, and
- * its exponent is lowered to the 5 bits that F32 has of it. */
+/* Converts elements to 16-bit numbers. An F32 gets the number of its rounded value, except for ties. An F16 loses its sign, and
+ * its exponent is changed to the 5 low bits of that of F32. */
 static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_tensor *t, int is_f16)
 {
     const bitsnap_dtype dtype = bitsnap_tensor_codec(t);
@@ -617,7 +617,7 @@ static void bsr_units(uint16_t *u, const uint8_t *p, size_t n, const bitsnap_ten
         for (i = 0; i < n; i++) u[i] = bsr_u16(p + 2 * i);
     else
         for (i = 0; i < n; i++) {
-            const uint32_t x = bsr_u32(p + width * i) ^ bsr_u32(p + width * (i + 1) - 4); /* of 4 bytes, the same twice */
+            const uint32_t x = bsr_u32(p + width * i) ^ bsr_u32(p + width * (i + 1) - 4); /* with 4 bytes, both are equal */
             u[i] = width == 4 ? bsr_u16(p + 4 * i) : (uint16_t)(x ^ x >> 16);
         }
 }
@@ -635,7 +635,7 @@ static int bsr_choose(int16_t *numbers, const uint16_t *u)
     return least < BSR_CHOSEN;
 }
 
-/* The hash of a window; 0 if it has few distinct values. */
+/* Returns the hash of a window; 0 if it has too few distinct values. */
 static uint64_t bsr_hash(const uint16_t *u)
 {
     uint64_t h = 0;
@@ -652,7 +652,7 @@ static uint64_t bsr_hash(const uint16_t *u)
     return distinct < BSR_DISTINCT ? 0 : h;
 }
 
-/* Looks an anchor up, and notes it if that gave no partner. */
+/* Looks up an anchor, and stores it if it finds no partner. */
 static int bsr_anchor(bsr_search *s, bsr_content *c, size_t i, uint64_t x, const uint16_t *u)
 {
     const uint64_t h = bsr_hash(u), mark = h << 48, position = (UINT64_C(1) << 48) - 1;
@@ -664,7 +664,7 @@ static int bsr_anchor(bsr_search *s, bsr_content *c, size_t i, uint64_t x, const
     return 0;
 }
 
-/* Finds partners of parts of a tensor. */
+/* Finds partners for parts of a tensor. */
 static int bsr_scan(bsr_search *s, bsr_content *c, size_t i)
 {
     const bitsnap_tensor *t = &s->model->tensors[i];

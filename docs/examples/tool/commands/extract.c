@@ -27,7 +27,7 @@ typedef struct source {
     bitsnap_file file;
     base beside;          /* of a delta: the base found beside it, if none was given */
     int with_base;
-    uint64_t read;        /* bytes, so far */
+    uint64_t read;        /* bytes read so far */
     int error;            /* errno of a failed read; 0: it reached the end of the file */
     uint64_t page;        /* of a .safetensors file: number of the page in `bytes`, from 1; 0: none */
     uint8_t bytes[PAGE];
@@ -42,7 +42,7 @@ typedef struct pick {
     source *from;
     size_t glob;          /* number of the NAME that it matches as a glob; 0: it was named exactly */
     char *text;           /* name, dtype and the shape of the part, each followed by a 0 */
-    tensor whole, part;   /* as in the file, and as in the output */
+    tensor whole, part;   /* in the file; in the output */
     extent *extents;
     size_t dimensions;
 } pick;
@@ -68,7 +68,7 @@ typedef struct job {
     size_t pick_count, pick_capacity;
     output out;
     uint8_t *window, *wide; /* WINDOW bytes; WIDE bytes of elements as f32 */
-    size_t held;          /* bytes of the window */
+    size_t held;          /* bytes in the window */
     progress progress;
     lossy lossy;          /* the quantized frames of the tensors taken */
     fault *f;
@@ -88,7 +88,7 @@ static int get(source *s, uint64_t offset, void *to, size_t size)
     return failed;
 }
 
-/* Of a .safetensors file what is less than a page comes with it: columns are read page by page, not element by element. */
+/* Reads small parts of a .safetensors file as whole pages, so that columns are not read element by element. */
 static int get_page(void *context, uint64_t offset, void *to, size_t size)
 {
     source *s = (source *)context;
@@ -103,7 +103,7 @@ static int get_page(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
-/* What the last call on the file has found. */
+/* Sets the fault to the error of the last call on the file. */
 static int fail(source *s, fault *f)
 {
     const bitsnap_file_error *e = &s->file.error;
@@ -129,7 +129,7 @@ static int fail(source *s, fault *f)
     return e->status == BITSNAP_E_BASE && s->beside.reader && !s->beside.next ? fault_add(f, ", which was called ") && fault_add(f, s->file.bases->name) : 1;
 }
 
-/* Opens the file of a source: a delta to the source before it, or to what has been found beside it. */
+/* Opens the file of a source. The base of a delta is the source before it, or was found beside it. */
 static int open_file(source *s, const bitsnap_source *from, fault *f)
 {
     const base *b;
@@ -146,7 +146,7 @@ static int open_file(source *s, const bitsnap_source *from, fault *f)
     return status && fail(s, f);
 }
 
-/* The next of the sources. */
+/* Opens the next source. */
 static int open_source(job *j, const char *path)
 {
     source *s = &j->sources[j->source_count++];
@@ -182,7 +182,7 @@ static void close_source(source *s)
 
 /* ================================================================================= TENSORS */
 
-/* What is taken of it. */
+/* Sets the extents: the part of a tensor to take. */
 static int cut(const options *o, pick *p, fault *f)
 {
     char *shape = p->text + p->whole.name.size + p->whole.dtype.size + 2;
@@ -213,7 +213,7 @@ static int cut(const options *o, pick *p, fault *f)
     return 0;
 }
 
-/* To f32, exactly. */
+/* Converts elements to f32, exactly. */
 static const struct widening { const char *dtype; unsigned bytes, exponent, fraction; int finite; } widenings[] = {
     { "F32", 4, 8, 23, 0 }, { "BF16", 2, 8, 7, 0 }, { "F16", 2, 5, 10, 0 }, { "F8_E5M2", 1, 5, 2, 0 }, { "F8_E4M3", 1, 4, 3, 1 }
 };
@@ -233,7 +233,7 @@ static const char *const numpy_types[][2] = {
     { "I64", "<i8" }, { "F16", "<f2" }, { "F32", "<f4" }, { "F64", "<f8" }, { "C64", "<c8" }, { "C128", "<c16" }
 };
 
-/* What NumPy calls it; null: nothing. */
+/* Returns NumPy's name of the type; null: it has none. */
 static const char *numpy_type(const tensor *t)
 {
     size_t i;
@@ -275,7 +275,7 @@ static int add(job *j, source *s, const tensor *t, size_t glob)
     memcpy(p->text, t->name.at, t->name.size);
     p->whole.name.at = p->text;
     p->whole.dtype.at = (char *)memcpy(p->text + t->name.size + 1, t->dtype.at, t->dtype.size);
-    memset(&p->whole.shape, 0, sizeof p->whole.shape); /* may go with the next that is found */
+    memset(&p->whole.shape, 0, sizeof p->whole.shape); /* may be freed when the next tensor is found */
     return 0;
 }
 
@@ -299,7 +299,7 @@ static void free_pick(pick *p)
     free(p->extents);
 }
 
-/* In order, each once; a NAME that a tensor has is no glob. */
+/* Sorts the tensors, and drops duplicates. A NAME that a tensor has does not count as a glob. */
 static int sort(job *j)
 {
     size_t i, n = 0;
@@ -333,7 +333,7 @@ static place *place_by_index(const job *j, const char *name)
     return j->place_count ? (place *)bsearch(name, j->places, j->place_count, sizeof *j->places, is_tensor) : NULL;
 }
 
-/* Whether a tensor may be taken from an entry of the folder: the index does not give it to another. */
+/* Returns 1 if a tensor may be taken from an entry of the folder: the index does not name another file for it. */
 static int may_be_in(const job *j, size_t entry, const char *name)
 {
     const place *p = place_by_index(j, name);
@@ -380,11 +380,11 @@ static int look_for(job *j, source *s, size_t entry, size_t number)
     return failed;
 }
 
-/* Of a folder in one of its entries. */
+/* Looks for tensors in an entry of the folder. */
 static int look_in(job *j, source *s, size_t entry)
 {
     size_t i;
-    if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* in a folder: without names */
+    if (s->file.kind == BITSNAP_SOURCE_RAW) return 0; /* raw elements have no names */
     for (i = 1; i < j->o->file_count; i++)
         if (may_be_in(j, entry, j->o->files[i]) && look_for(j, s, entry, i)) return 1;
     return 0;
@@ -398,13 +398,13 @@ static int is_asked_for(const job *j, const char *name)
     return 0;
 }
 
-/* Whether a file is not to be looked at. */
+/* Returns 1 if the options leave out a file. */
 static int is_left_out(const selection *s, const char *file, const char *packed)
 {
     return selection_excludes(s, file) || selection_excludes(s, packed) || !(selection_includes(s, file) || selection_includes(s, packed));
 }
 
-/* What the index says, but of what is left out. */
+/* Adds a tensor of the index, unless its file is left out. */
 static int note_place(void *context, const char *name, const char *file)
 {
     job *j = (job *)context;
@@ -470,7 +470,7 @@ static int check_places(job *j)
     return 0;
 }
 
-/* Characters that two names have in common, at their beginnings and ends. */
+/* Counts the characters that two names share at their beginnings and ends. */
 static size_t likeness(text_slice a, const char *b)
 {
     const size_t size = strlen(b), both = a.size < size ? a.size : size;
@@ -480,13 +480,13 @@ static size_t likeness(text_slice a, const char *b)
     return begin + end;
 }
 
-/* No tensor has the name. */
+/* Fails because no tensor has the name. */
 static int refuse(job *j, source *s, size_t number)
 {
     const char *name = j->o->files[number];
     const safetensors *all;
     const tensor *nearest;
-    /* it takes no .safetensors file */
+    /* bitsnap info does not list the tensors of a .safetensors file */
     const char *more = s->file.kind == BITSNAP_SOURCE_PLAIN ? "" : "; bitsnap info lists them";
     size_t i;
     (void)fault_in(j->f, j->o->files[0]);
@@ -503,7 +503,7 @@ static int refuse(job *j, source *s, size_t number)
                      nearest->name.size < 200 ? (int)nearest->name.size : 200, nearest->name.at, more);
 }
 
-/* Everything that is to be taken. */
+/* Finds all tensors to take. */
 static int choose(job *j)
 {
     const options *o = j->o;
@@ -540,7 +540,7 @@ static int choose(job *j)
 
 /* ================================================================================= OUTPUT */
 
-/* A number of these few bits as f32 has it. */
+/* Converts a float of few bits to f32. */
 static uint32_t widened(uint32_t x, const struct widening *w)
 {
     const uint32_t top = (1u << w->exponent) - 1, fraction = x & ((1u << w->fraction) - 1), exponent = x >> w->fraction & top;
@@ -553,7 +553,7 @@ static uint32_t widened(uint32_t x, const struct widening *w)
     return sign | e << 23 | (bits & (first - 1)) << (23 - w->fraction);
 }
 
-/* What the window holds, of this tensor. */
+/* Writes the window, elements of this tensor. */
 static int flush(job *j, const pick *p)
 {
     const struct widening *w = j->o->as_f32 && !is_dtype(&p->whole, "F32") ? widening_of(&p->whole) : NULL;
@@ -573,7 +573,7 @@ static int flush(job *j, const pick *p)
     return 0;
 }
 
-/* So many bytes of a tensor, from this one on. */
+/* Reads `size` bytes of a tensor from an offset on, and writes full windows. */
 static int take(job *j, const pick *p, uint64_t at, uint64_t size)
 {
     while (size) {
@@ -612,7 +612,7 @@ static int take_parts(job *j, const pick *p)
     return flush(j, p);
 }
 
-/* Version 1.0 of NumPy's format. */
+/* Writes a header of version 1.0 of NumPy's format. */
 static int write_npy(job *j, const pick *p)
 {
     char text[128 + 24 * NPY_DIMENSIONS] = "\x93NUMPY\x01";
@@ -657,7 +657,7 @@ static int write_safetensors(job *j)
 
 /* ================================================================================= QUANTIZED */
 
-/* The frames that a tensor is in. */
+/* Adds the quantized frames that hold a tensor. */
 static int note_quantized(job *j, const pick *p)
 {
     bitsnap_file *file = &p->from->file;

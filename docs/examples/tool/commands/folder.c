@@ -20,13 +20,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What becomes of something in the folder. */
+/* The plan for an entry of the folder. */
 typedef struct item {
     const walk_entry *from;
     char *to;   /* its name in the output */
-    char *text; /* of a link */
+    char *text; /* new text of a link; null: as it was */
     int tensors, done;
-    size_t sibling; /* of tensor files: the number among them */
+    size_t sibling; /* of a tensor file: its number among them */
 } item;
 
 typedef struct job {
@@ -37,25 +37,24 @@ typedef struct job {
     sibling_files siblings;
     directory out;
     item *items;
-    const item **sorted; /* all, by the name in the output */
-    size_t count, files; /* how many of them are files */
+    const item **sorted; /* all items, sorted by name in the output */
+    size_t count, files; /* number of items; of files among them */
     fault *f;
 } job;
 
 static int is_packed(const char *name) { return name_ends(name, ".bsnap"); }
 
-/* Whether the command is for files of this name. */
+/* Returns 1 if the command takes files of this name. */
 static int is_for(const options *o, const char *name) { return name_ends(name, o->command == COMPRESS || o->command == BENCHMARK ? ".safetensors" : ".bsnap"); }
 
 /* ================================================================================= WHAT IS TO BE DONE */
 
 static int fail(const job *j, const char *path) { return fault_about(j->f, path); }
 
-/* The name in the output. */
+/* Returns the name in the output. The caller frees it. */
 static char *other_name(const job *j, const char *name) { return j->o->command == COMPRESS ? compress_target(name) : decompress_target(name); }
 
-/* A link stays one, and says what it said; but where that is a file that gets another name, it says that, and gets another,
- * too. */
+/* Plans a link, which stays a link. If its target gets another name, the text of the link is changed, and its name, too. */
 static int plan_link(const job *j, item *i)
 {
     const walk_entry *x = i->from;
@@ -97,7 +96,7 @@ static int plan_item(job *j, const walk_entry *x)
 
 static int by_target(const void *a, const void *b) { return strcmp((*(const item *const *)a)->to, (*(const item *const *)b)->to); }
 
-/* No two of them get the same name. */
+/* Fails if two entries would get the same name. */
 static int check_names(job *j)
 {
     const item **all = j->sorted = (const item **)malloc(j->count * sizeof *all);
@@ -112,7 +111,7 @@ static int check_names(job *j)
     return failed;
 }
 
-/* Which tensor files are coded against others. */
+/* Chooses the tensor files that are coded against others. */
 static int plan_siblings(job *j)
 {
     char **paths = (char **)malloc((j->count + 1) * sizeof *paths);
@@ -174,7 +173,7 @@ static int base_state(const options *o, uint64_t *hash, fault *f)
     return 0;
 }
 
-/* Which files are coded against which. */
+/* Adds to the hash which files are coded against which. */
 static void mix_siblings(const siblings *s, uint64_t *hash)
 {
     size_t i;
@@ -188,7 +187,7 @@ static void mix_siblings(const siblings *s, uint64_t *hash)
     }
 }
 
-/* Everything that makes files what they become. */
+/* Describes everything that the contents of the output depend on. */
 static int how(const options *o, const siblings *s, char *text, size_t size, fault *f)
 {
     const adam_policy *a = &o->adam;
@@ -225,7 +224,7 @@ static int copy(const job *j, const item *i, input *in, const char *target, cons
     return failed;
 }
 
-/* The file that was found, and no other that has its name by now. */
+/* Opens the file that was found. Fails if another one has its name by now. */
 static int open_found(const job *j, const walk_entry *x, input *in)
 {
     if (input_open(in, x->path, j->f)) return 1;
@@ -258,7 +257,7 @@ void bases_close(base_folders *b)
 
 static const shards *last_of(const base_folders *b) { return &b->at[b->count - 1]; }
 
-/* The files of the folder that have partners of this model: `own` first, then in the order of names. */
+/* Opens as bases the files of the folder with partners for this model: `own` first, then by name. */
 static int find_partners(const options *o, codec *c, const shards *s, const safetensors *model, const input *in, size_t own, options *one, base *b, fault *f)
 {
     const renames r = { o->renames, o->rename_count };
@@ -273,7 +272,7 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
     failed = failed || pairs_find(&p, model, models, (unsigned)s->count, own, &r, f);
     for (i = 0; i < p.count; i++)
         if (p.list[i].kind == PAIR_FOUND && p.list[i].bytes) used[p.list[i].base] = 1;
-    for (i = 0; i < s->count + 1 && !failed; i++) { /* `own`, and all others */
+    for (i = 0; i < s->count + 1 && !failed; i++) { /* `own`, then all files */
         const size_t k = i ? i - 1 : own;
         if (k >= s->count || !used[k]) continue;
         used[k] = 0;
@@ -291,7 +290,7 @@ static int find_partners(const options *o, codec *c, const shards *s, const safe
     return failed;
 }
 
-/* The bases of a file to be compressed that is open, at its start, where it goes back to. */
+/* Opens the bases of a file to be compressed. The input is at its start, and is there again afterwards. */
 static int open_partners(const options *o, codec *c, const shards *s, input *in, const char *name, options *one, base *b, fault *f)
 {
     header h;
@@ -402,7 +401,7 @@ static int make_file(job *j, item *i)
     return failed && fail(j, path);
 }
 
-/* Finished by a run before. */
+/* Reports a file that an earlier run has finished. */
 static void take_over(const job *j, const item *i)
 {
     char *path = directory_path(&j->out, i->to, j->f);
@@ -416,7 +415,7 @@ static void take_over(const job *j, const item *i)
     }
 }
 
-/* Directories and links. */
+/* Makes a directory or a link. */
 static int make_name(job *j, const item *i)
 {
     char *path = directory_path(&j->out, i->to, j->f);
@@ -429,7 +428,7 @@ static int make_name(job *j, const item *i)
     return failed;
 }
 
-/* Owner, mode and time, of folders last, as times change with what is in them. */
+/* Sets owner, mode and time of a folder or link, once everything is made: new entries change the time of a folder. */
 static void dress(job *j, const item *i)
 {
     char *path = i->from->kind == FOUND_FILE ? NULL : directory_path(&j->out, i->to, j->f);
@@ -453,7 +452,7 @@ static int check_unchanged(const job *j)
     return failed;
 }
 
-/* Whether all that this one is coded against has been done by a run before, if it has been. */
+/* Returns 1 if an earlier run has finished all bases of this file. Else it is made again. */
 static int are_bases_done(const job *j, const sibling *x)
 {
     size_t i, done = 0;
@@ -463,7 +462,7 @@ static int are_bases_done(const job *j, const sibling *x)
     return done == x->base_count;
 }
 
-/* What is coded against others comes after them. */
+/* Returns 1 if a file has bases, and so is made after them. */
 static int comes_later(const job *j, const item *i)
 {
     const sibling *x = sibling_of(j, i);
@@ -501,8 +500,8 @@ static int make_all(job *j)
 
 /* ================================================================================= APPLY */
 
-/* Whether each delta was made against what its bases hold. Those are read for that: nothing is written before all are known to
- * fit. */
+/* Fails if a delta was made against other elements than its bases hold. Reads the bases of all deltas before anything is
+ * written. */
 static int check_fit(const job *j)
 {
     size_t i;
@@ -524,7 +523,7 @@ static int check_fit(const job *j)
     return failed;
 }
 
-/* Whether every file of tensors is the result already, as when the command is repeated. */
+/* Returns 1 if every tensor file is the result already, as when the command is repeated. */
 static int is_result(const job *j)
 {
     size_t i;
@@ -542,7 +541,7 @@ static int is_result(const job *j)
 
 static int is_named(const void *name, const void *x) { return strcmp((const char *)name, (*(const item *const *)x)->to); }
 
-/* What -f would be needed for: files that the deltas know nothing of, and those that others may share. */
+/* Fails, without -f, if the folder has files that the deltas do not make, or files that are read-only and may be shared. */
 static int check_replaced(const job *j)
 {
     size_t i;
@@ -588,8 +587,7 @@ int command_folder(const options *o, codec *c, const char *path, fault *f)
     }
     if (!failed || done) {
         failed = directory_open(&j.out, o->output, applies || o->force, path, text, applies ? &none : &c->used, f);
-        /* if all is done, a run that was killed after it had exchanged the folders has perhaps left the old one, which this
-         * removes */
+        /* if all is done, this removes the old folder, which a run leaves that is killed after the exchange */
         if (!failed) failed = done ? directory_begin(&j.out, f) : (applies && check_replaced(&j)) || make_all(&j);
         if (failed && j.out.part && j.out.list)
             (void)snprintf(rest, sizeof rest, "; finished files are kept in %.240s, and the same command resumes; to give up, remove that and %.220s",

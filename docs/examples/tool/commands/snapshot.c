@@ -26,15 +26,15 @@ typedef struct job {
     codec *codec;
     store store;
     walk in;
-    siblings siblings;    /* its tensor files, */
-    size_t *sibling;      /* of each entry the number there, or SIBLING_NONE, */
-    uint64_t *contents;   /* and of each of them the id, once it is known */
-    store_step step;      /* the new one */
-    uint64_t number;      /* of it */
-    uint64_t newest;      /* of prune: the first step that --keep-last keeps */
-    uint64_t bytes_in, bytes_out; /* of the files; of the objects that are new */
+    siblings siblings;    /* tensor files of the folder */
+    size_t *sibling;      /* for each entry: its number in `siblings`, or SIBLING_NONE */
+    uint64_t *contents;   /* for each of `siblings`: its content id, once known */
+    store_step step;      /* the new step */
+    uint64_t number;      /* of the new step */
+    uint64_t newest;      /* prune: the first step that --keep-last keeps */
+    uint64_t bytes_in, bytes_out; /* of all files; of new objects */
     size_t files, objects;
-    const store_object *bad; /* of prune: what cannot be decoded, though it is to stay; *f says why */
+    const store_object *bad; /* prune: an object to keep that cannot be decoded; *f has the reason */
     fault *f;
 } job;
 
@@ -85,7 +85,7 @@ static int write_packed(const job *j, const input *in, const char *path, const b
     return failed;
 }
 
-/* Notes the names that an object may get, and those that it has before. */
+/* Notes all names that the object and its temporary files may get. */
 static int note(const job *j, const store_object *x, const store_object *from)
 {
     char names[4][OBJECT_NAME];
@@ -110,7 +110,7 @@ static char *staged_path(const job *j, const store_object *x, const char *suffix
     return store_path(&j->store, "objects", name, j->f);
 }
 
-/* What the file would take without a base, as far as the whole one at the start of the base's chain tells. */
+/* Estimates the size of the object without a base, from the ratio of the whole object at the start of the chain. */
 static double whole_guess(const job *j, const store_object *x, const store_object *from)
 {
     const store_object *chain[CHAIN_MAX];
@@ -128,9 +128,9 @@ static int rename_object(const job *j, const store_object *x, const char *staged
     return failed;
 }
 
-/* Writes the object of a tensor file: a delta to what `from` holds (null: nothing), or whole where that is no larger. A delta
- * that is less than half of what the whole may take is not compared with it. `known`: partners in `from`, if that is of another
- * file; or null. */
+/* Writes the object of a tensor file: a delta to the object `from` (null: none), or whole if that is not larger. If the delta has
+ * less than half of the estimated whole size, the whole is not made. `known`: partners in `from` if that is another file, or
+ * null. */
 static int put_tensors(const job *j, const input *in, const char *path, store_object *x, const store_object *from, const pairs *known)
 {
     char *delta = staged_path(j, x, "delta"), *whole = staged_path(j, x, "whole");
@@ -174,7 +174,7 @@ static int put_tensors(const job *j, const input *in, const char *path, store_ob
 
 /* ================================================================================= SNAPSHOT */
 
-/* How many bytes of a model's tensors have a partner in what an object holds; 0 where that cannot be told. */
+/* Returns the bytes of a model's tensors with partners in an object; 0 if its header cannot be read. */
 static uint64_t bytes_in_common(const job *j, const safetensors *model, const store_object *o)
 {
     const renames none = { NULL, 0 };
@@ -197,7 +197,7 @@ static uint64_t bytes_in_common(const job *j, const safetensors *model, const st
     return bytes;
 }
 
-/* The object of a step that has most of a file's tensors: where shards are others than before, as their names tell. */
+/* Returns the object of a step with most of a file's tensors. Used if the names of shards have changed. */
 static const store_object *most_alike(const job *j, const input *in, const store_step *s)
 {
     const store_object *best = NULL;
@@ -307,7 +307,7 @@ static int has_tensor_name(const walk_entry *e)
     return e->kind == FOUND_FILE && size >= cut && !strcmp(e->name + size - cut, suffix);
 }
 
-/* Whether it is a tensor file that can be compressed: whatever else is called so is kept as it is. */
+/* Returns 1 if the file is a .safetensors file that can be compressed. Others of that name are stored as copies. */
 static int is_tensor_file(const job *j, const input *in, const walk_entry *e)
 {
     char text[768];
@@ -342,7 +342,7 @@ static int put_copy(const job *j, const input *in, store_object *x)
     return failed;
 }
 
-/* A tensor file: a delta to one of the step before, or to another file of this step. */
+/* Stores a tensor file: a delta to a file of the step before or of this step, or whole. */
 static int put_tensor_file(const job *j, const input *in, const walk_entry *e, int known, store_object *x)
 {
     const size_t number = j->sibling[e - j->in.at];
@@ -421,7 +421,7 @@ static int put_entry(job *j, const walk_entry *e)
     return 0;
 }
 
-/* Neither may be in the other. */
+/* Fails if the store is inside the folder, or the folder inside the store. */
 static int check_apart(const char *store_name, const char *folder, fault *f)
 {
     char *a = place_of(store_name, f), *b = a ? realpath(folder, NULL) : NULL;
@@ -525,7 +525,7 @@ int command_snapshot(const options *o, codec *c, const char *path, const char *f
 
 /* ================================================================================= PRUNE */
 
-/* Whether a step goes, whatever else would keep it. */
+/* Returns 1 if --remove names the step. Nothing else then keeps it. */
 static int is_named(const options *o, uint64_t number)
 {
     size_t i;
@@ -542,7 +542,7 @@ static int is_kept(const job *j, size_t i)
     return m->steps[i].number >= j->newest || (j->o->keep_every && m->steps[i].number % j->o->keep_every == 0);
 }
 
-/* The steps that --remove names do not count. */
+/* Returns the first step that --keep-last keeps. Steps that --remove names do not count. */
 static uint64_t find_newest(const job *j)
 {
     const manifest *m = &j->store.m;
@@ -553,7 +553,7 @@ static uint64_t find_newest(const job *j)
     return newest;
 }
 
-/* Every step that is named is there. */
+/* Fails if --remove names a step that does not exist. */
 static int check_named(const job *j)
 {
     const manifest *m = &j->store.m;
@@ -567,7 +567,7 @@ static int check_named(const job *j)
     return 0;
 }
 
-/* Whether a step takes an object to be restored. */
+/* Returns 1 if a step needs an object. */
 static int is_needed(const manifest *m, const store_step *s, uint64_t id)
 {
     const store_object *chain[CHAIN_MAX];
@@ -578,7 +578,7 @@ static int is_needed(const manifest *m, const store_step *s, uint64_t id)
     return 0;
 }
 
-/* An object that cannot be read keeps everything as it is, as steps that go may be all that there is of it. */
+/* Fails because an object cannot be read. Nothing is removed, since the content may exist only in steps that would go. */
 static int refuse(const job *j, const store_object *x)
 {
     const manifest *m = &j->store.m;
@@ -591,7 +591,7 @@ static int refuse(const job *j, const store_object *x)
     return fault_add(j->f, text);
 }
 
-/* Keeps the first fault; of damage rather than of what may pass. */
+/* Keeps the first fault, but damage replaces an error that may not recur. */
 static void tell(void *context, store_object *o, const fault *why)
 {
     job *j = (job *)context;
@@ -600,7 +600,7 @@ static void tell(void *context, store_object *o, const fault *why)
     *j->f = *why;
 }
 
-/* Decodes what stays: if it is damaged, what goes may be all that there is of it. */
+/* Decodes all objects that stay. If one is damaged, its content may exist only in steps that would go. */
 static int check_kept(job *j)
 {
     manifest *m = &j->store.m;
@@ -614,7 +614,7 @@ static int check_kept(job *j)
     return failed;
 }
 
-/* An object whose chain has others in it that will go: against the next that stays, or whole. */
+/* Rewrites an object if its base will be removed: as a delta to the next object of its chain that stays, or whole. */
 static int join(const job *j, store_object *x)
 {
     const store_object *from = x;
@@ -629,7 +629,7 @@ static int join(const job *j, store_object *x)
     failed = store_restore(&j->store, j->codec, x, &b, j->f) && refuse(j, x);
     path = failed ? NULL : store_object_path(&j->store, x, j->f);
     failed = !path || (stat(path, &st) && fault_errno(j->f, "cannot be examined") && fail(j, path));
-    if (!failed) { /* the object is as the file was, whose content it has */
+    if (!failed) { /* the object keeps the permissions and owner of the file */
         b.in.owned = 1;
         b.in.mode = st.st_mode & 0777;
         b.in.owner = st.st_uid;
@@ -642,7 +642,7 @@ static int join(const job *j, store_object *x)
     return failed;
 }
 
-/* The steps that go, or have gone, as JSON or in a line. */
+/* Prints the steps that were or would be removed, as JSON or as one line. */
 static void report_prune(const job *j, const uint64_t *gone, size_t count, size_t kept, uint64_t before)
 {
     size_t i;
@@ -667,7 +667,7 @@ static void report_prune(const job *j, const uint64_t *gone, size_t count, size_
     (void)putchar('\n');
 }
 
-/* A chain that has objects in it that will go is joined before they do. */
+/* Rewrites the objects whose bases will go, then removes the steps. */
 static int remove_steps(job *j)
 {
     manifest *m = &j->store.m;

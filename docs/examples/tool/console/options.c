@@ -29,8 +29,8 @@ typedef struct option_entry {
     char letter;
     const char *name;
     int has_argument;
-    unsigned commands; /* those that it is of use to */
-    size_t flag;       /* of the int in options that it sets to 1; 0: `set` knows more */
+    unsigned commands; /* commands that take it */
+    size_t flag;       /* offset in options of the int that it sets to 1; 0: set() handles it */
 } option_entry;
 
 enum {
@@ -96,7 +96,7 @@ static const option_entry entries[] = {
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 #define COMMANDS ": compress, decompress, test, info, compare, apply, merge, invert, extract, snapshot, log, restore, verify, prune, fsck or benchmark; see bitsnap --help"
-#define SHORT_LETTERS "ocfbTMlqvhVrL0" /* the others have long names only */
+#define SHORT_LETTERS "ocfbTMlqvhVrL0" /* all others have only long names */
 
 const char *command_name(command c)
 {
@@ -134,14 +134,14 @@ int options_whole_folder(const options *o)
     return o->recursive && o->output && !o->dry_run && (o->command & (COMPRESS | DECOMPRESS | APPLY));
 }
 
-/* A number of steps, or of one. */
+/* Parses a number of steps, or the number of a step. */
 static int set_number(uint64_t *to, const char *name, const char *argument, uint64_t least, uint64_t most, fault *f)
 {
     if (!parse_size(argument, to) && *to >= least && *to <= most && strspn(argument, "0123456789") == strlen(argument)) return 0;
     return fault_set(f, "--%s takes a number from %llu to %llu, not '%s'", name, (unsigned long long)least, (unsigned long long)most, argument);
 }
 
-/* Numbers of steps with commas between them. */
+/* Parses step numbers separated by commas. */
 static int set_removed(options *o, const char *argument, fault *f)
 {
     const char *at = argument;
@@ -264,7 +264,7 @@ static int set(options *o, const option_entry *e, const char *argument, fault *f
     return 0;
 }
 
-/* The entry of a long name, also if it is shortened but clear. */
+/* Finds the entry of a long name, which may be shortened to a unique beginning. */
 static const option_entry *find_long(const char *name, size_t size, fault *f)
 {
     const option_entry *found = NULL;
@@ -291,7 +291,7 @@ static const option_entry *find_letter(char letter, fault *f)
     return NULL;
 }
 
-/* What goes with -r, and what does not. */
+/* Checks the options given with -r. */
 static int check_recursive(const options *o, fault *f)
 {
     const selection *s = &o->select;
@@ -307,7 +307,7 @@ static int check_recursive(const options *o, fault *f)
     return 0;
 }
 
-/* What commands on stores want. */
+/* Checks the operands of commands on stores. */
 static int check_store(const options *o, fault *f)
 {
     size_t i;
@@ -337,7 +337,7 @@ static int check_extract(const options *o, fault *f)
     return 0;
 }
 
-/* What the command line says as a whole. `used` has a bit for each entry that was given. */
+/* Checks the command line as a whole. `used` has a bit for each entry that was given. */
 static int check(const options *o, uint64_t used, fault *f)
 {
     const char *name = command_name(o->command);
@@ -440,7 +440,7 @@ static int apply_to_folder(options *o, fault *f)
     return options_add_base(o, o->output, &o->base_capacity, f);
 }
 
-/* As cp has it; but of one file a slash has to say so. */
+/* Returns 1 if -o is a folder: it ends with a slash, or there are several files and the folder exists. */
 static int is_into(const options *o)
 {
     const size_t size = o->output ? strlen(o->output) : 0;

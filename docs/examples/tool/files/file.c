@@ -44,7 +44,7 @@ int file_base_read(const file_base *bases, const file_range *range, void *to, si
     return bitsnap_file_read_data(b->file, range->begin, to, size) ? b->failed(b, f) : 0;
 }
 
-/* Tells of blocks at p, which begin with element *noted of a frame. */
+/* Reports the blocks at p, which begin with element *noted of a frame. */
 static void note_blocks(const block_observer *o, const bitsnap_info *info, uint64_t *noted, const uint8_t *p, size_t size)
 {
     while (size) {
@@ -65,7 +65,7 @@ static int write_out(void *context, const void *bytes, size_t size)
     return output_write(w->out, bytes, size, w->fault);
 }
 
-/* Before a call of the writer, and what it has come to. */
+/* ready() precedes a call of the writer; done() sets the fault if it failed. */
 static void ready(file_writer *w, fault *f)
 {
     w->fault = f;
@@ -77,7 +77,7 @@ static int done(const file_writer *w, bitsnap_status status, fault *f)
     const bitsnap_file_error *e = &w->to.error;
     const file_base *base = !status || !e->depth ? NULL : e->base == BITSNAP_BASE_ITSELF ? w->itself : base_at(w->base, e->base);
     if (base) return base->failed(base, f);
-    if (!status || status == BITSNAP_E_SOURCE) return status != BITSNAP_OK; /* output_write has said why */
+    if (!status || status == BITSNAP_E_SOURCE) return status != BITSNAP_OK; /* output_write has set the fault */
     if (w->codec->b.error.status) return fault_set(f, "could not be compressed: %s", bitsnap_message(&w->codec->b));
     return status == BITSNAP_E_WORKSPACE ? fault_memory(f) : fault_set(f, "%s", e->message);
 }
@@ -142,7 +142,8 @@ static void set_form(codec *c, const file_form *form, const file_range *range)
     c->b.quantizer.bins = form->cells;
     c->b.quantizer.clusters = form->clusters;
     c->b.columns = form->columns;
-    if (form->cells | form->clusters) c->b.flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which would be that of other elements */
+    /* a content id would be that of other elements */
+    if (form->cells | form->clusters) c->b.flags &= ~(unsigned)BITSNAP_CONTENT_ID;
     if (range) c->b.base.dtype = range->dtype;
 }
 
@@ -203,7 +204,8 @@ int file_pack_frame(file_writer *w, const file_form *form, void *elements, size_
     const unsigned width = bitsnap_width(form->dtype);
     bitsnap_file_place place;
     bitsnap_status status;
-    if (codec_reserve(w->codec, w->codec->b.level == BITSNAP_BEST ? 20 : 0, is_large(form, range), f)) return 1; /* no blocks are larger */
+    /* the largest blocks that are made */
+    if (codec_reserve(w->codec, w->codec->b.level == BITSNAP_BEST ? 20 : 0, is_large(form, range), f)) return 1;
     ready(w, f);
     set_form(w->codec, form, range);
     swap_elements(elements, bytes, width);
@@ -255,7 +257,8 @@ static int pass_bytes(void *context, uint64_t size, uint64_t *passed)
     return input_skip(r->in, size, passed, r->fault);
 }
 
-/* Stores elements that later frames refer to and that memory does not hold, in a temporary file; what is being restored has them already. */
+/* Stores elements that later frames refer to in a temporary file, if memory does not hold them. A restored output file holds them
+ * already. */
 static int spill(void *context, uint64_t offset, const void *bytes, size_t size)
 {
     file_reader *r = (file_reader *)context;
@@ -271,7 +274,7 @@ static int read_spilled(void *context, uint64_t offset, void *to, size_t size)
     return output_read_at(r->restored ? r->restored : &r->spool, r->restored ? text + offset : offset, to, size, r->fault);
 }
 
-/* What the codec has found at this byte of the file. */
+/* Sets the fault to the codec's error, at this byte of the file. */
 static int codec_failed(const file_reader *r, uint64_t at, fault *f)
 {
     const bitsnap *b = &r->codec->b;
@@ -283,7 +286,7 @@ static int codec_failed(const file_reader *r, uint64_t at, fault *f)
                          called && *called ? ", which was called " : "", called ? called : "");
     case BITSNAP_E_UNSUPPORTED:
         (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that version", bitsnap_message(b), b->error.rule, byte);
-        return f->passes = 1; /* it says nothing against the file */
+        return f->passes = 1; /* the file may be fine */
     case BITSNAP_E_MAGIC:
     case BITSNAP_E_CHECK:
     case BITSNAP_E_CORRUPT: return fault_set(f, "%s (byte %llu, frame %llu, element %llu)" DAMAGED, bitsnap_message(b), byte, frame, element);
@@ -291,14 +294,14 @@ static int codec_failed(const file_reader *r, uint64_t at, fault *f)
     }
 }
 
-/* What the last call on the stream has found. */
+/* Sets the fault to the error of the last call on the stream. */
 static int read_failed(const file_reader *r, fault *f)
 {
     const bitsnap_file_error *e = &r->s.error;
     const unsigned long long at = e->offset;
     const file_base *base = e->depth ? base_at(r->base, e->base) : NULL;
     if (base) return base->failed(base, f);
-    if (e->status == BITSNAP_E_SOURCE) return 1; /* the input has said why */
+    if (e->status == BITSNAP_E_SOURCE) return 1; /* the input has set the fault */
     if (e->status == BITSNAP_E_TRUNCATED)
         return fault_set(f, "truncated: it ends at byte %llu, before its end record (S4)" DAMAGED, at);
     if (e->rule == 5) return fault_set(f, "%s (S5, from byte %llu on); cut them off", e->message, at);
@@ -320,17 +323,18 @@ int file_check_limit(uint64_t size, uint64_t whole, uint64_t from, uint64_t limi
                      "--max-output %lluG", size_text(is, whole), (unsigned long long)((whole - 1) / GIB + 1));
 }
 
-/* Whether the source may have this size. Of a pipe only the bytes that have come count as the file's. */
+/* Fails if the source is too large for the file. The size of a pipe is the number of bytes read so far. */
 static int check_limit(const file_reader *r, uint64_t size, fault *f)
 {
     const bitsnap_file_start *start = &r->s.start;
     uint64_t file = r->in->size != SIZE_UNKNOWN ? r->in->size : r->in->offset + input_available(r->in);
     size_t i;
-    for (i = 0; i < start->base_count; i++) file += start->bases[i].data_size; /* less than 2^8 of less than 2^48 */
+    /* no overflow: each is below 2^48, and there are fewer than 2^16 */
+    for (i = 0; i < start->base_count; i++) file += start->bases[i].data_size;
     return file_check_limit(size, start->source_size != SIZE_UNKNOWN ? start->source_size : size, file, r->limit, f);
 }
 
-/* The text of a file that is no delta. */
+/* Decodes the header text of a whole file. */
 static int decode_text(file_reader *r, fault *f)
 {
     int failed;
@@ -342,7 +346,7 @@ static int decode_text(file_reader *r, fault *f)
     return failed;
 }
 
-/* Whether these are the bases, as far as their headers tell. */
+/* Returns 1 if the headers of these bases are those that the delta names. */
 static int bases_agree(const delta_ends *ends, const file_base *base)
 {
     size_t i;
@@ -354,7 +358,7 @@ static int bases_agree(const delta_ends *ends, const file_base *base)
     return i == ends->base_count && !base;
 }
 
-/* The texts of a delta, as far as they can be known. */
+/* Finds the texts of a delta, as far as possible. Fails if its bases are `needed` and missing or wrong. */
 static int find_texts(file_reader *r, const file_base *base, int needed, fault *f)
 {
     delta_ends *ends = &r->ends;
@@ -426,7 +430,7 @@ int file_look_begin(file_reader *r, codec *c, input *in, const file_base *base, 
     return begin(r, c, in, SIZE_UNKNOWN, base, 0, f);
 }
 
-/* Goes to the next frame; without one, the end record has been read and agreed. */
+/* Reads up to the next frame, or if there is none, reads and checks the end record. */
 static int next_frame(file_reader *r, fault *f)
 {
     const bitsnap_info *info = &r->s.frame.info;
@@ -436,7 +440,7 @@ static int next_frame(file_reader *r, fault *f)
     r->ended = !r->s.in_frame;
     if (r->ended) return 0;
     r->common = !r->common || r->common == info->dtype ? info->dtype : BITSNAP_I8;
-    /* of a pipe it will be known only when the elements have come what they took */
+    /* for a pipe, the bytes of the frame are known only after its elements: frame_window checks then */
     if (r->s.start.source_size == SIZE_UNKNOWN && (r->limit || r->in->size != SIZE_UNKNOWN))
         return check_limit(r, r->s.source_size + info->elements_size, f);
     return 0;
@@ -448,7 +452,7 @@ static int codec_for_frame(const file_reader *r, fault *f)
     return codec_reserve(r->codec, info->block_log2, info->has_base || r->s.quantized || info->columns, f);
 }
 
-/* Reads the footer of the frame, and tells of it. */
+/* Reads the footer of the frame, and reports the frame. */
 static int end_frame(file_reader *r, fault *f)
 {
     if (bitsnap_file_stream_frame_end(&r->s)) return read_failed(r, f);
@@ -469,7 +473,8 @@ uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n,
     return sum;
 }
 
-/* Reports how the block at p, byte `at` of the file, is coded. `elements` are its own, `base` those of the base; null: not known. */
+/* Reports how the block at p, byte `at` of the file, is coded. `elements` and `base` are its elements and those of the base, or
+ * null. */
 static int note_form(file_reader *r, const uint8_t *p, size_t size, uint64_t at, bitsnap_block *block, const uint8_t *elements, const uint8_t *base,
                      fault *f)
 {
@@ -491,17 +496,18 @@ static int note_form(file_reader *r, const uint8_t *p, size_t size, uint64_t at,
     return r->form_observer.block(r->form_observer.context, block, changed, f);
 }
 
-/* Reports the blocks that have just been decoded to n elements. All of a block is in these, except of a run, which may go on. */
+/* Reports the blocks that were just decoded to n elements. These hold all of each block, except of a run that continues. */
 static int note_forms(file_reader *r, const uint8_t *elements, size_t n, fault *f)
 {
     const bitsnap_decoder *d = &r->s.decoder;
     const uint64_t begin = d->position - n, noted = r->noted;
-    const bitsnap_base *held = r->s.base; /* all of these elements */
+    const bitsnap_base *held = r->s.base; /* holds all of these elements */
     const uint8_t *base = d->role == 1 ? (const uint8_t *)held->data : NULL, *p = r->s.blocks;
     bitsnap_block block;
     size_t left;
     for (left = r->s.blocks_size; left; left -= (size_t)block.size, p += (size_t)block.size) {
-        const size_t at = r->noted > begin ? (size_t)(r->noted - begin) * d->width : 0; /* runs are the same, or have no base */
+        /* runs are equal to the base, or have none */
+        const size_t at = r->noted > begin ? (size_t)(r->noted - begin) * d->width : 0;
         if (note_form(r, p, left, r->s.offset - left, &block, elements + at, base ? base + (r->noted - held->first) * d->width : NULL, f)) return 1;
         r->noted += block.elements;
     }
@@ -511,7 +517,7 @@ static int note_forms(file_reader *r, const uint8_t *elements, size_t n, fault *
     return 0;
 }
 
-/* Passes the whole windows that follow this one in a run of one element: checks them, and counts them in r->again. */
+/* Skips whole windows after this one that continue a run of one element. Checks them, and counts them in r->again. */
 static int pass_run(file_reader *r, size_t room, fault *f)
 {
     const bitsnap_decoder *d = &r->s.decoder;
@@ -528,14 +534,15 @@ static int pass_run(file_reader *r, size_t room, fault *f)
     return 0;
 }
 
-/* Elements of the frame, until the window is full or the frame has no more. */
+/* Reads elements of the frame until the window is full or the frame ends. */
 static int frame_window(file_reader *r, size_t *size, fault *f)
 {
     const bitsnap_decoder *d = &r->s.decoder;
     const bitsnap_info *info = &r->s.frame.info;
     const unsigned width = info->width;
     const size_t room = r->only_check ? SIZE_MAX / width : r->codec->window / width;
-    const int checked = info->block_log2 >= 16 || !info->has_content_id; /* also without the elements, which are not kept */
+    /* 1: a run can be checked without its elements, which are not kept */
+    const int checked = info->block_log2 >= 16 || !info->has_content_id;
     size_t done = 0, n;
     r->again = 0;
     do {
@@ -548,7 +555,7 @@ static int frame_window(file_reader *r, size_t *size, fault *f)
     } while (done < room && d->position < d->count);
     *size = done * width;
     if (!r->only_check) swap_elements(r->elements, *size, width);
-    /* of a pipe it is only now known how many bytes that took */
+    /* only now the bytes read from a pipe are known */
     return r->in->size == SIZE_UNKNOWN ? check_limit(r, r->s.source_size, f) : 0;
 }
 
@@ -570,7 +577,7 @@ int file_read(file_reader *r, const uint8_t **bytes, size_t *size, fault *f)
     return 0;
 }
 
-/* Writes the begin of a .safetensors file: the size of its text, and the text. */
+/* Writes the beginning of a .safetensors file: the size of its text, and the text. */
 static int put_header(const file_reader *r, output *out, fault *f)
 {
     uint8_t size[8];
@@ -584,7 +591,7 @@ int restore_source(file_reader *r, output *out, progress *p, fault *f)
     const uint8_t *bytes;
     size_t size;
     int begun = 0;
-    if (out && output_is_file(out)) { /* which has the elements, so memory need not hold them */
+    if (out && output_is_file(out)) { /* the file has the elements, so memory need not hold them */
         r->restored = out;
         r->s.kept_most = 0;
     }
@@ -598,7 +605,7 @@ int restore_source(file_reader *r, output *out, progress *p, fault *f)
     return 0;
 }
 
-/* Goes over the blocks of the frame, and its footer. */
+/* Parses the blocks of the frame, and its footer. */
 static int look_at_frame(file_reader *r, fault *f)
 {
     const bitsnap_file_stream *s = &r->s;

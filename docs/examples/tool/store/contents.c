@@ -1,4 +1,4 @@
-/* contents.c - objects of a store: reads what they hold, and checks it against the manifest.
+/* contents.c - reads objects of a store, and checks their contents against the manifest.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -9,7 +9,7 @@
 
 /* ================================================================================= READING */
 
-/* The least that file_read_begin may be told: what the manifest says. */
+/* Returns the limit for file_read_begin: the size in the manifest, at least 1, since 0 has another meaning. */
 static uint64_t limit_of(const store_object *x) { return x->size ? x->size : 1; }
 
 static int note_object(const store *s, const store_object *x, fault *f)
@@ -34,7 +34,7 @@ int store_restore_one(const store *s, codec *c, const store_object *x, const bas
     return failed;
 }
 
-/* What the first n objects of a chain make; none of nothing. */
+/* Restores the first n objects of a chain. If n is 0, the base is empty. */
 static int restore_chain(const store *s, codec *c, const store_object *const *chain, size_t n, base *b, fault *f)
 {
     base before;
@@ -120,7 +120,7 @@ typedef struct check {
     codec *codec;
     void (*tell)(void *context, store_object *o, const fault *why);
     void *context;
-    store_object **by_base; /* the deltas to be checked, in the order of their bases */
+    store_object **by_base; /* the deltas to check, sorted by base */
     size_t deltas;
 } check;
 
@@ -156,8 +156,8 @@ static int check_copy(const store *s, const store_object *o, fault *f)
     return failed;
 }
 
-/* An object and the deltas to it; those to what is not whole keep their mark. `before` is closed if this is the `last` that needs it. So
- * of a chain there are never more than two files in the room for temporary ones. */
+/* Checks an object and all deltas to it. Deltas to a damaged object keep their mark. Closes `before` if this is the last delta to
+ * it, so a chain needs at most two temporary files at a time. */
 static void check_chain(check *v, store_object *o, base *before, int last)
 {
     base b;

@@ -1,4 +1,4 @@
-/* manifest.c - what a store of snapshots holds: steps, the files of each, and the objects that these are in.
+/* manifest.c - the manifest of a store of snapshots: its steps, the files of each step, and the objects that hold them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -79,7 +79,7 @@ static int read_member(json_reader *r, manifest *m, record *x, unsigned may, cha
     return x->texts[i] ? 0 : fault_memory(r->f);
 }
 
-/* An object that has all members of `must`, perhaps those of `may`, and no others. record_free is to be called after failures, too. */
+/* Parses an object with all members of `must`, optionally some of `may`, and no others. Call record_free after failures, too. */
 static int read_record(json_reader *r, manifest *m, record *x, unsigned must, unsigned may)
 {
     char *text = (char *)malloc(JSON_TEXT_MOST + 1);
@@ -119,7 +119,7 @@ static int take_object(const json_reader *r, manifest *m, const record *x)
     all = (store_object *)grown(m->objects, m->object_count, &m->object_capacity, sizeof *all, r->f);
     if (!all) return 1;
     m->objects = all;
-    all[m->object_count++] = o; /* sorted when all are here */
+    all[m->object_count++] = o; /* sorted once all are read */
     return 0;
 }
 
@@ -193,7 +193,7 @@ static int read_step(json_reader *r, manifest *m)
 
 /* ================================================================================= WHAT IT SAYS */
 
-/* Every path once, and in a folder that is there; every file's content in an object. */
+/* Checks that each path is there once and in an existing folder, and that each file has an object. */
 static int check_step(const manifest *m, const store_step *s, fault *f)
 {
     char folder[JSON_TEXT_MOST + 1];
@@ -230,7 +230,7 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The last member, and the end of the object: a check of all bytes before it. */
+/* Parses the last member, a check of all bytes before it, and the end of the object. */
 #define TAIL_SIZE 28u
 
 static void print_tail(char tail[TAIL_SIZE + 1], const char *text, size_t size)
@@ -269,7 +269,7 @@ int manifest_parse(manifest *m, const char *text, size_t size, fault *f)
     return 0;
 }
 
-/* Parts with slashes between them, none empty, "." or "..". */
+/* Returns 1 if no part between slashes is empty, "." or "..". */
 int manifest_path_is_good(const char *path)
 {
     size_t n;
@@ -281,7 +281,8 @@ int manifest_path_is_good(const char *path)
     }
 }
 
-/* Up no farther than to the step's folder, and then only down: whatever links it meets there, it stays in. */
+/* Returns 1 if the link goes up at most to the step's folder, and then only down. It then stays inside, whatever links it
+ * passes. */
 int manifest_link_is_good(const char *path, const char *to)
 {
     size_t depth = 0;
@@ -541,7 +542,7 @@ static void print_all(const manifest *m, FILE *to)
     (void)fputs("],\n", to);
 }
 
-/* Returns the text, to be freed; null if there is no memory. It ends with a check of itself. */
+/* Returns the text, which ends with a check of itself. The caller frees it. Null: no memory. */
 char *manifest_print(const manifest *m, size_t *size)
 {
     char *text = NULL, tail[TAIL_SIZE + 1];
@@ -561,7 +562,7 @@ char *manifest_print(const manifest *m, size_t *size)
 
 /* ================================================================================= FILES */
 
-/* Reads a whole file. *text is to be freed after failures, too. */
+/* Reads a whole file. The caller frees *text after failures, too. */
 static manifest_status read_text(const char *path, char **text, size_t *size, fault *f)
 {
     const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -595,7 +596,7 @@ manifest_status manifest_read(manifest *m, const char *folder, const char *name,
     memset(m, 0, sizeof *m);
     if (!path) return status;
     status = read_text(path, &text, &size, f);
-    if (!status && manifest_parse(m, text, size, f)) /* a text whose check is right is not damaged, but of a later version */
+    if (!status && manifest_parse(m, text, size, f)) /* with a right check it is not damaged, but of a later version */
         status = f->passes || !check_tail(text, size, &ignored) ? MANIFEST_FAILED : MANIFEST_DAMAGED;
     if (status) (void)fault_in(f, path);
     free(text);
@@ -614,7 +615,7 @@ static int put_text(int fd, const char *text, size_t size)
     return fsync(fd) != 0;
 }
 
-/* Replaces a file as a whole. It is on the disk afterwards, with its name. The permissions are those of the file before. */
+/* Replaces a file as a whole, and waits until it is on the disk. Keeps the permissions of the old file. */
 static int write_text(const char *folder, const char *name, const char *text, size_t size, fault *f)
 {
     char temporary[64], *path = path_in(folder, name, f), *part;
@@ -641,7 +642,7 @@ static int write_text(const char *folder, const char *name, const char *text, si
 
 void record_name(uint64_t step, char name[OBJECT_NAME]) { (void)snprintf(name, OBJECT_NAME, "step-%" PRIu64 ".json", step); }
 
-/* Writes a manifest of the step alone, with the objects that it takes to restore it. */
+/* Writes the record of a step: a manifest of this step, with the objects that it needs. */
 static int write_record(const manifest *m, store_step *s, const char *folder, fault *f)
 {
     const store_object *chain[CHAIN_MAX];

@@ -40,8 +40,8 @@ char *store_object_path(const store *s, const store_object *x, fault *f)
 
 /* ================================================================================= OPENING */
 
-/* Whether nothing is in the folder but what a run that was killed before it wrote a manifest can have left, or one that writes it
- * just now: whoever has the lock looks again. */
+/* Fails if the folder holds other files than a run leaves that was killed before it wrote a manifest, or that another run is
+ * writing now. The caller checks again once it has the lock. */
 static int check_new(const store *s, fault *f)
 {
     static const char *const own[] = { ".", "..", OBJECTS, LOCK, MANIFEST, MANIFEST_BEFORE, DAMAGED };
@@ -59,8 +59,8 @@ static int check_new(const store *s, fault *f)
     return failed;
 }
 
-/* Whether anything in the folder shows that there was a manifest. An empty one is written before the first object, so a store
- * that was just begun never looks like this. */
+/* Fails if anything in the folder shows that it had a manifest. A new store never looks like this, because an empty manifest is
+ * written before the first object. */
 static int check_lost(const store *s, fault *f)
 {
     char *objects = store_path(s, "", OBJECTS, f), *before = store_path(s, "", MANIFEST_BEFORE, f);
@@ -89,7 +89,7 @@ static int make(store *s, fault *f)
     return failed;
 }
 
-/* Whoever changes the store has its name in the first line of the lock: line_of reads it. */
+/* Reads the first line of the lock, which names the run that changes the store. */
 static void line_of(const store *s, char text[256])
 {
     const ssize_t size = pread(s->lock, text, 255, 0);
@@ -120,7 +120,7 @@ static int lock(store *s, store_use how, fault *f)
     return f->passes = 1;
 }
 
-/* Files and folders that are changed have to be the store's own: what a link leads to may be another store's. */
+/* Fails if a file or folder that will be changed is a link, since its target may belong to another store. */
 static int check_own(const store *s, const char *name, int folder, int *there, fault *f)
 {
     char *path = store_path(s, "", name, f);
@@ -136,7 +136,7 @@ static int check_own(const store *s, const char *name, int folder, int *there, f
     return failed;
 }
 
-/* Whether every object is there with its size. */
+/* Fails if an object is missing or has another size. */
 static int check_objects(const store *s, fault *f)
 {
     struct stat st;
@@ -150,7 +150,7 @@ static int check_objects(const store *s, fault *f)
     return failed;
 }
 
-/* Reads manifest.json; to look or to read, the one before it where store_open allows that. */
+/* Reads manifest.json, or for LOOK and READ manifest-before.json in the cases described at store_open. */
 static int read_manifest(store *s, store_use how, fault *f)
 {
     const manifest_status status = manifest_read(&s->m, s->path, MANIFEST, f);
@@ -166,7 +166,7 @@ static int read_manifest(store *s, store_use how, fault *f)
     return how >= STORE_CHANGE || manifest_read(&s->m, s->path, MANIFEST_BEFORE, &ignored) || check_objects(s, &ignored);
 }
 
-/* The lock says whose it is. What a run that was killed had noted there has been removed. */
+/* Writes this run to the lock. The notes of a killed run have been handled before. */
 static int take(store *s, const char *command, fault *f)
 {
     char host[200] = "";
@@ -198,7 +198,7 @@ int store_open(store *s, const char *path, store_use how, const char *command, f
     }
     if (how == STORE_CREATE && !there && make(s, f)) return 1;
     if (how != STORE_LOOK && lock(s, how, f)) return 1;
-    /* again, as another run may have made the store until the lock was given */
+    /* check again: another run may have made the store before this one got the lock */
     if (how == STORE_CREATE && !there && (check_own(s, MANIFEST, 0, &there, f) || (!there && check_lost(s, f)))) return 1;
     if (how >= STORE_CHANGE && check_own(s, OBJECTS, 1, &objects, f)) return 1;
     s->begun = how == STORE_CREATE && !there;
@@ -221,7 +221,7 @@ void store_close(store *s)
 
 static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
 
-/* The names of all files in `objects`, in their order. To be freed; null with the fault set. */
+/* Returns the names of all files in `objects`, sorted. The caller frees them. Null with the fault set. */
 static char (*names_of(const manifest *m, size_t *count, fault *f))[OBJECT_NAME]
 {
     char (*names)[OBJECT_NAME] = (char (*)[OBJECT_NAME])malloc((m->object_count + m->step_count + 1) * sizeof *names);
@@ -234,7 +234,7 @@ static char (*names_of(const manifest *m, size_t *count, fault *f))[OBJECT_NAME]
     return names;
 }
 
-/* The step that a record of this name is of; 0: it is not called so. */
+/* Returns 1 and the number of the step if this is the name of a record. */
 static int is_record(const char *name, uint64_t *step)
 {
     char same[OBJECT_NAME];
@@ -244,7 +244,7 @@ static int is_record(const char *name, uint64_t *step)
     return *step <= STEP_MAX && !strcmp(name, same);
 }
 
-/* Whether it is a name that this program gives, in `objects`. */
+/* Returns 1 if the program gives such names to files in `objects`. */
 static int is_ours(const char *name)
 {
     static const char hex[] = "0123456789abcdef";
@@ -270,7 +270,7 @@ int store_note(const store *s, const char *const *names, size_t count, fault *f)
     return failed || fsync(s->lock) ? fault_errno(f, "the lock of the store cannot be written") : 0;
 }
 
-/* Notes the names of the manifest on disk that the one in memory no longer has, and the records of new steps. */
+/* Notes the files that the manifest on disk names and the one in memory does not, and the records of new steps. */
 static int note_changes(const store *s, fault *f)
 {
     size_t count, old_count = 0, i;
@@ -297,7 +297,7 @@ static int note_changes(const store *s, fault *f)
     return failed;
 }
 
-/* Those of the noted names that the manifest does not have. */
+/* Removes the noted files that the manifest does not name. */
 static int remove_noted(const store *s, char *text, DIR *d, fault *f)
 {
     size_t count;
@@ -313,8 +313,8 @@ static int remove_noted(const store *s, char *text, DIR *d, fault *f)
     return failed;
 }
 
-/* Temporary files of the store's own names, as place.h calls them: only who holds the lock makes these, and none is in use
- * now. */
+/* Removes temporary files (place.h) of the store's own names. Only the run with the lock makes them, and it has none at the
+ * moment. */
 static int remove_temporary(const store *s, const char *folder, fault *f)
 {
     char *path = store_path(s, "", folder, f);
@@ -400,7 +400,7 @@ void store_undo(store *s)
 
 typedef struct rebuilding {
     store *s;
-    manifest known; /* all steps that have a record, and the objects in these */
+    manifest known; /* all steps with a record, and their objects */
     void (*lost)(void *context, const char *path, const char *what);
     void *context;
 } rebuilding;
@@ -431,7 +431,7 @@ static int take_record(rebuilding *r, const char *name, uint64_t step, fault *f)
     return failed;
 }
 
-/* A file that holds the content of an object in a record. Of two that do, the whole one is taken. */
+/* Adds a file that holds the content of an object of a record. Of a whole file and a delta, the whole file is taken. */
 static int take_object(rebuilding *r, const char *name, fault *f)
 {
     const uint64_t id = strtoull(name, NULL, 16);
