@@ -29,8 +29,8 @@
 
 enum { EXIT_OK = 0, EXIT_ERROR = 1, EXIT_USAGE = 2 };
 
-/* A standard stream that is closed would be the number of the next file that is opened, and be read or written
- * as if it were the stream: its place is taken by something that fails. */
+/* Replaces closed standard streams by files that fail. Otherwise the next file that is opened would get the number of the stream,
+ * and would be read or written in its place. */
 static void keep_standard_streams(void)
 {
     int fd;
@@ -38,8 +38,8 @@ static void keep_standard_streams(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) (void)open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
 }
 
-/* Printing does not wait where standard output is a pipe or terminal that somebody else made one that does not: we open it
- * once more, for ourselves. (What is written by output_write waits anyway.) */
+/* Opens a non-blocking pipe or terminal again, in blocking mode, because printf fails on it. Another process that shares it may
+ * have changed its mode. output_write waits in either mode. */
 static void keep_waiting(int fd)
 {
 #ifdef __linux__
@@ -82,7 +82,7 @@ static int run(const options *o, codec *c, const base *b, const base_folders *fo
     }
 }
 
-/* What the command line names: nothing of it may become an output. */
+/* Adds the files of the command line to those that may not become an output. */
 static int note_names(const options *o, used_files *u, fault *f)
 {
     size_t i;
@@ -99,7 +99,8 @@ static int note_names(const options *o, used_files *u, fault *f)
     return o->weights && used_name(u, o->weights, USE_WEIGHTS, f);
 }
 
-/* decompress --rm: what is no delta may be what others in its folder need, and comes after them. */
+/* decompress --rm: returns 1 for a file that is not a delta. Deltas may need it as their base, so it is decompressed after
+ * them. */
 static int comes_last(const options *o, size_t i)
 {
     fault ignored;
@@ -112,7 +113,7 @@ static int comes_last(const options *o, size_t i)
     return is;
 }
 
-/* The order of the files of decompress --rm, to be freed; null: that of the command line. */
+/* Returns the order of the files for decompress --rm, which the caller frees; null: that of the command line. */
 static size_t *order_of(const options *o)
 {
     size_t *order, i, n = 0, end = o->file_count;
@@ -121,7 +122,7 @@ static size_t *order_of(const options *o)
     for (i = 0; order && i < o->file_count; i++)
         if (comes_last(o, i)) order[--end] = i;
         else order[n++] = i;
-    for (i = o->file_count; order && n + 1 < i; n++) { /* the last ones came in backwards */
+    for (i = o->file_count; order && n + 1 < i; n++) { /* the last ones were added in reverse order */
         const size_t x = order[n];
         order[n] = order[--i];
         order[i] = x;
@@ -150,7 +151,7 @@ static int run_all(const options *o, codec *c, const base *b, const base_folders
         progress_files(i + 1, runs);
         if (!(siblings->order ? command_sibling(o, c, &siblings->found, number, &f) : run(o, c, b, folders, number, &f))) continue;
         status = *f.text ? failed : EXIT_ERROR;
-        if (!*f.text) continue; /* compare: the files differ, and that has been said */
+        if (!*f.text) continue; /* compare has reported that the files differ */
         (void)fault_about(&f, shown_name(o->files[number]));
         print_failure(o, &c->used, o->files[number], &f);
     }
@@ -160,7 +161,7 @@ static int run_all(const options *o, codec *c, const base *b, const base_folders
     return status;
 }
 
-/* An output that cannot be made fails before bases are expanded, and deltas merged. */
+/* Fails early if the output cannot be made, before bases are expanded and deltas merged. */
 static int probe_output(const options *o, codec *c, fault *f)
 {
     const char *target = o->output;
@@ -174,7 +175,7 @@ static int probe_output(const options *o, codec *c, fault *f)
     return failed;
 }
 
-/* What has been said has to arrive: a full disk is an error, too. */
+/* Flushes standard output. If printing has failed, as on a full disk, the command fails. */
 static int finish_output(void)
 {
     fault f;
@@ -182,7 +183,7 @@ static int finish_output(void)
     if (!unflushed && !ferror(stdout)) return EXIT_OK;
     memset(&f, 0, sizeof f);
     if (unflushed) (void)fault_errno(&f, "cannot be written");
-    else (void)fault_set(&f, "cannot be written"); /* an earlier flush has failed; errno is of something else by now */
+    else (void)fault_set(&f, "cannot be written"); /* an earlier flush has failed, so errno has another value by now */
     (void)fault_in(&f, "(standard output)");
     fault_print(&f);
     return EXIT_ERROR;
@@ -226,7 +227,7 @@ int main(int argc, char **argv)
         else print_version();
         status = finish_output();
     } else {
-        failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as cmp and diff: there 1 says that files differ */
+        failed = o.command == COMPARE ? EXIT_USAGE : EXIT_ERROR; /* as in cmp and diff, where 1 means that files differ */
         place_handle_signals(failed);
         spool_in(o.temp);
         status = run_command(&o, &c, &b, &folders, &siblings, &f);

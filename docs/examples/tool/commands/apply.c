@@ -20,7 +20,7 @@ typedef struct job {
     output out;
     file_reader reader;
     progress progress;
-    int is_result;         /* the file is what the delta makes of it, as far as is known */
+    int is_result;         /* 1: the file is the result already, as far as is known */
     fault *f;
 } job;
 
@@ -43,7 +43,7 @@ static int note_frame(void *context, const file_frame *frame, fault *f)
     return look_in_file(context, frame, f);
 }
 
-/* Checks without decoding that the input is whole, and finds whether it makes what the file is already. `note` is told of its frames. */
+/* Checks without decoding that the input is whole, and whether the file is its result already. Calls `note` for its frames. */
 static int look(job *j, int (*note)(void *context, const file_frame *frame, fault *f))
 {
     file_reader *r = &j->reader;

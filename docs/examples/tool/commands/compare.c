@@ -49,20 +49,20 @@ typedef struct job {
     side a, b;
     progress progress;
     json out;
-    adam_choice *choices;  /* of the first file's tensors: --adam */
-    const shards *folder;  /* the first file's, where both are of folders: only partners are compared; or null */
+    adam_choice *choices;  /* for each tensor of the first file, with --adam */
+    const shards *folder;  /* folder of the first file, if both are folders; then only partners are compared. Else null */
     size_t first, second;  /* their numbers in their folders */
-    size_t partners;       /* how many tensors of the one have theirs in the other, as these were when the folders were opened */
-    const char *file;      /* of a folder: where the tensor is that is told of; */
-    int alone;             /* no other file of the folder has one of its name */
+    size_t partners;       /* number of partners in the two files, when the folders were opened */
+    const char *file;      /* with folders: file of the tensor that is reported */
+    int alone;             /* 1: no other file of the folder has a tensor of its name */
     int equal;
-    int within;            /* what differs is within its bounds */
+    int within;            /* 1: all differences are within their bounds */
     fault *f;
 } job;
 
 /* ================================================================================= READING */
 
-/* A side is about this file, whatever went wrong. */
+/* Names the file of a side in the fault. */
 static int fail_side(const side *s, fault *f) { return fault_about(f, s->in.name); }
 
 static int open_raw(side *s)
@@ -118,7 +118,7 @@ static void close_side(side *s)
     memset(s, 0, sizeof *s);
 }
 
-/* The next bytes of the data, up to n; fewer only at its end. */
+/* Reads the next n bytes of the data; fewer only at its end. */
 static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
 {
     *got = 0;
@@ -145,7 +145,7 @@ static int read_data(side *s, uint8_t *to, size_t n, size_t *got, fault *f)
 
 static int can_seek(const side *s) { return !s->packed && s->in.regular; }
 
-/* To a byte of the data; back only where that can be done. */
+/* Goes to a byte of the data. Only inputs that can be sought go back. */
 static int go_to(side *s, uint64_t at, fault *f)
 {
     if (can_seek(s)) {
@@ -161,7 +161,7 @@ static int go_to(side *s, uint64_t at, fault *f)
     return 0;
 }
 
-/* Exactly n bytes. */
+/* Reads exactly n bytes. */
 static int need_data(side *s, size_t n, fault *f)
 {
     size_t got;
@@ -169,7 +169,7 @@ static int need_data(side *s, size_t n, fault *f)
     return got < n ? fault_set(f, "ends before the data that its header describes; take another copy of it") : 0;
 }
 
-/* To the end, so that everything has been checked: nothing may follow, and .bsnap files have an end record. */
+/* Reads to the end, so that everything is checked: no byte may follow the data, and .bsnap files have an end record. */
 static int finish_side(side *s, fault *f)
 {
     size_t got;
@@ -179,7 +179,7 @@ static int finish_side(side *s, fault *f)
     return got ? fault_set(f, "has bytes after the data that its header describes") : 0;
 }
 
-/* The data goes to a file without a name, which can be read in any order. */
+/* Copies the data to a file without a name, which can be read in any order. */
 static int spool(side *s, fault *f)
 {
     output out;
@@ -207,7 +207,7 @@ static int spool(side *s, fault *f)
 
 /* ================================================================================= OUTPUT */
 
-/* Returns how many columns that takes. */
+/* Prints a name and returns the number of columns. */
 static size_t print_name(const job *j, text_slice name)
 {
     size_t columns = 1;
@@ -244,12 +244,12 @@ static void report_state(job *j, text_slice name, const char *status, const char
     } else if (!j->o->quiet) {
         (void)print_name(j, name);
         (void)putchar(' ');
-        (void)print_text(stdout, words, strlen(words)); /* dtypes are the file's own */
+        (void)print_text(stdout, words, strlen(words)); /* print_text, because the names of dtypes come from the file */
         (void)putchar('\n');
     }
 }
 
-/* `bound`: of the relative errors, where the tensor is quantized in one of the files; else 0. */
+/* `bound`: bound of the relative errors if the tensor is quantized in one of the files, else 0. */
 static void report_difference(job *j, text_slice name, const difference *d, double bound)
 {
     const int within = bound > 0 && difference_is_within(d, bound);
@@ -300,7 +300,7 @@ static void report_difference(job *j, text_slice name, const difference *d, doub
     (void)putchar('\n');
 }
 
-/* What the certificates of a .bsnap file say. */
+/* Prints a summary of the certificates of a .bsnap file. */
 static void report_certificates(side *s)
 {
     adam_choice *roles = s->raw ? NULL : adam_roles(s->model, s->in.name);
@@ -324,7 +324,7 @@ static void report_certificates(side *s)
 
 /* ================================================================================= COMPARING */
 
-/* The bound of what has just been read up to byte `end` of the data, whose frame may not have ended; as lossy_bound. */
+/* As lossy_bound, for data just read up to byte `end`. The last frame may not have ended, so its certificate is not known. */
 static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound)
 {
     const file_reader *r = &s->reader;
@@ -336,7 +336,7 @@ static int side_bound(const side *s, uint64_t begin, uint64_t end, double *bound
     return bounded && more > 0;
 }
 
-/* The bound of a tensor that is quantized in one of the files: only of one, as two would not bound their difference. */
+/* Returns the bound of a tensor that is quantized in one of the files. If both quantize it, their difference has no bound: 0. */
 static double bound_of(const job *j, const tensor *x, const tensor *y)
 {
     const adam_choice *c = j->choices ? &j->choices[x - j->a.model->tensors] : NULL;
@@ -347,7 +347,7 @@ static double bound_of(const job *j, const tensor *x, const tensor *y)
     return c && c->cells ? bitsnap_log_bound(c->cells) : 0;
 }
 
-/* Whether x and y can be compared element by element. */
+/* Returns 1 if x and y can be compared element by element. */
 static int comparable(const tensor *x, const tensor *y)
 {
     return !bitsnap_slice_compare(x->dtype, y->dtype) && bitsnap_shape_same(x->shape, y->shape) &&
@@ -358,7 +358,8 @@ static int compare_bytes(job *j, const tensor *x, const tensor *y)
 {
     difference d;
     uint64_t left = x->end - x->begin;
-    const int exchanged = j->a.quantized && !j->b.quantized; /* errors are relative to what was, not to what came of it */
+    /* errors are relative to the original, not to the quantized elements */
+    const int exchanged = j->a.quantized && !j->b.quantized;
     difference_begin(&d, x->type);
     if (left && go_to(&j->a, x->begin, j->f)) return fail_side(&j->a, j->f);
     if (left && go_to(&j->b, y->begin, j->f)) return fail_side(&j->b, j->f);
@@ -375,7 +376,7 @@ static int compare_bytes(job *j, const tensor *x, const tensor *y)
     return 0;
 }
 
-/* Whether going through the first file's tensors goes through the second's forwards, too. */
+/* Returns 1 if the tensors of the second file come in the order of the first. */
 static int same_order(const safetensors *a, const tensor **names_b, size_t count_b)
 {
     uint64_t at = 0;
@@ -395,7 +396,7 @@ static void tell_of(job *j, const shards *in, const shard_tensor *t)
     j->alone = shards_is_alone(in, t);
 }
 
-/* The tensor that is compared with x; null where the second file has none. */
+/* Returns the tensor to compare with x; null if the second file has none. */
 static const tensor *partner_of(job *j, const tensor *x, const tensor **names_b)
 {
     const shard_tensor *t = j->folder ? shards_find(j->folder, x->name, j->first) : NULL;
@@ -583,7 +584,7 @@ static int note_shards(const job *j, const shards *s)
     return 0;
 }
 
-/* How many partners of this one's tensors each of the other folder's files has. */
+/* Counts, for each file of the other folder, its partners of tensors in this file. */
 static void find_partners(const shards *a, size_t number, size_t *partners, size_t count)
 {
     const shard *x = &a->files[number];
@@ -648,7 +649,7 @@ static int compare_folders(job *j, const char *path_a, const char *path_b)
 
 int command_compare(const options *o, codec *c, const base *b, const char *path_a, const char *path_b, fault *f)
 {
-    char *document = NULL; /* JSON: printed when it is whole */
+    char *document = NULL; /* JSON, printed once it is complete */
     size_t document_size = 0;
     job j = { .o = o, .codec = c, .f = f, .equal = 1, .within = 1, .out.to = open_memstream(&document, &document_size) };
     int failed;

@@ -18,17 +18,17 @@ typedef struct job {
     const options *o;
     input in;
     output out;
-    base beside;           /* what has been found as its base, as none was given */
+    base beside;           /* the base found beside it, if none was given */
     const base *base;      /* of a delta */
     file_reader reader;
-    lossy lossy;           /* what is quantized */
-    safetensors model;     /* the tensors, where something is */
+    lossy lossy;           /* the quantized frames */
+    safetensors model;     /* the tensors, if something is quantized */
     adam_choice *roles;
     progress progress;
     fault *f;
 } job;
 
-/* Of an input that is open. */
+/* Begins reading an open input. */
 static int begin(job *j, codec *c, const base *b, const char *path)
 {
     fault ignored;
@@ -41,7 +41,7 @@ static int begin(job *j, codec *c, const base *b, const char *path)
     j->reader.frame_observer.note = lossy_note;
     j->reader.frame_observer.context = &j->lossy;
     if (!j->reader.s.start.quantized || j->reader.s.start.kind == BITSNAP_SOURCE_RAW) return 0;
-    /* restored all the same, without names */
+    /* restored even so, without names of tensors */
     if (safetensors_parse(&j->model, j->reader.text, j->reader.text_size, &ignored)) return 0;
     j->lossy.model = &j->model;
     j->lossy.roles = j->roles = adam_roles(&j->model, path);
@@ -59,7 +59,7 @@ static void json_base(const job *j, json *out)
     json_end(out, ']');
 }
 
-/* Whether the encoder has kept its word, as far as it says so itself. */
+/* Fails if a certificate states a larger error than its bound. */
 static int check_lossy(const job *j)
 {
     return lossy_add_up(&j->lossy).within ? 0 : fault_set(j->f, "quantized elements have a larger error than the bound in the file allows");
@@ -158,7 +158,7 @@ static int compare_bytes(input *in, const uint8_t *bytes, size_t n, int *same, f
     return 0;
 }
 
-/* Whether the .bsnap file of the job decodes to this file. */
+/* *same is 1 if the .bsnap file of the job decodes to this file. */
 static int compare_source(job *j, input *plain, int *same)
 {
     file_reader *r = &j->reader;
@@ -205,7 +205,7 @@ int remove_proven(const options *o, codec *c, const base *b, const char *path, c
     return failed;
 }
 
-/* Names of tensors, until a message is full. */
+/* Collects names of tensors until a message is full. */
 typedef struct lost_names {
     char text[260];
     size_t count, next; /* names so far; all tensors before `next` have been looked at */
@@ -245,7 +245,7 @@ static void list_referring(lost_names *l, bitsnap_file *file, const safetensors 
     }
 }
 
-/* Adds to the failure of a block which tensors it takes with it. */
+/* Adds to the fault of a damaged block the tensors that are lost with it. */
 static void name_lost(job *j, const codec *c, fault *f)
 {
     const bitsnap_file_stream *s = &j->reader.s;

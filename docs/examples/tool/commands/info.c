@@ -1,4 +1,4 @@
-/* info.c - the command info: what is in a .bsnap file, and how near it is to the order-0 bound.
+/* info.c - the command info: shows the contents of a .bsnap file, and its distance from the order-0 bound.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -15,14 +15,14 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A file, as one of a chain. */
+/* A file of a chain. */
 typedef struct chain_link {
     char *name;
     int is_delta;
     delta file;            /* its ends and frames; nothing is open */
-    forms *forms;          /* of each frame */
-    size_t capacity;       /* of these */
-    forms now, all;        /* of the frame that is being read, and of all */
+    forms *forms;          /* for each frame */
+    size_t capacity;       /* of `forms` */
+    forms now, all;        /* of the current frame; sums over all frames */
 } chain_link;
 
 typedef struct job {
@@ -35,17 +35,17 @@ typedef struct job {
     tally tally;
     progress progress;
     int with_bound, with_text; /* with_text: the header text is known */
-    int with_changes;          /* a delta that is decoded: which elements have changed is known */
+    int with_changes;          /* 1: a delta that is decoded, so changed elements are counted */
     const base *base;      /* -b */
     chain_link self;
-    lossy lossy;           /* what is quantized */
-    adam_choice *roles;    /* of each tensor, where something is */
-    int follows;           /* whether it follows the file before: 1, 0, or -1 where that is no question */
+    lossy lossy;           /* the quantized frames */
+    adam_choice *roles;    /* for each tensor, if something is quantized; else null */
+    int follows;           /* 1 if it follows the file before, 0 if not, -1 if that does not apply */
     char why[96];
     fault *f;
 } job;
 
-/* Through the file; with decoding, as the bound is one of the elements. */
+/* Reads the whole file. Decodes it only for the bound, which needs the elements. */
 static int read_blocks(job *j)
 {
     const uint8_t *bytes;
@@ -73,7 +73,8 @@ static int read_blocks(job *j)
 /* The file before this one in the command line. */
 static chain_link before;
 
-/* A delta is decoded where -b gives its base. Else it takes no more of that than the text: also from the file before. */
+/* Begins reading. A delta is decoded only if -b gives its base. Otherwise only the text of the base is used, also from the file
+ * before. */
 static int begin(job *j)
 {
     file_base text;
@@ -115,11 +116,11 @@ static int note_block(void *context, const bitsnap_block *block, uint64_t change
 
 static void note_elements(void *context, const uint8_t *elements, const uint8_t *from, size_t bytes, unsigned width)
 {
-    (void)width; /* of the frame, which need not be the tensor's */
+    (void)width; /* the width of the frame may differ from that of the tensor */
     tally_changed(&((job *)context)->tally, elements, from, bytes);
 }
 
-/* What the quantized frames are, by the names of tensors. */
+/* Finds the roles of tensors, for the quantized frames. */
 static int name_lossy(job *j)
 {
     j->roles = adam_roles(&j->model, j->path);
@@ -133,7 +134,7 @@ static int look(job *j)
     uint64_t header;
     int raw;
     if (begin(j)) return 1;
-    j->with_text = j->reader.text != NULL; /* that of a delta may be unknown */
+    j->with_text = j->reader.text != NULL; /* the text of a delta may be unknown */
     raw = !j->with_text;
     progress_set_total(&j->progress, j->reader.s.start.source_size);
     if (!raw && safetensors_parse(&j->model, j->reader.text, j->reader.text_size, j->f)) return 1;
@@ -155,7 +156,7 @@ static int look(job *j)
     return 0;
 }
 
-/* Whether the file follows the one before; with --chain it must. */
+/* Sets j->follows. With --chain, fails if the file does not follow the one before. */
 static int check_chain(job *j, const char *path)
 {
     chain_link *x = &j->self;
@@ -173,7 +174,7 @@ static int check_chain(job *j, const char *path)
 
 static double per_element(uint64_t bytes, uint64_t elements) { return elements ? 8 * (double)bytes / (double)elements : 0; }
 
-/* Cells that are coded by how they differ from the base. */
+/* Returns the number of cells coded as differences to the base. */
 static uint64_t differences(const file_frame *x) { return x->info.sparse + x->info.classed; }
 
 static file_frame sum_of(const delta *x)
@@ -213,10 +214,10 @@ static void print_delta(const delta *x, uint64_t file_size)
     print_wrapped(stdout, 0, text);
 }
 
-/* What frames refer to earlier data. */
+/* Sums over frames that refer to earlier data. */
 typedef struct reference_sums {
-    uint64_t frames, bytes; /* that refer, and their elements */
-    uint64_t kept;          /* bytes of elements of the frames that they refer to */
+    uint64_t frames, bytes; /* number of such frames; bytes of their elements */
+    uint64_t kept;          /* bytes of elements of frames that others refer to */
 } reference_sums;
 
 static reference_sums sum_references(const delta *x)
@@ -252,7 +253,7 @@ static void json_references(json *j, const delta *x)
     json_end(j, '}');
 }
 
-/* A line for a frame, which a terminal gets in several if it is narrow. */
+/* Prints a line for a frame; several on a narrow terminal. */
 static void print_frame(const chain_link *x, size_t i)
 {
     const file_frame *a = &x->file.frames[i].about;
@@ -272,7 +273,7 @@ static void print_frame(const chain_link *x, size_t i)
     print_wrapped(stdout, 0, text);
 }
 
-/* How blocks are coded: in all, and where `each` is set frame by frame; of deltas a line for each frame anyway. */
+/* Prints how blocks are coded, in all and with `each` frame by frame. For deltas, prints a line for each frame in any case. */
 static void print_frames(const chain_link *x, int each)
 {
     int unknown = 0;
@@ -375,10 +376,10 @@ static void free_link(chain_link *x)
 
 /* ================================================================================= OUTPUT */
 
-/* Tables may have 10,000 rows, which printf would take longer to print than all else takes. */
+/* Rows are not formatted by printf: with 10,000 rows, it would take longer than all other work. */
 enum { DIGITS = 64 };
 
-/* Writes a number before `end`, with a point before the last digits, and returns its begin. */
+/* Writes a number that ends before `end`, with a point before the last `decimals` digits, and returns its beginning. */
 static char *put_digits(char *end, uint64_t n, size_t decimals)
 {
     char *at = end;
@@ -417,7 +418,7 @@ static void put_whole(row *r, size_t width, uint64_t n, size_t decimals)
     put_right(r, width, at, (size_t)(end - at));
 }
 
-/* A number from 0 to 10^18 as "%*.4f" has it, which rounds halves as they are, not as they look. */
+/* Writes a number from 0 to 10^18 as "%*.4f" does. Near a half, printf itself decides, since it rounds the exact binary value. */
 static void put_real(row *r, size_t width, double x)
 {
     const double scaled = x * 10000;
@@ -560,7 +561,7 @@ static void print_rows(const widths *w, const job *j)
     }
 }
 
-/* Sums; the bound is one of the elements, so it is compared with the frames alone. */
+/* Sums over files. The bound is for elements only, so it is compared with the bytes of the frames. */
 typedef struct sums {
     uint64_t bytes_in, bytes_out, element_bytes, frame_bytes;
     size_t frames;
@@ -600,7 +601,7 @@ static void print_bound(const options *o, const sums *s)
     (void)putchar('\n');
 }
 
-/* The SHA-256 that the file has, in hexadecimal; empty if it has none. */
+/* Returns the SHA-256 in the file, in hexadecimal; empty if it has none. */
 static const char *sha256_text(char text[65], const bitsnap_file_stream *s)
 {
     size_t i;
@@ -671,7 +672,7 @@ static struct {
     int with_bound, with_changes;
 } folder;
 
-/* The header text and what follows from it: the text belongs to the reader, or by now to the chain. */
+/* Copies the header text, which the reader or the chain owns, and parses it again. */
 static int keep_text(job *to, const job *j)
 {
     const char *from = j->reader.text ? j->reader.text : j->self.file.ends.own_text;
@@ -688,14 +689,14 @@ static int keep_text(job *to, const job *j)
     return j->roles && name_lossy(to);
 }
 
-/* Takes from the job what the table needs. */
+/* Moves from the job what the table needs. */
 static int keep(job *j)
 {
     job *to = (job *)grown(folder.files, folder.count, &folder.capacity, sizeof *to, j->f);
     if (!to) return 1;
     folder.files = to;
     add_up(&folder.sums, j);
-    /* else the sum would not be one of all */
+    /* the sum is shown only if all files have a bound */
     folder.with_bound = folder.count ? folder.with_bound && j->with_bound : j->with_bound;
     folder.with_changes |= j->with_changes;
     to += folder.count++;
@@ -761,7 +762,7 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
         sums s = { 0 };
         add_up(&s, &j);
         memset(&whole, 0, sizeof whole);
-        whole.bytes_in = s.bytes_out; /* those of the file that was read */
+        whole.bytes_in = s.bytes_out; /* the size of the file that was read */
         whole.bytes_out = s.bytes_in;
         whole.time = elapsed_since(begun);
         summary_add(&whole);
@@ -791,6 +792,6 @@ int command_info(const options *o, codec *c, const base *b, const char *path, fa
     file_read_close(&j.reader);
     input_close(&j.in);
     free_link(&before);
-    before = j.self; /* of what could not be read, as much as is known: nothing follows it */
+    before = j.self; /* after a failure it is incomplete, and no file follows it */
     return failed;
 }

@@ -1,4 +1,4 @@
-/* merge.c - the commands merge and invert: deltas that follow each other as one, and the way back.
+/* merge.c - the commands merge and invert: make one delta of consecutive ones, and the inverse of a delta.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
  * With the base at hand what the deltas make of it is restored, and compressed against it; without it deltas are put
@@ -16,7 +16,7 @@
 
 /* ================================================================================= WITH THE BASE */
 
-/* What the deltas make of the base, one after the other. */
+/* Applies the deltas to the base, one after the other. */
 static int restore_all(base *b, codec *c, const base *from, const options *o, fault *f)
 {
     base before;
@@ -32,7 +32,7 @@ static int restore_all(base *b, codec *c, const base *from, const options *o, fa
     return 0;
 }
 
-/* A delta from `from` to `to`. */
+/* Writes the delta from `from` to `to`. */
 static int compress_base(const options *o, codec *c, const base *from, const base *to, fault *f)
 {
     input in;

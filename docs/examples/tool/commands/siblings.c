@@ -34,7 +34,7 @@ void siblings_close(sibling_files *s)
     s->order = NULL;
 }
 
-/* Whether a base holds what was looked at: exactly, and not as a delta. */
+/* Returns 1 if a base is whole, not quantized, and has the header that was read before. */
 static int holds(const base *b, const sibling *x)
 {
     const bitsnap_file *file = b->file.file;
@@ -42,7 +42,7 @@ static int holds(const base *b, const sibling *x)
            b->file.text_size == x->h.size && !memcmp(b->file.text, x->h.text, x->h.size);
 }
 
-/* Whether the file has been packed as it was looked at. Outputs have the times of their inputs. */
+/* Returns 1 if the packed file was made from the file as it was read. Outputs have the times of their inputs. */
 static int is_packed_as_seen(const char *packed, const sibling *x)
 {
     const struct timespec *seen = &x->stamp.modified;
@@ -53,8 +53,8 @@ static int is_packed_as_seen(const char *packed, const sibling *x)
     return now.modified.tv_sec == seen->tv_sec && now.modified.tv_nsec == seen->tv_nsec;
 }
 
-/* Opens a base. What will be needed beside the output has to be there: where files are packed one by one, in their places, that is the packed one, as
- * the other may fail, or be removed. *b stays closed if there is nothing that can be used. */
+/* Opens a base. If files are packed one by one, in place, uses the packed base: it must exist beside the output, and the original
+ * may be removed. *b stays closed if there is no usable base. */
 static int open_sibling(const options *o, codec *c, const sibling *x, base *b, fault *f)
 {
     const int in_place = !options_whole_folder(o) && !o->dry_run;
@@ -73,7 +73,7 @@ static int open_sibling(const options *o, codec *c, const sibling *x, base *b, f
     return failed;
 }
 
-/* All bases of a file, or none. */
+/* Opens all bases of a file, or none. */
 static int open_siblings(const options *o, codec *c, const siblings *s, size_t number, options *one, base *list, fault *f)
 {
     const sibling *x = &s->files[number];

@@ -16,13 +16,13 @@
 /* ================================================================================= LOG */
 
 typedef struct step_sums {
-    size_t files, tensors, deltas, chain; /* chain: objects that the longest takes */
-    uint64_t size, bytes;                 /* of its files; of the objects that no step before it has */
+    size_t files, tensors, deltas, chain; /* chain: number of objects in the longest chain */
+    uint64_t size, bytes;                 /* of its files; of objects that no earlier step has */
     int has_base;
-    uint64_t base;                        /* the newest step before it that has a base of it */
+    uint64_t base;                        /* the newest earlier step with a base of its objects */
 } step_sums;
 
-/* Objects that have been counted are marked. */
+/* Marks objects that have been counted. */
 static step_sums add_up(const manifest *m, size_t number)
 {
     const store_step *s = &m->steps[number];
@@ -63,7 +63,7 @@ static void print_log(const options *o, const manifest *m)
     char a[AMOUNT_TEXT], b[AMOUNT_TEXT];
     uint64_t size = 0;
     size_t i;
-    const int wide = o->bytes ? 20 : 9; /* of amounts: with --bytes 14 digits and " bytes" */
+    const int wide = o->bytes ? 20 : 9; /* columns of an amount; --bytes needs 14 digits and " bytes" */
     if (!o->quiet)
         (void)printf("%6s %-20s %-5s %6s %5s %*s %*s %6s %s\n", "step", "time", "kind", "base", "files", wide, "size", wide, "bytes", "ratio", "chain");
     for (i = 0; i < m->step_count; i++) {
@@ -128,7 +128,7 @@ int command_log(const options *o, const char *path, fault *f)
 
 /* ================================================================================= RESTORE */
 
-/* The step of this number; "latest": the newest. */
+/* Finds the step of this number, or for "latest" the newest. */
 static int find_step(const manifest *m, const char *text, const store_step **s, fault *f)
 {
     const size_t digits = strspn(text, "0123456789");
@@ -158,7 +158,7 @@ static int restore_file(const store *s, codec *c, const store_entry *e, const ch
     failed = failed || store_write(s, c, o, &in, &out, f) || input_check_unchanged(&in, f) || output_commit(&out, f);
     if (failed) output_discard(&out);
     input_close(&in);
-    if (!failed && store_check_content(target, o, f)) failed = fault_in(f, path); /* the object is to blame */
+    if (!failed && store_check_content(target, o, f)) failed = fault_in(f, path); /* the object is damaged, not the output */
     if (!failed && chmod(target, e->mode)) warn_errno(&c->used, target, "its permissions cannot be set");
     if (failed) (void)fault_about(f, path);
     free(path);
@@ -176,7 +176,7 @@ static int restore_entry(const store *s, codec *c, const directory *d, const sto
     return failed;
 }
 
-/* Folders get their permissions last, as these may be against what comes into them. */
+/* Sets the permissions of folders last, since they may forbid to make files in them. */
 static void dress(const directory *d, const char *name, unsigned mode, const used_files *u)
 {
     fault ignored;
@@ -218,7 +218,7 @@ int command_restore(const options *o, codec *c, const char *path, const char *nu
     summary sum;
     store s;
     int failed = store_open(&s, path, STORE_READ, "restore", f);
-    if (!failed && s.lost && !strcmp(number, "latest")) *f = s.why, failed = 1; /* which it is is not known */
+    if (!failed && s.lost && !strcmp(number, "latest")) *f = s.why, failed = 1; /* the newest step is not known */
     if (!failed && s.lost) {
         (void)fault_add(&s.why, "; taken is " MANIFEST_BEFORE);
         warn(&c->used, *s.why.file ? s.why.file : path, s.why.text);
@@ -279,7 +279,7 @@ static int is_lost(const manifest *m, const store_step *s)
     return 0;
 }
 
-/* Which steps cannot be restored. */
+/* Reports the steps that cannot be restored. */
 static int report_verify(verification *v, fault *f)
 {
     const manifest *m = &v->store.m;
@@ -335,7 +335,7 @@ static int verify(verification *v, fault *f)
         (void)snprintf(text, sizeof text, "%zu files in it belong to no step, such as %.255s; look at them, and remove them if nothing needs them", strays, stray);
         warn(&v->codec->used, v->store.path, text);
     }
-    if (failed && v->o->json) { /* the object has said it */
+    if (failed && v->o->json) { /* the report above is the JSON object of the failure */
         (void)fault_in(f, v->store.path);
         fault_print(f);
         memset(f, 0, sizeof *f);

@@ -61,7 +61,7 @@ int fault_add(fault *f, const char *more)
     return 1;
 }
 
-/* A character as nearly all are: of ASCII, and no control. */
+/* Returns 1 for the usual case: a printable ASCII character. */
 static int is_simple(char c) { return c >= 0x20 && c < 0x7F; }
 
 size_t text_step(const char *text, const char *end, size_t *columns)

@@ -158,7 +158,7 @@ int json_expect(json_reader *r, char c)
     return json_accept(r, c) ? 0 : json_bad(r, what);
 }
 
-/* Four hexadecimal digits. */
+/* Parses four hexadecimal digits. */
 static int read_unit(json_reader *r, unsigned long *unit)
 {
     unsigned i;
@@ -171,7 +171,7 @@ static int read_unit(json_reader *r, unsigned long *unit)
     return 0;
 }
 
-/* Behind a backslash: the character, as UTF-8. */
+/* Parses what follows a backslash, and writes the character as UTF-8. */
 static int read_escape(json_reader *r, char **to)
 {
     static const char names[] = "\"\\/bfnrt", meant[] = "\"\\/\b\f\n\r\t";

@@ -31,7 +31,7 @@ int names_read(name_list *n, const char *path, int end, fault *f)
     while (!failed && (size = getdelim(&name, &room, end, from)) > 0) {
         if (name[size - 1] == end) name[--size] = 0;
         if (strlen(name) != (size_t)size) failed = fault_set(f, "has zero bytes in it; if these end the names, give -0");
-        else if (!strcmp(name, "-")) failed = names_add(n, "./-", 0, f); /* a file that is called so */
+        else if (!strcmp(name, "-")) failed = names_add(n, "./-", 0, f); /* a file of this name, not standard input */
         else if (size) failed = names_add(n, name, 0, f);
     }
     if (!failed && ferror(from)) failed = fault_errno(f, "cannot be read");

@@ -1,4 +1,4 @@
-/* progress.c - a line on the terminal that says how far a file is.
+/* progress.c - a line on the terminal that shows the progress on a file.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -31,7 +31,8 @@ void progress_begin(progress *p, int wanted, const char *name)
 
 void progress_set_total(progress *p, uint64_t total) { p->total = total; }
 
-/* Asked for each line, as windows change. The last column stays free: some terminals begin a new line when it is written. */
+/* Asks for each line, since windows change. Leaves the last column free, because some terminals begin a new line when it is
+ * written. */
 size_t terminal_columns(int fd)
 {
     size_t columns = 80;
@@ -102,7 +103,7 @@ void progress_show(progress *p, uint64_t done)
     p->shown = now;
     columns = terminal_columns(STDERR_FILENO);
     name = text_columns(p->name, strlen(p->name));
-    if (name > 12) name = 12; /* so much of it is worth more than what follows */
+    if (name > 12) name = 12; /* 12 columns of the name matter more than the other parts */
     if (p->total != SIZE_UNKNOWN && p->total > 0) (void)snprintf(part, sizeof part, "  %3.0f %%", 100 * (double)done / (double)p->total);
     else (void)snprintf(part, sizeof part, "  %.0f MB", (double)done / 1e6);
     add_part(text, part, columns, 0);

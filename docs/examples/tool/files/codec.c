@@ -1,4 +1,4 @@
-/* codec.c - the codec with its memory and threads, as all commands use it.
+/* codec.c - the codec of a command, with its memory and threads.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -19,8 +19,9 @@ static size_t window_for(unsigned workers)
     return window;
 }
 
-/* What that many workers take together, at most, unless blocks of a file are larger than those that are made here: windows of elements and of
- * what they become, on both sides; the workspace; a block of the base each; of each decoder an index, a text and two blocks each. */
+/* What that many workers take together, at most, unless blocks of a file are larger than those that are made here: windows of
+ * elements and of what they become, on both sides; the workspace; a block of the base each; of each decoder an index, a text and
+ * two blocks each. */
 static uint64_t memory_for(const codec *c, unsigned workers, size_t chain)
 {
     const uint64_t mib = (uint64_t)1 << 20;
@@ -61,15 +62,17 @@ size_t codec_workspace(const codec *c, unsigned block_log2, unsigned workers, in
     b.workers = workers;
     b.block_log2 = block_log2 ? block_log2 : large ? 19 : 16;
     if (large && b.block_log2 < 16) b.block_log2 = 16;
-    for (kind = 0; kind < (large ? 3u : 1u); kind++) { /* plain, with a base, with a quantizer and columns: none is always the largest */
+    /* plain, with a base, with a quantizer and columns: any of these can be the largest */
+    for (kind = 0; kind < (large ? 3u : 1u); kind++) {
         memset(&b.base, 0, sizeof b.base);
         memset(&b.quantizer, 0, sizeof b.quantizer);
-        if (kind) b.flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* which a quantizer excludes */
+        if (kind) b.flags &= ~(unsigned)BITSNAP_CONTENT_ID; /* a quantizer excludes it */
         b.base.data = kind == 1 ? c : NULL;
         b.base.dtype = BITSNAP_F64;
         b.quantizer.bins = kind == 2;
         b.columns = kind == 2;
-        size = bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64); /* enough for any dtype and number of elements */
+        /* enough for any dtype and number of elements */
+        size = bitsnap_workspace_size(&b, UINT64_C(1) << b.block_log2, BITSNAP_F64);
         if (!size) return 0;
         if (size > most) most = size;
     }

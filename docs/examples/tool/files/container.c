@@ -1,4 +1,4 @@
-/* container.c - bitsnap_file.h as the tool uses it, and its implementation, compiled here and nowhere else in the tool.
+/* container.c - bitsnap_file.h as the tool uses it. Only this file of the tool compiles its implementation.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #define BITSNAP_FILE_IMPLEMENTATION
 #include "container.h"
@@ -40,7 +40,7 @@ int container_failed(const bitsnap_file_error *e, fault *f)
         if (e->found) (void)fault_set(f, "%s: bits %08llX (S%u); use a newer one", e->message, (unsigned long long)e->found, e->rule);
         else if (e->frame_rule) (void)fault_set(f, "%s (R%u, byte %llu): made by a newer bitsnap; use that version", e->message, e->frame_rule, at);
         else (void)fault_set(f, "%s (S%u, byte %llu); use a newer one", e->message, e->rule, at);
-        return f->passes = 1; /* it says nothing against the file */
+        return f->passes = 1; /* the file may be fine */
     }
     if (e->status == BITSNAP_E_WORKSPACE) return fault_memory(f);
     if (e->status == BITSNAP_E_BASE) return fault_set(f, "%s; give the right base", e->message);

@@ -17,14 +17,14 @@ enum {
     FORM_ZIGZAG = 9, FORM_PARTED = 10, FORM_PATCHED = 11
 };
 
-/* What a delta is against: a .safetensors file. */
+/* The base of a delta: a .safetensors file. */
 typedef struct file_base {
     char name[256];        /* name that deltas state: that of its file, without directories; "": none */
     const char *text;
     size_t text_size;
     uint64_t data_size;
     bitsnap_file *file;    /* null if only the text is known */
-    int (*failed)(const struct file_base *b, fault *f); /* sets the fault to what the last call on `file` has found; returns 1 */
+    int (*failed)(const struct file_base *b, fault *f); /* sets the fault to the error of the last call on `file`; returns 1 */
     const void *context;
     const struct file_base *next; /* the base of the next number, if a model has several files; or null */
 } file_base;
@@ -45,7 +45,7 @@ typedef struct delta_ends {
     size_t base_coded_size;
 } delta_ends;
 
-/* Elements of a base, from this byte of its data on. */
+/* Elements of a base, from byte `begin` of its data on. */
 typedef struct file_range {
     unsigned base;         /* its number */
     uint64_t begin;
@@ -80,12 +80,12 @@ typedef struct file_writer {
     bitsnap_file_writer to;
     block_observer observer;
     bitsnap_info info;     /* of the frame that is written */
-    uint64_t noted;        /* number of its elements that the observer has been told of */
+    uint64_t noted;        /* number of its elements reported to the observer */
     const file_base *base; /* of a delta */
     const file_base *itself; /* the source, or null */
 } file_writer;
 
-/* What some of the frames will be. */
+/* Flags: some of the frames will be quantized; will refer to earlier data. */
 enum { FRAMES_QUANTIZED = 1, FRAMES_REFER = 2 };
 
 /* Writes the header. `source_size` may be SIZE_UNKNOWN. `text` is null for raw elements. */
@@ -125,10 +125,10 @@ typedef bitsnap_file_frame file_frame;
 
 static inline int frame_is_quantized(const file_frame *x) { return (x->info.bins | x->info.clusters) != 0; }
 
-/* Whether its base is earlier data of the same file. */
+/* Returns 1 if the base of a frame is earlier data of the same file. */
 static inline int frame_refers(const file_frame *x) { return x->info.has_base && x->base == BITSNAP_BASE_ITSELF; }
 
-/* 0: it has no base, 1: one of the same dtype, 2: F32 that is rounded to its dtype, 3: F16 or BF16 as F32. */
+/* Returns 0: no base. 1: a base of the same dtype. 2: F32, rounded to the dtype of the frame. 3: F16 or BF16, taken as F32. */
 static inline int frame_role(const file_frame *x)
 {
     if (!x->info.has_base) return 0;
@@ -151,7 +151,7 @@ typedef struct form_observer {
     void *context;
 } form_observer;
 
-/* Returns how many of n elements differ from those of the base. */
+/* Returns the number of elements, out of n, that differ from those of the base. */
 uint64_t count_changed(const uint8_t *elements, const uint8_t *base, uint64_t n, unsigned width);
 
 typedef struct file_reader {
@@ -166,9 +166,9 @@ typedef struct file_reader {
     char *text;            /* header text of a .safetensors file; null if only the base of the delta has it */
     size_t text_size;
     delta_ends ends;       /* of a delta */
-    const file_base *base; /* what was given as its base */
-    bitsnap_dtype common;  /* of all frames so far, 0 before the first; I8 where they differ */
-    uint64_t noted;        /* number of elements of the frame that the observers have been told of */
+    const file_base *base; /* the base given for it */
+    bitsnap_dtype common;  /* dtype of all frames so far; 0 before the first; I8 if they differ */
+    uint64_t noted;        /* number of elements of the frame reported to the observers */
     int ended;             /* 1: the end record has been read and is right */
     output spool;          /* elements that later frames refer to; fd is -1 until memory does not hold them */
     const output *restored; /* the output, if it is a regular file: it has the source so far; or null */
@@ -203,11 +203,11 @@ int file_look(file_reader *r, fault *f);
 
 void file_read_close(file_reader *r);
 
-/* Whether bytes begin a .bsnap file, which the first 8 tell; and whether that is a delta, which the first 10 tell. */
+/* Return 1 if bytes begin a .bsnap file (needs 8 bytes); if they begin a delta (needs 10). */
 int file_is_bsnap(const uint8_t *bytes, size_t size);
 int file_is_delta(const uint8_t *bytes, size_t size);
 
-/* 2^30 bytes as "1.0 GiB"; `text` has 32 bytes. */
+/* Writes 2^30 bytes as "1.0 GiB"; `text` has 32 bytes. */
 const char *size_text(char *text, uint64_t bytes);
 
 #endif

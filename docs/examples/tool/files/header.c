@@ -1,4 +1,4 @@
-/* header.c - the start of a .safetensors file: its size, its header text, and what that says.
+/* header.c - reads the start of a .safetensors file: the size of the header text, the text, and its tensors.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "header.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Files that are known for something else are named so. A file that is called .safetensors should be one; of others it is asked
- * what they are. */
+/* Fails for a file without a header. Names its kind if that is recognized. A file called .safetensors is bad; others may hold raw
+ * elements. */
 static int not_one(input *in, const char *what, fault *f)
 {
     const char *dot = strrchr(in->name, '.');

@@ -1,4 +1,4 @@
-/* io.c - files and pipes: reading through a window, and outputs that are there whole or not at all.
+/* io.c - files and pipes: inputs that are read through a window, and outputs that get their name only when they are whole.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "io.h"
 
@@ -18,8 +18,8 @@
 /* Some systems fail on requests of 2 GiB and more. */
 #define REQUEST_MAX ((size_t)1 << 30)
 
-/* After a read or write that failed: whether it is to be tried again. Somebody else may have made a pipe one that does not
- * wait, and it is shared: so we do. */
+/* Returns 1 if a failed read or write should be repeated. Waits if a pipe is non-blocking, as another process that shares it may
+ * have made it. */
 static int is_to_retry(int fd, short events)
 {
     struct pollfd p;
@@ -33,7 +33,7 @@ static int is_to_retry(int fd, short events)
 
 /* ================================================================================= TIME */
 
-static double io_seconds;    /* of the main thread */
+static double io_seconds;    /* spent by the main thread */
 static pthread_t main_thread;
 static int main_is_known;
 
@@ -62,7 +62,7 @@ elapsed elapsed_since(elapsed begun)
     return e;
 }
 
-/* A call that began then has returned. */
+/* Adds the time since a call began. */
 static void count_io(double begun)
 {
     const int saved = errno;
@@ -197,7 +197,7 @@ int input_fill(input *in, size_t n, fault *f)
             in->at = 0;
         }
         if (in->end == in->capacity) {
-            /* first as much as asked for, if that is modest; then no faster than bytes arrive */
+            /* at first the requested size, if it is modest; then growth only as bytes arrive */
             const size_t modest = (size_t)1 << 24;
             size_t capacity = in->capacity < modest ? (n < modest ? n : modest) : 2 * in->capacity;
             uint8_t *window;
@@ -228,7 +228,7 @@ int input_seek(input *in, uint64_t offset, fault *f)
         input_consume(in, (size_t)(offset - in->offset));
         return 0;
     }
-    /* the file's own position counts from its start, ours from where reading began */
+    /* lseek counts from the start of the file, `offset` from where reading began */
     if (here < 0 || lseek(in->fd, here - (off_t)read_to + (off_t)offset, SEEK_SET) < 0)
         return fault_errno(f, "cannot be read from byte %llu on", (unsigned long long)offset);
     in->at = in->end = 0;
@@ -237,7 +237,7 @@ int input_seek(input *in, uint64_t offset, fault *f)
     return 0;
 }
 
-/* Reads `size` bytes from byte `offset` on. Returns 1 if they are not all there; errno is 0 if the file ends before them. */
+/* Reads `size` bytes from byte `offset` on. Returns 1 if some cannot be read; errno is 0 if the file ends first. */
 static int read_at(int fd, uint64_t offset, void *to, size_t size)
 {
     const double begun = seconds_now();
@@ -287,7 +287,7 @@ static int open_target(output *out, const char *path, int replace, fault *f)
     const int there = !stat(path, &st);
     if (there) out->before = stamp_of(&st);
     if (there && S_ISDIR(st.st_mode)) return fault_set(f, "is a directory; give the name of a file, or %s/ for one in it", path);
-    if (there && !S_ISREG(st.st_mode)) { /* a device or a pipe is not to be replaced by a file */
+    if (there && !S_ISREG(st.st_mode)) { /* a file does not replace a device or a pipe */
         if (used_check(out->used, NULL, &out->before, f)) return 1;
         out->fd = open(path, O_WRONLY);
         return out->fd < 0 ? fault_errno(f, "cannot be opened for writing") : 0;
@@ -297,7 +297,7 @@ static int open_target(output *out, const char *path, int replace, fault *f)
     if (!out->target) return 1;
     if (!out->over && used_check(out->used, out->target, there ? &out->before : NULL, f)) return 1;
     if (!replace && output_exists(path)) return fault_set(f, "exists already; -f replaces it, -o chooses another name");
-    out->replaces = !lstat(out->target, &st); /* a link that leads nowhere is replaced itself */
+    out->replaces = !lstat(out->target, &st); /* a link without a target is replaced itself */
     out->before = out->over ? out->like->stamp : stamp_of(&st);
     if (out->over && out->replaces && st.st_nlink > 1) warn(out->used, path, "has other names (hard links), which keep the old content");
     if (out->replaces && place_check_replaceable(out->target, f)) return 1;
@@ -318,7 +318,7 @@ int output_probe(const char *path, int replace, used_files *u, fault *f)
     struct stat st;
     output out;
     int failed;
-    /* opening may be noticed */
+    /* opening a pipe or device has effects */
     if (strcmp(path, "-") && !stat(path, &st) && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) return 0;
     failed = output_open(&out, path, replace, NULL, u, f);
     output_discard(&out);
@@ -341,13 +341,13 @@ int output_open_over(output *out, const char *path, const input *in, used_files 
     return open_path(out, path, 1, f);
 }
 
-/* Standard output may be one of the inputs, or their base: >>FILE, 1<>FILE. */
+/* Opens standard output. Fails if it leads to an input or a base: >>FILE, 1<>FILE. */
 static int open_standard(output *out, fault *f)
 {
     struct stat st;
     file_stamp stamp;
     out->fd = STDOUT_FILENO;
-    if (fstat(out->fd, &st)) return 0; /* writing will tell */
+    if (fstat(out->fd, &st)) return 0; /* write reports the error */
     stamp = stamp_of(&st);
     return S_ISREG(st.st_mode) && used_check(out->used, NULL, &stamp, f) ? fault_in(f, out->name) : 0;
 }
@@ -359,7 +359,7 @@ int output_open(output *out, const char *path, int replace, const input *like, u
     return standard ? open_standard(out, f) : open_path(out, path, replace, f);
 }
 
-/* .bsnap files that are a base, and what comes from a pipe but is read more than once */
+/* for .bsnap files that are a base, and pipes that are read more than once */
 #define SPOOL_ELSEWHERE "; --temp DIR or TMPDIR chooses a directory with room for all of a base or a pipe"
 
 static int write_failed(const output *out, uint64_t at, fault *f)
@@ -429,7 +429,7 @@ static int copy_attributes(int from, int to)
     ssize_t size = flistxattr(from, NULL, 0), n, m;
     char *names, *name, *value, *there;
     int failed = 0;
-    if (size <= 0) return 0; /* none, or a file system without them */
+    if (size <= 0) return 0; /* no attributes, or the file system does not support them */
     names = (char *)malloc((size_t)size);
     size = names ? flistxattr(from, names, (size_t)size) : -1;
     for (name = names; size > 0 && name < names + size; name += strlen(name) + 1) {
@@ -475,7 +475,7 @@ static void set_attributes(const output *out)
     }
 }
 
-/* The file is whole: it goes to the disk, and gets its name. While it has the other it stays open, and so locked. */
+/* Writes the whole file to the disk and gives it its name. It stays open, and so locked, while it has its temporary name. */
 static int commit_file(output *out, fault *f)
 {
     struct stat st;

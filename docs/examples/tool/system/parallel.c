@@ -86,7 +86,7 @@ void pool_run(void *context, bitsnap_task task, void *argument, uint64_t count)
     pool *p = (pool *)context;
     unsigned awake = LOOKS;
     uint64_t index;
-    if (p->process != getpid()) { /* a fork copies no threads, and the lock as one of them may have held it */
+    if (p->process != getpid()) { /* fork copies no threads, and one of them may have held the lock */
         for (index = 0; index < count; index++) task(argument, index, 0);
         return;
     }
@@ -118,7 +118,7 @@ pool *pool_new(unsigned workers)
     (void)pthread_mutex_init(&p->lock, NULL);
     (void)pthread_cond_init(&p->work, NULL);
     (void)pthread_cond_init(&p->done, NULL);
-    /* signals are for the first thread: others inherit that all are blocked */
+    /* the first thread handles signals: new threads inherit the mask that blocks them */
     signals_all(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     for (; p->workers < workers; p->workers++) {

@@ -1,4 +1,4 @@
-/* paths.c - paths: their parts, and names that are on the disk.
+/* paths.c - splits and joins paths, and writes names of a directory to the disk.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "posix.h"
 
@@ -43,7 +43,7 @@ int place_sync(const char *path, fault *f)
     if (!directory) return fault_memory(f);
     fd = open(directory, O_RDONLY | O_CLOEXEC);
     free(directory);
-    if (fd < 0) { /* it may be written to, but not be read */
+    if (fd < 0) { /* a directory may be writable, but not readable */
         sync();
         return 0;
     }

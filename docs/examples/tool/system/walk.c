@@ -1,4 +1,4 @@
-/* walk.c - what is in a folder.
+/* walk.c - lists what is in a folder.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "walk.h"
 
@@ -13,14 +13,14 @@
 typedef struct walker {
     walk *to;
     const selection *select;
-    const char *real;  /* the folder, without links */
+    const char *real;  /* path of the folder, with links resolved */
     size_t skip;       /* characters of a path before the name */
     fault *f;
 } walker;
 
 /* ================================================================================= SELECTION */
 
-/* As grep, rsync and git have it: a glob with a slash is one of the whole name, else of its last part. */
+/* As in grep, rsync and git: a glob with a slash must match the whole name, any other glob its last part. */
 static int matches(const char *const *globs, size_t count, const char *name)
 {
     size_t i;
@@ -66,7 +66,7 @@ int selection_excludes(const selection *s, const char *name)
 
 int selection_includes(const selection *s, const char *name) { return !s->includes || matches(s->include, s->includes, name); }
 
-/* Outputs of runs that live, or were killed; directory.h and place.h name them. */
+/* Returns 1 for unfinished outputs of running or killed runs, which directory.h and place.h name. */
 static int is_unfinished(const char *name)
 {
     return !strncmp(name, ".bitsnap-new-", 13) || !strncmp(name, ".bitsnap-part~", 14) || !strncmp(name, ".bitsnap-done~", 14);
@@ -82,7 +82,7 @@ static int selected(const walker *k, const char *name, int is_directory)
 
 /* ================================================================================= WALKING */
 
-/* What a link says, and whether that leads to something in the folder. */
+/* Sets the text of a link, and whether it leads out of the folder. */
 static int look_at_link(const walker *k, walk_entry *x)
 {
     const size_t room = 4096, root = strlen(k->real);
@@ -99,7 +99,7 @@ static int look_at_link(const walker *k, walk_entry *x)
     return 0;
 }
 
-/* The next thing that was found; the path is its own from now on. */
+/* Adds an entry, which takes over the path. */
 static walk_entry *add(const walker *k, char *path)
 {
     walk *w = k->to;
@@ -128,7 +128,7 @@ static void free_names(char **names, size_t count)
     free((void *)names);
 }
 
-/* The names in a directory, which has to be the one that was found. */
+/* Lists the names in a directory, sorted. Fails if it is not the directory that was found before. */
 static int list(const walker *k, const char *path, const file_stamp *stamp, char ***names, size_t *count)
 {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

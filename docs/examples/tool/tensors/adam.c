@@ -157,22 +157,22 @@ adam_choice *adam_roles(const safetensors *model, const char *path)
     return choices;
 }
 
-/* ---- tensors with the name of a moment that are no moments ---- */
+/* ---- tensors that are named like a moment, but are not one ---- */
 
-/* Quantized moments are several tensors: codes of a byte or less, and what they are multiplied with, or looked up in. */
+/* A quantized moment has several tensors: codes of at most a byte, and their scales or tables. */
 static const char *const parts_of_codes[] = { "absmax", "qmap", "quant_map", "codes", "zero_point" };
 static const char *const parts_beside[] = { "scale", "scales", "code", "zeros", "min", "max", "offset", "shift" };
 
 typedef struct surroundings {
     const tensor **names;
     size_t count;
-    text_slice *coded; /* the names of tensors of a byte an element or less, and what these lie in, sorted */
+    text_slice *coded; /* sorted names of tensors with elements of at most a byte, and of their parents */
     size_t coded_count;
 } surroundings;
 
 static int is_mark(char c) { return c == '.' || c == '/' || c == ':'; }
 
-/* Where the last component of a name begins; 0: it has one. */
+/* Returns where the last component of a name begins; 0: it has only one. */
 static size_t last_component(text_slice s)
 {
     size_t at = s.size;
@@ -208,7 +208,7 @@ static int is_coded(const surroundings *s, text_slice name)
     return s->coded_count && bsearch(&name, s->coded, s->coded_count, sizeof *s->coded, by_text) != NULL;
 }
 
-/* Whether a component is a word of the list, perhaps followed by a number. */
+/* Returns 1 if a component is a word of the list, optionally followed by a number. */
 static int is_part(const char *at, size_t size, const char *const *words, size_t count)
 {
     while (size && (at[size - 1] == '_' || (at[size - 1] >= '0' && at[size - 1] <= '9'))) size--;
@@ -217,7 +217,7 @@ static int is_part(const char *at, size_t size, const char *const *words, size_t
     return 0;
 }
 
-/* Whether it belongs to a quantized moment; `end`: the byte after the pattern, 0 where that is in the file's name. */
+/* Returns 1 if a tensor belongs to a quantized moment. `end`: byte after the pattern; 0 if that is in the file's name. */
 static int is_part_of_codes(const surroundings *s, text_slice name, size_t end)
 {
     const size_t last = last_component(name);
@@ -230,7 +230,7 @@ static int is_part_of_codes(const surroundings *s, text_slice name, size_t end)
     return end + 1 == last && is_part(name.at + last, name.size - last, parts_beside, sizeof parts_beside / sizeof *parts_beside);
 }
 
-/* Whether a tensor of this name is there, and has another number of elements. */
+/* Returns 1 if there is a tensor of this name with another number of elements. */
 static int is_other_size(const surroundings *s, const tensor *t, const char *name, size_t size)
 {
     text_slice wanted;
@@ -241,7 +241,8 @@ static int is_other_size(const surroundings *s, const tensor *t, const char *nam
     return x && x != t && bitsnap_tensor_has_octaves(x) && x->elements != t->elements;
 }
 
-/* The name of the weight may be that of the moment without the word for it, or the part before or after that word. */
+/* Returns why a moment stays exact, or null. The name of its weight may be that of the moment without the word for it, or the
+ * part before or after that word. */
 static const char *why_none(const surroundings *s, const tensor *t, const adam_choice *c)
 {
     size_t at = 0, size, end = 0;
@@ -385,13 +386,13 @@ int adam_parse(adam_policy *p, const char *text, fault *f)
     }
     if (!strncmp(text, "stage", 5) && (!text[5] || text[5] == '=')) {
         p->stage = 1;
-        p->rate = 0.001; /* what optimizers have where nothing is said */
+        p->rate = 0.001; /* the default of optimizers */
         if (text[5] && (parse_number(text + 6, text + strlen(text), &p->rate) || p->rate <= 0))
             return fault_set(f, "--adam stage takes a learning rate such as stage=0.0003, not '%s'", text + 6);
         return 0;
     }
     if (!strncmp(text, "clusters", 8) && (!text[8] || text[8] == '=')) {
-        double n = 16; /* as the paper has it */
+        double n = 16; /* as in the paper */
         if (text[8] && (parse_number(text + 9, text + strlen(text), &n) || n < 2 || n > 256 || n > (unsigned)n))
             return fault_set(f, "--adam clusters takes 2 to 256 of them, as in clusters=16, not '%s'", text + 9);
         p->clusters = (unsigned)n;
@@ -416,7 +417,8 @@ double square_root(double x)
     double root = x > 1 ? x : 1;
     int i;
     if (x <= 0) return 0;
-    for (i = 0; i < 1200; i++) { /* from above, each step at least halves what is too much, down to rounding */
+    for (i = 0; i < 1200; i++) { /* the root is approached from above; each step at least halves the error, until rounding stops
+                                    it */
         const double next = (root + x / root) / 2;
         if (next >= root) break;
         root = next;

@@ -36,7 +36,7 @@ static unsigned ones(uint64_t x)
     return n;
 }
 
-/* Where the exponent is: its lowest bit, and how many it has. 0 bits for integers. */
+/* Gives the lowest bit of the exponent, and its number of bits; 0 bits for integers. */
 static void exponent_of(bitsnap_dtype dtype, unsigned *shift, unsigned *bits)
 {
     switch (dtype) {
@@ -64,8 +64,7 @@ static double integer_bits(const uint8_t *p, size_t n, unsigned width)
     return bits;
 }
 
-/* The least of three codes: exponents, and the other bits that vary, as they are; the same of all elements but zeros, and which
- * these are; each byte for itself. Called with a constant width. */
+/* Returns the smallest of the three numbers of bits in bound.h. Called with a constant width. */
 static inline double float_bits(const uint8_t *p, size_t n, unsigned width, unsigned shift, unsigned exponent_bits)
 {
     uint32_t count[2048], zeros = 0, negative = 0;

@@ -1,4 +1,4 @@
-/* forms.c - how the blocks of a frame are coded: how many there are of each form, and what their parts take.
+/* forms.c - counts the blocks of frames by form, and the bytes of their parts.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -43,7 +43,7 @@ static int add_row(forms *x, const form_row *row, fault *f)
     return 0;
 }
 
-/* Kinds of lists, without what differs between trees of one kind. */
+/* Names of the kinds of lists. */
 static const char *const list_names[] = {
     "raw", "constant", "tree", "tree, raw escapes", "tree, listed escapes", "split at 0", "split at 2", "words as they are"
 };
@@ -105,7 +105,7 @@ static const char *form_name(unsigned form)
     return form < sizeof names / sizeof *names ? names[form] : "?";
 }
 
-/* What a part is; `text` has 48 bytes. */
+/* Writes the name of a part; `text` has 48 bytes. */
 static void part_name(const form_row *r, char *text)
 {
     if (r->form == FORM_SPLIT) (void)snprintf(text, 48, "%s", r->which == CODED ? "other bits, coded" : r->which ? "exponents" : "other bits, as they are");

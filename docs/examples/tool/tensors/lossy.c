@@ -1,4 +1,4 @@
-/* lossy.c - what is quantized in a .bsnap file, and how far it is certified to be from what it was.
+/* lossy.c - lists the quantized frames of a .bsnap file, and the errors that their certificates allow.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 

@@ -1,4 +1,4 @@
-/* plan.c - which frames a .safetensors file becomes, how, and against what.
+/* plan.c - plans the frames of a .safetensors file: their form, and their bases.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A frame of its own costs its header and a footer, and rows and columns have to be known: smaller matrices stay in runs. */
+/* Smaller matrices stay in runs with their neighbours, since a separate frame costs a header and a footer. */
 #define COLUMNS_LEAST 16
 #define MATRIX_LEAST 32768
 
@@ -27,7 +27,7 @@ static uint64_t columns_of(const tensor *t, uint64_t least)
     return columns;
 }
 
-/* Whether this piece goes on where the other ends. */
+/* Returns 1 if piece b can continue piece a. */
 static int continues(const piece *a, const piece *b)
 {
     const bitsnap_dtype dtype = a->form.dtype;
@@ -39,7 +39,7 @@ static int continues(const piece *a, const piece *b)
            a->range.begin + a->bytes / bitsnap_width(dtype) * bitsnap_width(a->range.dtype) == b->range.begin;
 }
 
-/* How all of a tensor is coded where it has no partner. */
+/* Returns the piece for a tensor without a partner. */
 static piece piece_of(const tensor *t, const adam_choice *choice, int is_delta, int level)
 {
     piece x = { 0 };
@@ -64,14 +64,14 @@ typedef struct layout {
     size_t first;        /* the number of the first reference */
 } layout;
 
-/* What makes a plan. */
+/* The state of plan_make. */
 typedef struct maker {
     plan *p;
     size_t capacity;
     const safetensors *model;
     const bitsnap_reference *refs;
     size_t ref_count, next; /* next: the first reference of the next tensors */
-    unsigned char *referred; /* of each tensor, 1 if others refer to it */
+    unsigned char *referred; /* for each tensor: 1 if others refer to it */
     layout *layouts;
     size_t layout_count;
     fault *f;
@@ -122,7 +122,7 @@ static size_t tensor_at(const safetensors *model, uint64_t byte)
 
 static uint64_t base_end(const bitsnap_reference *r) { return r->base + r->count * bitsnap_width((bitsnap_dtype)r->base_dtype); }
 
-/* Adds the references of tensor `i`, and what lies between them. Returns where the last one ends. */
+/* Adds the references of tensor `i`, and the parts between them. Returns where the last reference ends. */
 static uint64_t add_references(maker *m, size_t i, const piece *all, uint64_t at)
 {
     const unsigned width = bitsnap_width(all->form.dtype);
@@ -171,7 +171,7 @@ static int find_layouts(maker *m)
     return 0;
 }
 
-/* Adds the matrices of a tensor, and what lies between them. Returns where the last one ends. */
+/* Adds the matrices of a tensor, and the parts between them. Returns where the last matrix ends. */
 static uint64_t add_matrices(maker *m, const tensor *whole, const piece *all)
 {
     const layout wanted = { whole->elements, 0 };

@@ -1,4 +1,4 @@
-/* references.c - which tensors of a file are equal to earlier ones of the same file, or are what these round to.
+/* references.c - finds tensors that equal earlier ones of the same file, or that rounding connects with them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 

@@ -1,4 +1,4 @@
-/* siblings.c - files of one folder that are compressed together: which is coded against which.
+/* siblings.c - chooses which files of a folder are coded against others that are compressed with them.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -28,7 +28,7 @@ static int in_order(const void *a, const void *b)
     return order ? order : x->half != y->half ? y->half - x->half : strcmp(x->path, y->path);
 }
 
-/* Whether a delta can have its name: docs/FORMAT.md, section 8.5. */
+/* Returns 1 if a delta can store the name: docs/FORMAT.md, section 8.5. */
 static int has_good_name(const sibling *x)
 {
     const char *name = last_part(x->path);

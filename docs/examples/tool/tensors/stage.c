@@ -1,4 +1,4 @@
-/* stage.c - how coarse the moments of Adam may become at this stage of the training.
+/* stage.c - chooses how coarsely the moments of Adam may be quantized at this stage of the training.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -12,15 +12,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* An error of an update below this part of the weights' size: a 16th of what rounding to bfloat16 does to a weight. */
+/* The allowed error of an update, relative to the size of the weights: 1/16 of the error that rounding to bfloat16 makes. */
 #define ERROR_OF_WEIGHT (1 / 8192.0)
 
-enum { FINEST = 70, COARSEST = 8 }; /* bins of m: what "resume" and "small" have */
+enum { FINEST = 70, COARSEST = 8 }; /* bins of m, as in "resume" and "small" */
 
-/* The elements of a tensor, one after the other. */
+/* Reads the elements of a tensor in order. */
 typedef struct cursor {
     const base *from;
-    uint64_t next, end;    /* bytes of its data that are still to be read */
+    uint64_t next, end;    /* range of bytes that are still to be read */
     uint8_t bytes[1 << 14];
     size_t at, held;
     unsigned width;
@@ -31,14 +31,14 @@ typedef struct job {
     base m, v, w;
     cursor cursors[3];
     char *w_path;
-    int own;       /* w is the file with the moments that was given */
-    double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate, and of the weights */
+    int own;       /* 1: w is the given file with the moments */
+    double updates, weights; /* sums of squares: of m / (sqrt(v) + eps), without the rate; of the weights */
     uint64_t elements;
     used_files *used;
     fault *f;
 } job;
 
-/* The path of the file beside `path` that has `other` where that has the pattern. */
+/* Returns `path` with `other` in place of the last pattern in its file name. The caller frees it. */
 static char *path_beside(const char *path, const char *pattern, const char *other)
 {
     const char *at = NULL, *slash = strrchr(path, '/'), *next;
@@ -74,7 +74,7 @@ static int open_named(job *j, const char *path)
     return j->w_path ? open_file(j, &j->w, path) : fault_memory(j->f);
 }
 
-/* The weights: as they were given, else beside the moments, else in the same file. */
+/* Opens the file with the weights: as given, else beside the moments, else the same file. */
 static int open_weights(job *j, const char *path, const char *pattern, const char *weights)
 {
     static const char *const names[] = { "master", "model", "weights", "bf16" };
@@ -127,7 +127,7 @@ static void cursor_at(cursor *c, const base *b, const tensor *t)
     c->format = float_format_of(t->type);
 }
 
-/* The next one, and whether it is finite. */
+/* Reads the next element. Clears *finite if it is infinite or NaN. */
 static int take(cursor *c, double *x, int *finite, fault *f)
 {
     if (c->at == c->held) {
@@ -142,7 +142,7 @@ static int take(cursor *c, double *x, int *finite, fault *f)
     return 0;
 }
 
-/* Statements are short here, so that no compiler makes one rounding of two and finds other bins than another. */
+/* Short statements keep compilers from fusing two roundings into one, so all builds find the same bins. */
 static int measure(job *j, const tensor *m, const base *v_base, const tensor *v, const tensor *w)
 {
     cursor *of_m = &j->cursors[0], *of_v = &j->cursors[1], *of_w = &j->cursors[2];
@@ -203,7 +203,7 @@ static void conclude(stage *s, adam_policy *p, job *j)
     p->v_cells = n / 2;
 }
 
-/* Whether there are moments at all; else nothing is to be found. */
+/* Returns 1 if there are moments, 0 if not, -1: no memory. */
 static int has_moments(const safetensors *model, const char *path, fault *f)
 {
     adam_choice *choices = adam_roles(model, path);

@@ -1,4 +1,4 @@
-/* tally.c - what each tensor takes of a file.
+/* tally.c - measures how much of a file each tensor takes.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h. */
 #include "../system/posix.h"
 
@@ -58,8 +58,8 @@ void tally_bound(tally *t, uint64_t source_bytes, double bits)
     spread(t, &t->bound_at, t->bound, source_bytes, bits);
 }
 
-/* Bytes of one tensor, from `offset` of it on: how many of its elements have changed. An element whose bytes come in two
- * parts, as frames may have another dtype than their tensors, counts with the first that has. */
+/* Counts the changed elements in n bytes of a tensor, from `offset` on. Frames may have another dtype than their tensors, so an
+ * element can come in two parts. It counts with the first part that has changed. */
 static uint64_t count_elements(tally *t, uint64_t offset, unsigned width, const uint8_t *elements, const uint8_t *base,
                                uint64_t n)
 {
