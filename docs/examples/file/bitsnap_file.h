@@ -38,7 +38,7 @@ typedef struct bitsnap_slice {
     size_t size;
 } bitsnap_slice;
 
-/* What went wrong, and where. Members that do not apply are 0. */
+/* An error, and its position. Members that do not apply are 0. */
 typedef struct bitsnap_file_error {
     bitsnap_status status; /* BITSNAP_E_WORKSPACE: no memory */
     unsigned rule;         /* the condition of docs/FORMAT.md, section 9.2: 9 is S9 */
@@ -47,10 +47,10 @@ typedef struct bitsnap_file_error {
     const char *message;   /* an English phrase without a full stop; a static string */
     bitsnap_slice tensor;  /* its name, in memory that the call was given or has made */
     bitsnap_slice base_tensor; /* the earlier tensor of the file that it refers to, if the damage is there; until the file is closed */
-    uint64_t wanted, found; /* bytes of the tensor, by shape and dtype, and by data_offsets, where these disagree; bytes that
-                               bitsnap_file_read_start needs; found: the unknown incompatible features, as bits (S28) */
+    uint64_t wanted, found; /* if these disagree: bytes of the tensor by shape and dtype; by data_offsets. wanted: bytes
+                               that bitsnap_file_read_start needs; found: unknown incompatible features, as bits (S28) */
     unsigned depth;        /* 0: the file, 1: its base, 2: the base of that, ... */
-    unsigned base;         /* which of its bases, where that is BITSNAP_E_BASE or depth is not 0: the number, from 0 on */
+    unsigned base;         /* with BITSNAP_E_BASE, or if depth is not 0: the number of the base, from 0 */
 } bitsnap_file_error;
 
 /* The strong hash of a source: SHA-256 (FIPS 180-4) of the SHA-256 hashes of each MiB, so that threads can compute it. The last MiB may be
@@ -90,7 +90,7 @@ typedef struct bitsnap_tensor {
     bitsnap_slice name;    /* UTF-8, unescaped */
     bitsnap_slice dtype;
     const bitsnap_element_type *type; /* null: an unknown dtype, carried as bytes */
-    bitsnap_slice shape;   /* as the header has it, from '[' to ']' */
+    bitsnap_slice shape;   /* text of the header, from '[' to ']' */
     uint64_t elements;     /* 0 if the shape has a 0 */
     uint64_t begin, end;   /* bytes of the data */
     size_t place;          /* where the name begins in the text */
@@ -229,7 +229,7 @@ typedef struct bitsnap_file_frame {
     uint64_t begin;          /* where its elements begin in the data: info.elements_size bytes */
     unsigned base;           /* with info.has_base: the number of its base, or BITSNAP_BASE_ITSELF */
     uint64_t base_begin;     /* with info.has_base: the byte of that base's data */
-    uint64_t referred;       /* the byte of the data at which the last frame begins that refers to this one; 0: none does */
+    uint64_t referred;       /* byte of the data where the last frame that refers to this one begins; 0: no frame does */
     bitsnap_info info;       /* without the counts of blocks */
     uint64_t seal;           /* identifies what the frame holds: docs/FORMAT.md, 8.3 */
 } bitsnap_file_frame;
@@ -323,7 +323,7 @@ typedef struct bitsnap_file_stream {
     uint64_t kept_most;       /* bytes of elements that memory may hold for later frames; 256 MiB unless it is set. More go to `spill`; without */
     bitsnap_spill spill;      /* its functions they are BITSNAP_E_WORKSPACE */
     uint64_t offset;          /* bytes of the file that have been processed */
-    uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
+    uint64_t source_size;     /* bytes of the source so far; a text counts 8 bytes more */
     uint64_t frames, frame_bytes; /* the number of frames read, and their bytes */
     uint64_t check;           /* after the end of the file: the check of its end record, */
     uint8_t sha256[BITSNAP_SHA256_SIZE]; /* and its SHA-256, if start.compatible says that it has one. sha256_checked 1: it was compared with the source, which */
@@ -386,27 +386,27 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
  *         fprintf(stderr, "%s\n", w.error.message);
  *     bitsnap_file_write_close(&w);
  *
- * The bytes are those of the tool without options, where it does not join small neighbours of several dtypes, with a base finds that it
- * helps, and without one finds the same references. */
+ * The file is the one that the tool makes without options, provided that the tool does not join small neighbours of several dtypes, that
+ * it finds a gain from the base if there is one, and that it finds the same references if there is none. */
 
-/* Takes the next bytes of a file; returns 0, or anything else unless it has taken all of them. */
+/* write() takes the next bytes of a file. It returns 0 if it has taken all of them, else any other number. */
 typedef struct bitsnap_sink {
     int (*write)(void *context, const void *bytes, size_t size);
     void *context;
 } bitsnap_sink;
 
-/* The caller may read these members, and may set `align` and `itself` before the first frame, and `referred` before each; all others it may
- * not change. */
+/* The caller may read these members. It may set `align` and `itself` before the first frame, and `referred` before each frame; it must not
+ * change the others. */
 typedef struct bitsnap_file_writer {
-    uint32_t align;           /* a power of two, 512 to 1 MiB: each frame begins at a multiple of it, by padding; 0: where it comes to lie */
+    uint32_t align;           /* a power of two, 512 to 1 MiB: padding makes each frame begin at a multiple of it; 0: no padding */
     bitsnap_file *itself;     /* the source, opened by bitsnap_file_open with a callback. Frames that refer to earlier data read their bases from */
                               /* it. Null: no frame refers to earlier data */
     uint64_t referred;        /* for the next frame: the byte of the data where the last frame that refers to it will begin; 0: no frame will. */
                               /* Each frame sets it to 0 again */
     uint64_t size;            /* bytes of the file so far */
-    uint64_t source_size;     /* and of the source: each text counts 8 bytes more */
-    uint64_t frames, frame_bytes, last; /* how many there are; bytes of all, and of the last one */
-    const uint8_t *written;   /* what the last call has written of a frame: blocks, or the footer */
+    uint64_t source_size;     /* bytes of the source so far; a text counts 8 bytes more */
+    uint64_t frames, frame_bytes, last; /* number of frames; bytes of all, and of the last one */
+    const uint8_t *written;   /* part of a frame that the last call has written: blocks, or the footer */
     size_t written_size;
     bitsnap_encoder stream;   /* of the frame that has begun */
     bitsnap_certificate certificate; /* of the last frame, if it is quantized */
@@ -417,8 +417,8 @@ typedef struct bitsnap_file_writer {
 
 /* Makes the header text of a .safetensors file with these tensors in this order, in memory that the caller releases. Its size plus 8 is a
  * multiple of 8. Reads name, dtype and shape; sets type, elements, begin and end (a tensor of an unknown dtype takes end - begin bytes, as
- * given). `metadata`: an object of strings, as JSON, or null. BITSNAP_E_CORRUPT: this would be no header that
- * bitsnap_safetensors_parse accepts, as with two tensors of one name. */
+ * given). `metadata`: an object of strings, as JSON, or null. BITSNAP_E_CORRUPT: bitsnap_safetensors_parse would
+ * not accept this header, for example because two tensors have one name. */
 BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, bitsnap_tensor *tensors, size_t count, const char *metadata,
                                                      const bitsnap_memory *memory, bitsnap_file_error *error);
 
@@ -426,40 +426,40 @@ BITSNAP_API bitsnap_status bitsnap_safetensors_write(char **text, size_t *size, 
 typedef struct bitsnap_reference {
     size_t tensor;            /* its number in the order of the bytes */
     uint64_t first, count;    /* elements of that tensor, as bitsnap_tensor_codec has them */
-    uint64_t base;            /* byte of the file's data where the base's first element lies */
+    uint64_t base;            /* byte of the data where the base begins */
     int base_dtype;           /* bitsnap_dtype: that of the tensor. If the tensor is F16 or BF16, it can also be F32, and the other way round */
 } bitsnap_reference;
 
-/* What bitsnap_file_write_begin makes a file of; all 0 but what applies. */
+/* The content for bitsnap_file_write_begin. Members that do not apply are 0. */
 typedef struct bitsnap_file_content {
     const char *text;         /* header text of a .safetensors file. Null: raw elements, which bitsnap_file_write_frame writes */
     size_t text_size;
     unsigned features;        /* 0, or BITSNAP_FILE_SHA256: the end record gets a SHA-256 of the source */
     bitsnap_file *const *bases; /* open files, at most 65,534: the result is a delta against them, in this order. Tensors become differences to */
     size_t base_count;        /* the first one of the same name that has the same shape, and the same dtype or what bitsnap_reference allows */
-    const bitsnap_reference *references; /* in the order of their bytes. What has one takes no part in deltas. The base lies before, and */
-    size_t reference_count;   /* nothing in it refers itself. Neighbours, whose bases are neighbours, have 4,096 elements or more together */
+    const bitsnap_reference *references; /* in the order of their bytes. Elements with one are not in deltas. The base comes before them, and */
+    size_t reference_count;   /* none of it refers. Adjacent references to adjacent bases have at least 4,096 elements together */
 } bitsnap_file_content;
 
-/* Begins a file. bitsnap_file_write_close is to be called after failures, too.
- * b: level, flags, threads and workspace of the encoder; where the workspace is null it comes from `memory`. Base, columns and content id
- *    are set for each frame.
- * With references, w->itself must be set next. What it gives of a base must be what bitsnap_file_write_data has got: else readers find damage.
- * Text, b, bases and memory must stay until bitsnap_file_write_close, but arrays may go. BITSNAP_E_ARGUMENT: a reference that cannot be; `rule`
- * is what it would break, and `tensor` its name. */
+/* Begins a file. Call bitsnap_file_write_close after failures, too.
+ * b: level, flags, threads and workspace of the encoder; a null workspace is taken from `memory`. Base, columns and content id are set for
+ *    each frame.
+ * With references, set w->itself next. It must give the same bytes as bitsnap_file_write_data gets, else readers find damage.
+ * Text, b, bases and memory must stay valid until bitsnap_file_write_close; the arrays need not. BITSNAP_E_ARGUMENT: a reference is not
+ * allowed; `rule` is the condition that it breaks, and `tensor` its name. */
 BITSNAP_API bitsnap_status bitsnap_file_write_begin(bitsnap_file_writer *w, bitsnap *b, const bitsnap_sink *sink,
                                                     const bitsnap_file_content *content, const bitsnap_memory *memory);
 
 /* Writes the next bytes of the data, as a .safetensors file has them. Not for raw elements. */
 BITSNAP_API bitsnap_status bitsnap_file_write_data(bitsnap_file_writer *w, const void *data, size_t size);
 
-/* The end record; BITSNAP_E_ARGUMENT where data is missing. bitsnap_file_write_close releases memory, at any time. */
+/* Writes the end record. BITSNAP_E_ARGUMENT: data is missing. bitsnap_file_write_close releases memory, at any time. */
 BITSNAP_API bitsnap_status bitsnap_file_write_end(bitsnap_file_writer *w);
 BITSNAP_API void bitsnap_file_write_close(bitsnap_file_writer *w);
 
 /* ---- for callers that cut frames themselves, or have finished ones ---- */
 
-/* What a file states before its frames. Members that do not apply are 0. */
+/* The start of a file, before its frames. Members that do not apply are 0. */
 typedef struct bitsnap_file_head {
     int kind;                 /* BITSNAP_SOURCE_RAW, .._SAFETENSORS or .._DELTA */
     int quantized;            /* some frames will be */
@@ -574,7 +574,7 @@ BITSNAP_API uint64_t bitsnap_tree_size(uint64_t count, unsigned entry);
  * file's header. Returns the check of the root, 0 without entries. */
 BITSNAP_API uint64_t bitsnap_tree_write(uint8_t *to, const uint8_t *entries, uint64_t count, unsigned entry, uint64_t file);
 
-/* What an end record says. */
+/* The content of an end record. */
 typedef struct bitsnap_file_end {
     const uint8_t *records;  /* entries of the tree of records: record_count of them */
     uint64_t record_count;
@@ -728,7 +728,7 @@ static void bsf_records_seal(bsf_records *r, uint64_t seal)
     bsf_store(r->entries + (r->count - 1) * BITSNAP_RECORD_ENTRY + 12, seal, 8);
 }
 
-/* Whether a frame whose header is at p has a footer. */
+/* Returns 1 if the frame with its header at p has a footer. */
 static int bsf_has_footer(const uint8_t *p, uint64_t cells) { return cells > 1 || p[7] & 0x0E; }
 
 static void bsf_swap(uint8_t *a, uint8_t *b, size_t size)
@@ -1289,7 +1289,7 @@ static int bsf_parse_offsets(bsf_parser *p, bitsnap_tensor *t)
            bsf_expect(p, ']', "data_offsets must have two numbers");
 }
 
-/* Whether the shape and the dtype need the bytes that the tensor has. */
+/* Fails if the bytes of the tensor do not match its shape and dtype. */
 static int bsf_check_size(bsf_parser *p, bitsnap_tensor *t)
 {
     const unsigned bits = t->type ? t->type->bits : 0;
@@ -1376,7 +1376,7 @@ static int bsf_by_number(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Whether two tensors may have one name: not where names are in order, as in many files, or their hashes are all others. */
+/* Returns 0 if no two tensors have one name: the names are sorted, as in many files, or their hashes differ. */
 static int bsf_may_repeat(const bitsnap_safetensors *s)
 {
     const bitsnap_tensor *t = s->tensors;
@@ -1400,7 +1400,7 @@ static int bsf_order_of_names_and_places(const void *a, const void *b)
     return order ? order : (x->place > y->place) - (x->place < y->place);
 }
 
-/* Of tensors of the same name the last one counts, as it does for the reference. */
+/* Keeps only the last of tensors with one name, as the reference implementation does. */
 static void bsf_keep_last(bitsnap_safetensors *s)
 {
     size_t i, n = 0;
@@ -1630,7 +1630,7 @@ static void bsf_exchange(uint8_t *to, const uint8_t *from, size_t n, int decode,
     }
 }
 
-/* What both directions work with. */
+/* The state of text coding, in both directions. */
 typedef struct bsf_text_coder {
     bitsnap b;
     uint8_t expected[2 * BSF_EXPECTED];
@@ -2148,7 +2148,7 @@ typedef struct bsf_window {
 static int bsf_is_inner(const bitsnap_file *f);
 static bitsnap_slice bsf_damaged(bitsnap_file *f, uint64_t begin, uint64_t end);
 
-/* What the last call on a base has found. */
+/* Takes the error of the last call on a base. */
 static bitsnap_status bsf_window_failed(const bsf_window *w, bitsnap_file_error *error)
 {
     *error = w->file->error;
@@ -2201,7 +2201,7 @@ static uint64_t bsf_window_size(unsigned block_log2, unsigned workers)
     return (workers < fit ? workers ? workers : 1 : fit) << block_log2;
 }
 
-/* Whether there is a base to read from. */
+/* Returns 1 if there is a base to read from. */
 static int bsf_window_is_open(const bsf_window *w) { return w->file || w->kept; }
 
 /* Gets what blocks from this element on need, unless it is here. */
@@ -2312,7 +2312,7 @@ static size_t bsf_search(const uint8_t *p, size_t n, unsigned entry, uint64_t ke
     return low;
 }
 
-/* Whether the keys of a page or node ascend: those of names strictly, while records may be empty. */
+/* Returns 1 if the keys of a page or node ascend: strictly for names, not for records, which may be empty. */
 static int bsf_ascends(const uint8_t *p, size_t n, unsigned entry, int strictly)
 {
     uint64_t last = 0, key;
@@ -2423,7 +2423,7 @@ static bitsnap_status bsf_record_extent(bitsnap_file *f, uint64_t number, bsf_ex
     return BITSNAP_OK;
 }
 
-/* What is wrong with the first bytes of an ancillary record, at byte `at` of the file; BITSNAP_OK: nothing. */
+/* Checks the first bytes of an ancillary record, at byte `at` of the file. */
 static bitsnap_status bsf_check_ancillary(const uint8_t *p, uint64_t at, bitsnap_file_error *error)
 {
     if (bsf_load(p + 8, 8) > BITSNAP_ANCILLARY_MOST)
@@ -2534,7 +2534,7 @@ static bitsnap_status bsf_open_end(bitsnap_file *f)
     return BITSNAP_OK;
 }
 
-/* What the last call on the base of this number has found. */
+/* Takes the error of the last call on the base of this number. */
 static bitsnap_status bsf_base_failed(bitsnap_file *f, unsigned number)
 {
     f->error = f->bases[number].file->error;
@@ -2550,7 +2550,7 @@ static bitsnap_status bsf_wrong_base(bitsnap_file *f, unsigned rule, unsigned nu
     return BITSNAP_E_BASE;
 }
 
-/* Whether a base is that of the delta, as far as its header text tells. */
+/* Fails if the header text shows that a base is not that of the delta. */
 static bitsnap_status bsf_open_base(bitsnap_file *f, unsigned number, bitsnap_file *file)
 {
     static const char another[] = "not the base that this delta was made against: its header is another";
@@ -2625,7 +2625,7 @@ BITSNAP_API void bitsnap_file_close(bitsnap_file *f)
 
 /* ---- texts ---- */
 
-/* What is of no use without its bases: all of them are open, or none. */
+/* Returns 1 for a delta without its bases. Either all of them are open, or none. */
 static int bsf_lacks_base(const bitsnap_file *f) { return f->kind == BITSNAP_SOURCE_DELTA && (!f->base_count || !f->bases->file); }
 
 static bitsnap_status bsf_no_base(bitsnap_file *f)
@@ -2659,7 +2659,7 @@ static bitsnap_status bsf_get_piece(bitsnap_file *f, uint64_t number, uint64_t d
     return bsf_load(r->record + used - 8, 8) == x.seal ? BITSNAP_OK : bsf_wrong_seal(f, x.at);
 }
 
-/* Whether a text of its own is in the file. */
+/* Returns 1 if the file holds its own text. */
 static int bsf_has_text(const bitsnap_file *f)
 {
     return f->kind == BITSNAP_SOURCE_SAFETENSORS || (f->kind == BITSNAP_SOURCE_DELTA && !(f->reader->start.flags & BITSNAP_BASES_SAME_TEXT));
@@ -2847,7 +2847,7 @@ static int bsf_read_frame(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
-/* Whether frames of a file may have a base. */
+/* Returns 1 if frames of a file may have a base. */
 static int bsf_may_place(const bitsnap_file_start *s) { return s->kind == BITSNAP_SOURCE_DELTA || s->incompatible & BITSNAP_FILE_REFERENCES; }
 
 /* Adds to what the codec has found of a frame which base it has. Where that is earlier data of the file, the file is wrong, not a base that
@@ -2910,7 +2910,7 @@ static bitsnap_status bsf_take_mark(bitsnap_file_frame *frame, const bitsnap_fil
     return BITSNAP_OK;
 }
 
-/* What the codec has found in the open frame. A workspace that is too small is made larger: 0, for another try. */
+/* Handles an error of the codec in the open frame. If the workspace is too small, enlarges it and returns 0: the caller tries again. */
 static bitsnap_status bsf_frame_failed(bitsnap_file *f)
 {
     bsf_reader *r = f->reader;
@@ -3515,7 +3515,7 @@ BITSNAP_API bitsnap_status bitsnap_file_stream_texts(bitsnap_file_stream *s)
 
 /* ---- the end ---- */
 
-/* Whether this byte of the end record is one of a seal in the tree of records. */
+/* Returns 1 if this byte of the end record is part of a seal in the tree of records. */
 static int bsf_in_seal(const bitsnap_file_stream *s, size_t at)
 {
     const size_t prefix = bsf_end_prefix(s->start.compatible);
@@ -3640,7 +3640,7 @@ static bitsnap_status bsf_read_end(bitsnap_file_stream *s)
 
 /* ---- frames ---- */
 
-/* What the codec has found in the frame. A workspace that is too small is made larger, if it is of our memory: 0, for another try. */
+/* Handles an error of the codec in the frame. If the workspace is too small and not the caller's, enlarges it and returns 0: try again. */
 static bitsnap_status bsf_stream_codec_failed(bitsnap_file_stream *s)
 {
     bsf_stream_reader *r = s->reader;
@@ -3856,7 +3856,7 @@ BITSNAP_API bitsnap_file_block bitsnap_file_block_at(const void *p, const bitsna
     return b;
 }
 
-/* Whether blocks of the frame may have this form. */
+/* Returns 1 if blocks of the frame may have this form. */
 static int bsf_form_fits(const bitsnap_file_stream *s, unsigned form)
 {
     const bitsnap_info *info = &s->frame.info;
@@ -4343,7 +4343,7 @@ static bitsnap_status bsf_begin_frame(bitsnap_file_writer *w, const bitsnap_file
     return status;
 }
 
-/* Whether a frame may refer to earlier data of the file, as it is to do. */
+/* Fails if the frame refers to earlier data of the file, or is referred to, where the format does not allow it. */
 static bitsnap_status bsf_may_refer(bitsnap_file_writer *w, const bitsnap_file_place *place, uint64_t count)
 {
     if (!(w->writer->incompatible & BITSNAP_FILE_REFERENCES) && (w->referred || (place && place->base == BITSNAP_BASE_ITSELF)))
@@ -4751,7 +4751,7 @@ static bitsnap_status bsf_refuse(bitsnap_file_writer *w, unsigned rule, size_t t
     return w->error.status;
 }
 
-/* Whether elements of a dtype can be coded against those of another: those of one, or F32 and what it rounds to. */
+/* Returns 1 if elements of a dtype can be coded against `base`: the dtypes are equal, or one is F32 and the other F16 or BF16. */
 static int bsf_dtypes_fit(bitsnap_dtype dtype, int base)
 {
     const bitsnap_dtype other = base == BITSNAP_F32 ? dtype : (bitsnap_dtype)base;

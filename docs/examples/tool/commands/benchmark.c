@@ -1,8 +1,8 @@
 /* benchmark.c - the command benchmark: the ratio and the speed of the codec on a file, in memory.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * The elements are those of the file, in the frames that compress makes. Every repetition encodes and decodes all of them, one after
- * the other, so that both see the same machine; the fastest of each counts. */
+ * The elements are those of the file, in the frames that compress makes. Every repetition encodes and decodes all of them, one
+ * after the other, so that both see the same machine; the fastest of each counts. */
 #include "../system/posix.h"
 
 #include "../files/bytes.h"
@@ -21,7 +21,7 @@
 #define REPETITIONS_MIN 5
 #define REPETITIONS_MAX 200
 
-/* What a piece becomes. */
+/* The frame of a piece. */
 typedef struct frame {
     size_t at, size;
 } frame;
@@ -142,7 +142,7 @@ static uint64_t file_size(const job *j)
            (j->pieces > 1 ? bitsnap_tree_size(j->header.model.count, BITSNAP_NAME_ENTRY) : 0);
 }
 
-/* Of the table's first column: on a terminal that is narrow names lose their beginning. */
+/* Returns the width of the first column. On a narrow terminal, names lose their beginning. */
 static size_t name_width(void)
 {
     const size_t least = 12, most = 40, others = 41, columns = terminal_columns(STDOUT_FILENO);

@@ -87,9 +87,9 @@ static int not_second(const job *j, const piece *p)
                      (int)(m->tensors[i].name.size < 200 ? m->tensors[i].name.size : 200), m->tensors[i].name.at);
 }
 
-/* Chooses the block size of a frame whose first n bytes are in the window; *log2 is 0 for that of the level. Level best has larger
- * blocks, for scales of columns and for differences. Parts of such a block may be constant or alike while all of it is not. So the window is
- * packed with these blocks and with those of level default, and the smaller ones win. */
+/* Chooses the block size of a frame whose first n bytes are in the window; *log2 is 0 for that of the level. Level best has
+ * larger blocks, for scales of columns and for differences. Parts of such a block may be constant or alike while all of it is
+ * not. So the window is packed with these blocks and with those of level default, and the smaller ones win. */
 static int choose_blocks(job *j, const piece *p, size_t n, const file_range *range, unsigned *log2)
 {
     const size_t capacity = n + n / 512 + 4096; /* a block has 64 KiB of elements or more, and less than 100 bytes in addition */
@@ -356,7 +356,8 @@ static int take_known(job *j)
     return number_bases(j, j->base, count);
 }
 
-/* Finds the partners of tensors in the base. compress drops a base that saves nothing. merge and invert keep it: they always make deltas. */
+/* Finds the partners of tensors in the base. compress drops a base that saves nothing. merge and invert keep it: they always make
+ * deltas. */
 static int pair_tensors(job *j)
 {
     const base *b;
@@ -388,7 +389,8 @@ static int find_references(job *j)
     free(skip);
     if (failed || !j->references.count) return failed;
     failed = base_again(&j->itself, j->codec, &j->in, &found, j->f);
-    if (!found) j->references.count = j->references.tensors = 0, j->references.bytes = 0; /* samples are hints, perhaps of other positions */
+    /* samples are hints, perhaps of other positions */
+    if (!found) j->references.count = j->references.tensors = 0, j->references.bytes = 0;
     return failed;
 }
 
@@ -417,7 +419,8 @@ static int check_removable(const job *j, const char *path)
     return output_check_removable(&j->out, &j->in, path, j->f);
 }
 
-/* What is replaced may be what others are restored with. With the time of the input it was made from that. */
+/* Fails if the file to be replaced is the base of others. If it has the time of the input, it was made from it and stays the
+ * same. */
 static int check_replaced(const job *j)
 {
     const struct timespec *before = &j->out.before.modified, *now = &j->in.stamp.modified;

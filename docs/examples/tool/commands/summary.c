@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Whether it is the output that is packed. */
+/* Returns 1 if the output is packed, not the input. */
 static int packs(const options *o) { return (o->command & (COMPRESS | MERGE | INVERT | SNAPSHOT)) != 0; }
 
 static int speaks(const options *o) { return !o->quiet && !o->json && (o->verbose || isatty(STDERR_FILENO)); }

@@ -29,8 +29,8 @@ int fault_errno(fault *f, const char *format, ...) TOOL_PRINTF(2, 3);
 
 int fault_memory(fault *f);
 
-/* Makes room for one more than `count` items of `each` bytes, and zeroes that item. Returns the items, which may have moved (*capacity then
- * grows). Without memory, returns null, sets the fault and changes nothing. */
+/* Makes room for one more than `count` items of `each` bytes, and zeroes that item. Returns the items, which may have moved
+ * (*capacity then grows). Without memory, returns null, sets the fault and changes nothing. */
 void *grown(void *items, size_t count, size_t *capacity, size_t each, fault *f);
 
 /* Appends to the message; always returns 1. */
@@ -51,9 +51,9 @@ const char *shown_name(const char *path);
 /* Prints "bitsnap: FILE: message" on standard error, as one line whatever the file's name. */
 void fault_print(const fault *f);
 
-/* Prints text that comes from a file. Characters that could control a terminal, or make a name look like another (utf8_is_control), become
- * \u202e; bytes that are not UTF-8 become \x9b. Returns the number of columns, as text_columns does without printing: two for an East Asian
- * character or a picture. */
+/* Prints text that comes from a file. Characters that could control a terminal, or make a name look like another
+ * (utf8_is_control), become \u202e; bytes that are not UTF-8 become \x9b. Returns the number of columns, as text_columns does
+ * without printing: two for an East Asian character or a picture. */
 size_t print_text(FILE *to, const char *text, size_t size);
 size_t text_columns(const char *text, size_t size);
 
@@ -63,8 +63,8 @@ void print_file(FILE *to, const char *name, const char *then);
 /* Returns the bytes of the character at `text`; *columns is the number that print_text uses for it. text < end. */
 size_t text_step(const char *text, const char *end, size_t *columns);
 
-/* For an unfinished line on the terminal, such as that of progress: call line_mark after writing it, and line_wipe before anything else is
- * written there, on either stream. */
+/* For an unfinished line on the terminal, such as that of progress: call line_mark after writing it, and line_wipe before
+ * anything else is written there, on either stream. */
 void line_mark(void);
 void line_wipe(void);
 

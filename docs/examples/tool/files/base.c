@@ -1,7 +1,8 @@
 /* base.c - the base of a delta: a .safetensors file, a .bsnap file, or a chain of them. Finds it, and reads it by pieces.
  * Part of bitsnap's command-line tool; MIT licence, see bitsnap.h.
  *
- * bitsnap_file reads all of them; several threads share large reads of .safetensors files. A pipe is copied to a temporary file. */
+ * bitsnap_file reads all of them; several threads share large reads of .safetensors files. A pipe is copied to a temporary
+ * file. */
 #include "../system/posix.h"
 
 #include "base.h"
@@ -254,8 +255,8 @@ int base_plain(base *b, const codec *c, const char *path, fault *f)
 
 enum { DEPTH_MOST = 256 }; /* consecutive deltas */
 
-/* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 65,534 times: its
- * header is read once, and it is opened once. */
+/* A file that was found while the bases of one delta are looked for. Several deltas may need it, and one may name it 65,534
+ * times: its header is read once, and it is opened once. */
 typedef struct known_file {
     file_stamp stamp;
     int good;            /* it has a header */
@@ -338,7 +339,8 @@ static known_file *know(codec *c, const char *path, const file_stamp *stamp, fau
     return &all[i];
 }
 
-/* Returns the path of the file `name`, or name.bsnap if `packed`, in the folder of `path`; the caller frees it. Null: no such file, or no memory. */
+/* Returns the path of the file `name`, or name.bsnap if `packed`, in the folder of `path`; the caller frees it. Null: no such
+ * file, or no memory. */
 static char *path_beside(const char *path, const char *name, int packed, file_stamp *stamp, fault *f)
 {
     const size_t folder = (size_t)(last_part(path) - path);
@@ -369,8 +371,9 @@ static int is_later(const struct timespec *a, const struct timespec *b)
     return a->tv_sec > b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec > b->tv_nsec);
 }
 
-/* Returns the path of the file beside `path` that is this base; the caller frees it. Null: not found. Then *others is 1 if another file has its name.
- * What has changed since the delta was made may be a next step by now: a packed file comes before it. */
+/* Returns the path of the file beside `path` that is this base; the caller frees it. Null: not found. Then *others is 1 if
+ * another file has its name. What has changed since the delta was made may be a next step by now: a packed file comes before
+ * it. */
 static char *base_beside(codec *c, const delta_end *e, const input *in, const char *path, file_stamp *stamp, int *others, fault *f)
 {
     char *plain = *e->name ? path_beside(path, e->name, 0, stamp, f) : NULL;
@@ -468,7 +471,7 @@ int find_beside(base *b, codec *c, input *in, const char *path, uint64_t limit, 
 
 /* ================================================================================= NEEDED */
 
-/* Whether the file at this path is a delta to what has this name and this end. */
+/* Returns 1 if the file at this path is a delta to the file with this name and end. */
 static int stands_on(codec *c, const char *path, const char *name, const delta_end *e)
 {
     file_reader r = { 0 };

@@ -19,9 +19,9 @@ static size_t window_for(unsigned workers)
     return window;
 }
 
-/* What that many workers take together, at most, unless blocks of a file are larger than those that are made here: windows of
- * elements and of what they become, on both sides; the workspace; a block of the base each; of each decoder an index, a text and
- * two blocks each. */
+/* Returns the most memory that the workers need, unless a file has larger blocks than this program makes: windows of elements and
+ * of coded bytes, twice; the workspace; a block of the base for each worker; and for each decoder of the chain an index, a text,
+ * and two blocks for each worker. */
 static uint64_t memory_for(const codec *c, unsigned workers, size_t chain)
 {
     const uint64_t mib = (uint64_t)1 << 20;

@@ -131,7 +131,7 @@ static int read_object(json_reader *r, manifest *m)
     return failed;
 }
 
-/* Of the last step. */
+/* Adds an entry to the last step. */
 static int take_entry(const json_reader *r, manifest *m, const record *x)
 {
     store_step *s = &m->steps[m->step_count - 1];

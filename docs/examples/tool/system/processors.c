@@ -88,7 +88,8 @@ typedef struct controller {
 
 static const controller of_processors = { "cpu", processors_of_group }, of_memory = { "memory", memory_of_group };
 
-/* Reads the path of the process's group from /proc/self/cgroup: "0::/path", or "4:cpu,cpuacct:/path". Returns 1 if it has no group. */
+/* Reads the path of the process's group from /proc/self/cgroup: "0::/path", or "4:cpu,cpuacct:/path". Returns 1 if it has no
+ * group. */
 static int find_group(const controller *k, char *path, size_t room, const char *root, int version)
 {
     char name[PATH_MAX], line[PATH_MAX + 256];
@@ -132,8 +133,8 @@ static double limit_of_mount(const controller *k, const char *root, const char *
     }
 }
 
-/* The smallest limit of all control groups of this process; DBL_MAX without a limit. `root` is put before all paths; it is empty except in
- * tests. */
+/* The smallest limit of all control groups of this process; DBL_MAX without a limit. `root` is put before all paths; it is empty
+ * except in tests. */
 static double limit_of_groups(const controller *k, const char *root)
 {
     char name[PATH_MAX], line[4 * PATH_MAX];

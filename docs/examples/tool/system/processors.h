@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-/* The number of processors that this process may use now: those of the machine, on Linux at most those that it may run on (taskset, cpusets)
- * and the limits of its control groups (containers), rounded up. At least 1. */
+/* The number of processors that this process may use now: those of the machine, on Linux at most those that it may run on
+ * (taskset, cpusets) and the limits of its control groups (containers), rounded up. At least 1. */
 unsigned processors(void);
 
 /* Bytes of memory of the machine, or the smallest limit of those groups if that is less; a GiB if neither is known. */

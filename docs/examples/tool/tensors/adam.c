@@ -417,8 +417,7 @@ double square_root(double x)
     double root = x > 1 ? x : 1;
     int i;
     if (x <= 0) return 0;
-    for (i = 0; i < 1200; i++) { /* the root is approached from above; each step at least halves the error, until rounding stops
-                                    it */
+    for (i = 0; i < 1200; i++) { /* from above: each step at least halves the error, until rounding stops it */
         const double next = (root + x / root) / 2;
         if (next >= root) break;
         root = next;

@@ -66,7 +66,7 @@ static size_t tensor_of(const file_frame *x, const safetensors *model)
     return low;
 }
 
-/* What the tensor of a frame tells about it. */
+/* Facts about a frame that follow from its tensor. */
 typedef struct label {
     const tensor *tensor;  /* null: not known */
     adam_role role;

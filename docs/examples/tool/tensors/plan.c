@@ -139,8 +139,8 @@ static uint64_t add_references(maker *m, size_t i, const piece *all, uint64_t at
 
 /* ================================================================================= PARAMETERS IN ONE
  * A distributed optimizer keeps all parameters of a model as one tensor of one dimension: the master copy, which refers to the
- * parameters, and the moments, which refer to nothing. All of these have the same order. So moments have a matrix wherever the master
- * copy has one, and are coded with its columns. */
+ * parameters, and the moments, which refer to nothing. All of these have the same order. So moments have a matrix where the
+ * master copy has one, and are coded with its columns. */
 
 static int has_one_dimension(const tensor *t)
 {
