@@ -1,12 +1,12 @@
 /* list.h - lists (FORMAT.md, section 4) decoded by a group. MIT licence, see bitsnap.h.
  *
- * First a list is parsed, node by node in the order of the stream, because where a node begins depends on how many symbols pass
- * those before it. The planes of a node go to the arena, those of its bits interleaved, and beside them for each list slot its
- * ranks: how many symbols before each word of 32 take that slot. Raw and constant lists get their place in the scratch memory of
- * the group at once. Then all nodes are merged, the deepest first, every four symbols by some work-item: where they stand in the
- * lists of the slots is the rank of their word and the bits before them.
+ * Parsing goes node by node in the order of the stream, because the start of a node depends on the symbol counts of earlier
+ * nodes. The masks of a node are copied to the arena, interleaved word by word. After them come the ranks: for each word of 32
+ * symbols and each child, the number of earlier symbols that take the child's slot. Raw and constant lists go to the scratch
+ * memory at once. Then all nodes are merged, the deepest first. Each work-item makes eight symbols at a time. The position of a
+ * symbol in a child is the rank of its word plus the mask bits before it.
  *
- * Whatever a list says, what is written stays inside: counts are those of the words in the arena, which are read once. */
+ * Hostile lists cannot cause a write out of bounds: all counts come from the words in the arena, and the source is read once. */
 #ifndef OFFLOAD_LIST_H
 #define OFFLOAD_LIST_H
 
@@ -21,26 +21,26 @@
 
 typedef struct Tree {
     u8 symbol[260]; /* in canonical order */
-    u16 end[9];     /* place behind the last code of a length */
+    u16 end[9];     /* index after the last code of a length */
     u16 escape, next;
 } Tree;
 
 typedef struct Node {
-    u32 count, plane, rank; /* symbols; places in the arena, of words and of halves of words */
-    u32 out, list[4];       /* its list and those of its list slots, bytes of the scratch memory */
+    u32 count, plane, rank; /* symbols; offsets into the arena, in words and in half words */
+    u32 out, list[4];       /* its own list and its children, as bytes of the scratch memory */
     u32 leaf[4];            /* bytes */
     u8 bits, leaves, lists;
     u8 level;               /* nodes around it */
 } Node;
 
-typedef struct Item { /* a piece of a list that waits to be parsed */
+typedef struct Item { /* a part of a list, to be parsed */
     u32 count, out;
-    u8 type, bits, depth, path; /* path: bits of it that lie above a node */
+    u8 type, bits, depth, path; /* path: code bits taken by the nodes above */
     u8 level, node;
 } Item;
 enum { ITEM_LIST, ITEM_NODE, ITEM_SPLIT };
 
-typedef struct Job { /* what parsing needs all work-items for */
+typedef struct Job { /* a step of parsing that needs several work-items */
     u32 op, count, out, value;
     u32 node;
 } Job;
@@ -51,7 +51,7 @@ typedef struct Lists {
     Node node[NODES];
     Item stack[STACK];
     Job job;
-    u8 length[260]; /* of the tree that is being read; all 0 else */
+    u8 length[260]; /* code lengths of the tree being read; otherwise all 0 */
     u32 part[4][WARPS];
     u32 status, top, nodes, deepest;
     u32 at, end;                   /* bytes of the source */
@@ -61,8 +61,8 @@ typedef struct Lists {
 
 /* ---- trees ---- */
 
-/* Canonical order, by a warp, of which lane 0 may go on with it at once; leaves the lengths all 0. Returns 0 where they are no complete
- * code of two or more. */
+/* Sorts the symbols into canonical order and clears the lengths. A whole warp calls it; lane 0 may use the tree at once, other
+ * lanes after a barrier. Returns 0 unless the lengths form a complete code. */
 FN u32 tree_order(LANES LOCAL Tree *t, LOCAL u8 *length)
 {
     const u32 lane = THREAD % WARP;
@@ -113,7 +113,7 @@ FN Step tree_step(LOCAL Tree *t, u32 path)
     return step;
 }
 
-/* ---- parsing: by one work-item, up to what others are needed for ---- */
+/* ---- parsing: by one work-item, until a job needs more ---- */
 
 FN void list_fail(LOCAL Lists *p, u32 status) { if (!p->status) p->status = status; }
 
@@ -148,7 +148,7 @@ FN u32 list_table(LOCAL Lists *p, const Source s, u32 escape, u32 bits)
     return nibble % 2 && word & 15 ? ST_CORRUPT(27) : ST_OK;
 }
 
-/* Room for the planes and ranks of a node: the host's work where there is none. */
+/* Reserves a node, with arena space for its masks and ranks. Returns null and declines the block if they do not fit. */
 FN LOCAL Node *list_node(LOCAL Lists *p, const Item item, u32 bits, u32 lists)
 {
     const u32 words = (item.count + 31) / 32, room = words * bits + (words * lists + 1) / 2;
@@ -172,7 +172,8 @@ FN LOCAL Node *list_node(LOCAL Lists *p, const Item item, u32 bits, u32 lists)
     return x;
 }
 
-/* A list of `count` symbols: merging writes eight at a time, and reads up to 11 bytes past the last one. */
+/* Reserves scratch for a list of `count` symbols. Merging writes eight at a time and reads up to 11 bytes past the last
+ * symbol. */
 FN u32 list_room(LOCAL Lists *p, u32 count)
 {
     const u32 out = p->scratch_used, room = (count & ~7u) + 24;
@@ -188,7 +189,7 @@ FN void list_parse_node(LOCAL Lists *p, Item item)
     LOCAL Node *x;
     u32 j;
     item.path = (u8)(item.path + step.bits);
-    if (item.count == 0) { /* nothing passes, but the walk goes on */
+    if (item.count == 0) { /* no symbol takes this path, but its codes must still be skipped */
         for (j = step.escape; j < step.lists; j++) p->stack[p->top++] = item;
         return;
     }
@@ -201,11 +202,11 @@ FN void list_parse_node(LOCAL Lists *p, Item item)
     for (j = 0; j < step.leaves; j++) x->leaf[j / 4] |= (u32)t->symbol[step.place + j] << j % 4 * 8;
     item.level++;
     item.node = (u8)step.escape;
-    p->stack[p->top] = item; /* for the lists to come */
+    p->stack[p->top] = item; /* list_push makes the children from it */
     p->job.op = OP_NODE;
 }
 
-/* The lists of a node, whose counts are known now: the first of them on top. */
+/* Pushes the children of a node, the first on top. Their counts have just been computed. */
 FN void list_push(LOCAL Lists *p, const u32 *counts)
 {
     Item item = p->stack[p->top];
@@ -258,7 +259,7 @@ FN void list_parse_list(LOCAL Lists *p, const Source s, Item item)
         list_fail(p, status);
         return;
     }
-    if (is_split) { /* a node of one plane, which is a list itself */
+    if (is_split) { /* a node of one mask, coded as a list */
         if (!list_node(p, item, 1, kind - 4)) return;
         item.node = (u8)p->job.node;
         item.type = ITEM_SPLIT;
@@ -299,7 +300,7 @@ FN void list_next(LOCAL Lists *p, const Source s)
 
 /* ---- nodes into the arena ---- */
 
-/* Which of 32 symbols take a slot, of nodes of so many bits? */
+/* Returns which of 32 symbols take `slot`, in a node of `bits` bits. */
 FN u32 slot_mask(const u32 *y, u32 bits, u32 slot)
 {
     u32 m = ~0u, j;
@@ -309,7 +310,8 @@ FN u32 slot_mask(const u32 *y, u32 bits, u32 slot)
     return m;
 }
 
-/* Words from .. to - 1 by a warp; ranks count from `from`. What the next round needs is fetched before this one is counted. */
+/* Loads words from .. to - 1 of a node, by a warp; ranks count from `from`. Each round fetches the words of the next before it
+ * counts. */
 FN void node_load(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at, const Node x, u32 from, u32 to, u32 counts[4])
 {
     ARENA u16 *ranks = (ARENA u16 *)arena;
@@ -348,7 +350,7 @@ FN void node_load(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at
     }
 }
 
-/* All words by the whole group. */
+/* Loads all words of a node, by the whole group. */
 FN void node_load_all(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u32 at, const Node x, u32 counts[4])
 {
     ARENA u16 *ranks = (ARENA u16 *)arena;
@@ -370,7 +372,7 @@ FN void node_load_all(LANES LOCAL Lists *p, ARENA u32 *arena, const Source s, u3
         }
 }
 
-/* A list that is raw, or a constant. */
+/* Copies a raw list, or fills a constant one. */
 FN void list_fill(LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, u32 from, u32 step)
 {
     const Job job = p->job;
@@ -394,7 +396,7 @@ FN u32 spread_nibbles(u32 m) /* bit i of 8 to nibble i */
 }
 FN u32 nibbles_to_bytes(u32 m) { return PERM(0u, ~0u, m << 2); } /* nibble i of 4, 0 or 1, to all of byte i */
 
-/* Symbols q .. q+7 of a node, q a multiple of 8. `bits` and `lists` are constants where this is called for most. */
+/* Makes symbols q .. q + 7 of a node; q is a multiple of 8. Most calls pass constants as `bits` and `lists`. */
 FN void merge8(ARENA const u32 *arena, GLOBAL const u32 *scratch, LOCAL const Node *x, u32 bits, u32 lists, u32 q, u32 symbols[2])
 {
     ARENA const u16 *ranks = (ARENA const u16 *)arena + x->rank + q / 32 * lists;
@@ -451,7 +453,7 @@ FN void merge_chunk(ARENA const u32 *arena, GLOBAL u32 *scratch, LOCAL const Nod
     else merge_range(arena, scratch, x, x->bits, x->lists, from, to);
 }
 
-/* Nodes `first` and those behind it, by the whole group. */
+/* Merges the nodes from `first` on, by the whole group. */
 FN void merge_nodes(LANES LOCAL Lists *p, ARENA const u32 *arena, GLOBAL u32 *scratch, u32 first)
 {
     const u32 lane = THREAD % WARP, warp = THREAD / WARP;
@@ -475,8 +477,8 @@ FN void merge_nodes(LANES LOCAL Lists *p, ARENA const u32 *arena, GLOBAL u32 *sc
 
 /* ---- the whole list ---- */
 
-/* `count` symbols of `bits` bits at p->at, by the whole group. They come to byte `out` of the scratch memory, what they are made of
- * behind byte `used`. Then p->at is behind the list, or p->status says why not. Who writes to either has a SYNC before. */
+/* Decodes `count` symbols of `bits` bits at p->at to byte `out` of the scratch memory, by the whole group. Overwrites the scratch
+ * from byte `used` on. Moves p->at past the list, or sets p->status. The caller needs a SYNC before it writes either of them. */
 FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
                     u32 bits, u32 out)
 {
@@ -502,7 +504,7 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
     for (i = THREAD; i < 65; i += THREADS) ((LOCAL u32 *)p->length)[i] = 0;
     SYNC();
     for (;;) {
-        while (warp == 0) { /* alone, as long as there is little to do */
+        while (warp == 0) { /* small jobs need no other warp */
             if (lane == 0) {
                 if (after == OP_NODE) {
                     LOCAL const Node *x = &p->node[p->job.node];
@@ -536,7 +538,7 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
             const u32 node = p->job.node, at = p->node[node].list[0];
             merge_nodes(LANES_ p, arena, scratch, node + 1);
             node_load_all(LANES_ p, arena, kept, at, p->node[node], counts);
-            if (THREAD == 0) { /* what the mask was made of is done with */
+            if (THREAD == 0) { /* frees the nodes and lists that made the mask */
                 const u32 words = (p->node[node].count + 31) / 32;
                 p->nodes = node + 1;
                 p->scratch_used = at;
@@ -551,11 +553,12 @@ FN void list_decode(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOB
     if (p->status == ST_OK) merge_nodes(LANES_ p, arena, scratch, 0);
 }
 
-/* The same; where the arena is too small for the planes, with one in the scratch memory, which is slower. */
+/* list_decode with an arena in scratch memory, which is slower but large enough for most lists. */
 PART void list_decode_slowly(LANES LOCAL Lists *p, GLOBAL u32 *scratch, u32 used, const Source s, u32 count, u32 bits, u32 out)
 {
     list_decode(LANES_ p, scratch + used / 4, LARGE_ARENA / 4, scratch, used + LARGE_ARENA, s, count, bits, out);
 }
+/* Calls list_decode, and repeats it with the larger arena if the first is too small. */
 FN void list_read(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
                   u32 bits, u32 out)
 {
@@ -566,7 +569,7 @@ FN void list_read(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL
     list_decode_slowly(LANES_ p, scratch, used, s, count, bits, out);
 }
 
-/* The same where many lists are read: not inlined once more. */
+/* list_read for callers that read many lists. Not inlined, which keeps the kernel small. */
 PART void list_read_apart(LANES LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 count,
                           u32 bits, u32 out)
 {

@@ -1,26 +1,26 @@
-/* prelude.h - all that the device code uses of its language: OpenCL C 1.2, CUDA C, or C++ in which each work-item is a fiber (fibers.h),
- * for sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
+/* prelude.h - the language of the device code: OpenCL C 1.2, CUDA C, or C++. In C++ each work-item is a fiber (fibers.h), for
+ * sanitizers, debuggers and machines without a GPU. MIT licence, see bitsnap.h.
  *
- * A group of THREADS work-items has memory of its own (`Group`, and behind it the arena) and decodes or encodes one block at a
- * time. SYNC waits for the whole group, WSYNC for the 32 work-items of a warp; so do BALLOT and the shuffles, which all 32 call, but
- * they order no accesses to memory. TOGETHER orders nothing either: nvcc makes fewer instructions of what is behind it.
+ * A group of THREADS work-items decodes or encodes one block at a time. Its own memory is `Group`, followed by the arena. SYNC
+ * waits for the whole group, WSYNC for the 32 work-items of a warp. All 32 must call BALLOT and the shuffles, which also wait for
+ * the warp but order no memory accesses. TOGETHER orders none either; nvcc makes fewer instructions of the code after it.
  *
- * What OpenCL asks of code that is to be all three:
- * - Pointers say where they point: LOCAL, what the group shares (Group, Encoder and what is in them); ARENA, its arena; GLOBAL, all that
- *   has an address (works, source, target, base, scratch memory); nothing, variables of a work-item. An address comes from a number by
- *   (GLOBAL u32 *)(size_t)x. Tables are CONSTANT, and read by name.
- * - A function that calls BALLOT or a shuffle, or one that does, has LANES as its first parameter, without a comma, and passes LANES_ on (memory, where
- *   the language has no shuffles).
- * - A group may be one warp: what 256 symbols need is a loop from THREAD on in steps of THREADS. All work-items of a group, or of a
- *   warp, come to the same barriers.
+ * OpenCL sets most of the rules for code that compiles as all three:
+ * - A pointer names its memory. LOCAL: shared by the group (Group, Encoder and their members). ARENA: the arena. GLOBAL: works,
+ *   source, target, base and scratch memory. No word: variables of a work-item. (GLOBAL u32 *)(size_t)x turns a number into an
+ *   address. Tables are CONSTANT, and read by name.
+ * - LANES is memory for languages without shuffles. It is the first parameter, without a comma, of each function that calls
+ *   BALLOT or a shuffle, directly or not; such a function passes LANES_ on.
+ * - A group may be one warp, so a table of 256 symbols takes a loop from THREAD on in steps of THREADS. All work-items of a
+ *   group, or of a warp, must reach the same barriers.
  * - half, constant, kernel, global, local are words of the language. No recursion, no pointers to functions, no long long. */
 #ifndef OFFLOAD_PRELUDE_H
 #define OFFLOAD_PRELUDE_H
 
 #define WARP 32
-#define AT_ONCE 4 /* elements of a work-item whose loads are on their way together */
+#define AT_ONCE 4 /* elements that a work-item loads before it uses the first */
 
-#ifdef __OPENCL_VERSION__ /* has no shuffles that are everywhere, nor barriers of less than a group, so a group is one warp */
+#ifdef __OPENCL_VERSION__ /* shuffles are optional, and barriers hold a whole group, so a group is one warp */
 #define THREADS WARP
 #define KERNEL(groups) __kernel __attribute__((reqd_work_group_size(THREADS, 1, 1))) void
 #define FN static
@@ -28,8 +28,8 @@
 #define CONSTANT __constant
 #define GLOBAL __global
 #define LOCAL __local
-#define ARENA __global /* behind the scratch memory of the group, */
-#define ARENA_IS_LARGE 1 /* of LARGE_ARENA bytes */
+#define ARENA __global /* after the scratch memory of the group */
+#define ARENA_IS_LARGE 1 /* the arena has LARGE_ARENA bytes */
 #define LANES LOCAL u32 *lanes,
 #define LANES_ lanes,
 #define GROUP_MEMORY(type) \
@@ -62,7 +62,7 @@ typedef ushort u16;
 typedef uint u32;
 typedef int i32;
 typedef ulong u64;
-/* as bitsnap.h has them */
+/* copies of declarations in bitsnap.h */
 typedef struct bitsnap_work {
     u64 source, target, base, first, header_check;
     u32 size, count, head;
@@ -115,13 +115,13 @@ typedef int32_t i32;
 typedef unsigned long long u64;
 #endif
 #define WARPS (THREADS / WARP)
-/* works[i] gives done[i]; each group has scratch_size bytes of scratch memory, and memory_size of its own (OpenCL: of an arena, behind the
- * scratch memory) */
+/* The result of works[i] goes to done[i]. Each group has scratch_size bytes of scratch memory and memory_size bytes of its own
+ * memory. In OpenCL the latter are an arena, after the scratch memory. */
 #define KERNEL_PARAMETERS \
     GLOBAL const bitsnap_work *works, GLOBAL bitsnap_done *done, u32 count, GLOBAL u32 *scratch, u32 scratch_size, u32 memory_size
 
 #ifdef __CUDACC__
-#define KERNEL(groups) extern "C" __global__ void __launch_bounds__(THREADS, groups) /* of a multiprocessor at once */
+#define KERNEL(groups) extern "C" __global__ void __launch_bounds__(THREADS, groups) /* groups resident on a multiprocessor */
 #define FN static __device__ __forceinline__
 #define PART static __device__ __noinline__
 #define CONSTANT static __device__ __constant__ const
@@ -187,7 +187,7 @@ FN u32 bytes_perm(u32 a, u32 b, u32 selector)
 }
 #endif
 
-/* The sum of x over the lanes before this one; *all becomes that over all. */
+/* Returns the sum of x over the lanes before this one. Sets *all to the sum over all lanes. */
 FN u32 warp_before(LANES u32 x, u32 *all)
 {
     const u32 lane = THREAD % WARP;
@@ -201,7 +201,7 @@ FN u32 warp_before(LANES u32 x, u32 *all)
     return sum - x;
 }
 
-/* The sum of the words of `part`, one for each warp, before that of this one. */
+/* `part` holds a word for each warp. Returns the sum of those before this warp's, and sets *all to the sum of all. */
 FN u32 part_before(LOCAL const u32 *part, u32 *all)
 {
     u32 i, sum = 0, mine = 0;
@@ -214,7 +214,8 @@ FN u32 part_before(LOCAL const u32 *part, u32 *all)
     return mine;
 }
 
-/* The sum of x over the group; `part` has a word for each warp, and can be used again after the next SYNC. */
+/* Returns the sum of x over the work-items before this one. Sets *all to the sum over the group. `part` holds a word for each
+ * warp, and is free again after the next SYNC. */
 FN u32 group_before(LANES u32 x, u32 *all, LOCAL u32 *part)
 {
     u32 total;
@@ -224,7 +225,7 @@ FN u32 group_before(LANES u32 x, u32 *all, LOCAL u32 *part)
     return before + part_before(part, all);
 }
 
-/* What a warp has of n things: `begin` to `end` - 1, whole steps but for the end. */
+/* The share of a warp: items begin .. end - 1 of n, a multiple of `step` except at the end. */
 typedef struct Share { u32 begin, end; } Share;
 
 FN Share share_of(u32 n, u32 step)
@@ -236,17 +237,17 @@ FN Share share_of(u32 n, u32 step)
     return share;
 }
 
-/* Statuses: those of bitsnap.h, the reject condition above them. DECLINED: the host has to do it. */
+/* Statuses: a code of bitsnap.h in the low byte, the reject condition above it. DECLINED: left to the host. */
 #define ST_OK 0u
 #define ST_DECLINED ((u32)BITSNAP_E_UNSUPPORTED)
 #define ST_CORRUPT(rule) ((u32)BITSNAP_E_CORRUPT | (u32)(rule) << 8)
 #define ST_CHECK(rule) ((u32)BITSNAP_E_CHECK | (u32)(rule) << 8)
 #define ST_BASE(rule) ((u32)BITSNAP_E_BASE | (u32)(rule) << 8)
 
-/* Bytes at any address, read as whole words: those that hold one of them. `at` counts from the first word. */
+/* Bytes at any address, read as aligned words that hold at least one of them. `at` counts bytes from the first word. */
 typedef struct Source {
     GLOBAL const u32 *words;
-    u32 last; /* word */
+    u32 last; /* index of the last word */
 } Source;
 
 FN Source source_of(u64 address, u32 size)
