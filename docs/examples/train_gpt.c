@@ -4,33 +4,32 @@
  *     cc -std=c99 -O3 -o train_gpt train_gpt.c -lm -lpthread
  *     ./train_gpt --out checkpoints *.c *.md
  *
- * Random numbers are a poor test of a checkpoint codec: weights, and the moments of the optimizer even
- * more, get their statistics from training. So this program trains, as large models are trained: a
- * byte-level GPT-2 (pre-LayerNorm, causal attention, GELU, tied head), AdamW, mixed precision with float32
- * master weights of which forward and backward pass see the bfloat16 rounding. At chosen steps it writes
+ * Random numbers are a poor test of a checkpoint codec. The statistics of weights, and even more those of
+ * the optimizer's moments, come from training. So this program trains a byte-level GPT-2 the way large
+ * models are trained: pre-LayerNorm, causal attention, GELU, tied head, AdamW, and mixed precision. Master
+ * weights are float32; the forward and backward passes use their bfloat16 rounding. At chosen steps it writes
  *
  *     gpt-00100-model.safetensors         BF16: the master weights, rounded to nearest even
  *     gpt-00100-master.safetensors        F32
  *     gpt-00100-exp_avg.safetensors       F32: first moment
  *     gpt-00100-exp_avg_sq.safetensors    F32: second moment
  *
- * The last three are the whole state: --resume goes on from them, and where the options and the text are
- * the same, it ends at the same bits as the run that was never interrupted. --until interrupts one.
+ * The last three are the whole state, and --resume continues from them. With the same options and text, a
+ * resumed run ends at the same bits as an uninterrupted one. --until interrupts a run.
  *
- * The bits depend on the options and the text, not on --threads: a thread takes whole pieces of work
- * (sequences of the batch, tensors of the model), each piece owns what it writes, and sums over pieces are
- * taken in a fixed order. Between compilers and machines they may differ, where these round sums otherwise.
- * Needs C99 and POSIX (threads, fsync).
+ * The bits depend on the options and the text, not on --threads. A thread takes whole tasks (sequences of
+ * the batch, tensors of the model), each task owns its output, and sums over tasks have a fixed order.
+ * Compilers and machines that round sums differently give different bits. Needs C99 and POSIX (threads, fsync).
  *
- * --model has three architectures, whose states change in different ways: gpt; gated, whose MLP is a product of two halves (GEGLU), with a
- * head of its own; moe, a mixture of experts, of which each token takes one (Switch).
+ * --model chooses one of three architectures, whose states change in different ways: gpt; gated, with an MLP that multiplies two
+ * halves (GEGLU) and a head of its own; moe, a mixture of experts where each token uses one (Switch).
  *
- * With -DTRAIN_ENGINE (make build/train_demo) it has the option --engine: after every step it hands the state to the checkpoint engine
- * (docs/examples/engine), which keeps it in shared memory. The next run with that name continues from there.
+ * With -DTRAIN_ENGINE (make build/train_demo) it has the option --engine: after every step it hands the state to the checkpoint
+ * engine (docs/examples/engine), which keeps it in shared memory. The next run with that name continues from there.
  *
- * With -DTRAIN_MPI (make train_mpi) it has --engine, too, and runs on several ranks under mpirun: the lanes of a batch are theirs in
- * turn, each owns some tensors of the optimizer, and sums are taken in the same order as by one: so the bits do not depend on the
- * number of ranks either.
+ * With -DTRAIN_MPI (make train_mpi) it also has --engine, and runs on several ranks under mpirun. The ranks share the lanes of a
+ * batch and the tensors of the optimizer. Sums have the same order as with one rank, so the bits do not depend on the number of
+ * ranks.
  */
 #define _POSIX_C_SOURCE 200809L
 
@@ -55,8 +54,8 @@
 #include "engine/bitsnap_engine.h"
 #endif
 
-/* a * b + c is rounded twice, whatever the processor could do. GCC does so with -std=c99, and warns of the
- * pragma. */
+/* Rounds a * b + c twice, even if the processor could fuse the two. GCC does this with -std=c99, and warns
+ * about the pragma. */
 #if defined(__clang__) || !defined(__GNUC__)
 #pragma STDC FP_CONTRACT OFF
 #endif
@@ -65,12 +64,12 @@ enum {
     VOCABULARY = 256,  /* bytes: no tokenizer */
     EXPERTS = 4,       /* of a layer, with --model moe */
     MAX_LAYERS = 48,
-    MAX_LANES = 8,     /* sequences worked on at one time; more threads would find nothing to do */
+    MAX_LANES = 8,     /* sequences in work at one time; more threads would be idle */
     MAX_SAVES = 64,
     MAX_PATH = 4096
 };
 
-/* Ends the program: 1 is a failure, 2 wrong usage. */
+/* Ends the program. Status 1 is a failure, 2 wrong usage. */
 static void stop(int status, const char *format, ...)
 {
     va_list arguments;
@@ -84,7 +83,7 @@ static void stop(int status, const char *format, ...)
 
 /* ================================================================================= NUMBERS */
 
-/* splitmix64: hash() is its output function, so hash(seed + i) are independent streams to start from. */
+/* splitmix64: hash() is its output function, so hash(seed + i) starts independent streams. */
 static uint64_t hash(uint64_t x)
 {
     x += UINT64_C(0x9E3779B97F4A7C15);
@@ -153,14 +152,14 @@ typedef struct pool {
     pthread_mutex_t mutex;
     pthread_cond_t work, done;
     pthread_t threads[MAX_LANES];
-    size_t workers;   /* threads beside the main one */
+    size_t workers;   /* threads, without the main one */
     task run;
     void *argument;
     size_t next, finished, count;
     int quit;
 } pool;
 
-/* Takes tasks while there are any. Called and left with the mutex held. */
+/* Takes tasks until none is left. The mutex is held on entry and on return. */
 static void pool_drain(pool *p)
 {
     while (p->next < p->count) {
@@ -185,8 +184,8 @@ static void *pool_worker(void *argument)
     return NULL;
 }
 
-/* Calls run(argument, i) for each i < count, on all threads, and returns when all calls have. Which thread
- * gets which i is chance: a task must write only what belongs to its i. */
+/* Calls run(argument, i) for each i < count, on all threads, and returns after the last call. Any thread
+ * may get any i, so a task must write only data of its own i. */
 static void pool_run(pool *p, task run, void *argument, size_t count)
 {
     pthread_mutex_lock(&p->mutex);
@@ -237,13 +236,13 @@ typedef struct tensor {
 typedef struct model {
     architecture kind;
     size_t layers, dim, heads, context;
-    size_t up, hidden; /* widths of the MLP, before and behind its nonlinearity */
+    size_t up, hidden; /* widths of the MLP, before and after its nonlinearity */
     size_t tensors, parameters;
     tensor table[MAX_TENSORS];
-    size_t at[MAX_LAYERS + 1][ROLES], head; /* offsets; the final norm is LN1_W and LN1_B of the layer behind the last */
-    /* The state. With the number of the step, this is all that a run needs to go on. */
+    size_t at[MAX_LAYERS + 1][ROLES], head; /* offsets; the final norm is LN1_W and LN1_B of layer `layers` */
+    /* The state. A run needs only this and the step number to continue. */
     float *master, *exp_avg, *exp_avg_sq;
-    /* Derived from it after each step: the bfloat16 values, and each matrix of them transposed. */
+    /* Computed from the state after each step: the bfloat16 values, and their matrices transposed. */
     float *weights, *transposed;
 } model;
 
@@ -264,7 +263,7 @@ static size_t add_tensor(model *m, const char *prefix, const char *name, size_t 
 static void describe(model *m)
 {
     const size_t d = m->dim;
-    /* GPT-2: what is added to the residual stream is made smaller by the number of additions. */
+    /* GPT-2: weights that add to the residual stream begin smaller, the more layers there are. */
     const float plain = -0.02f, residual = plain / sqrtf(2.0f * (float)m->layers);
     m->up = m->kind == MOE ? EXPERTS * 2 * d : 4 * d;
     m->hidden = m->kind == GATED ? m->up / 2 : m->up;
@@ -387,7 +386,7 @@ static void linear(float *y, const float *x, const float *w, const float *bias, 
     multiply_add(y, out, x, in, 1, w, out, rows, out, in);
 }
 
-/* From dy: dx = dy * w^T, and the sums dw += x^T * dy, dbias += dy. */
+/* Backward of linear: dx = dy * w^T, dw += x^T * dy, dbias += dy. */
 static void linear_backward(float *dx, float *dw, float *dbias, const float *dy, const float *x,
                             const float *transposed, size_t rows, size_t in, size_t out)
 {
@@ -421,7 +420,7 @@ static void normalize(const norm *n, const float *x, const float *gain, const fl
     }
 }
 
-/* dx += the gradient through the norm, dgain and dbias += theirs. dy is used up. */
+/* Adds the gradients of input, gain and bias to dx, dgain and dbias. Overwrites dy. */
 static void normalize_backward(float *dx, float *dgain, float *dbias, float *dy, const norm *n,
                                const float *gain, size_t rows, size_t dim)
 {
@@ -475,12 +474,12 @@ typedef struct layer {
     float *qkv;       /* [context][3 * dim] */
     float *attention; /* [heads][context][context]: softmax, 0 where a position would look ahead */
     float *mix;       /* [context][dim] */
-    float *up, *act;  /* [context][up], [context][hidden]: before and behind GELU */
-    float *route;     /* [context][EXPERTS]: softmax; going backward, its gradient */
+    float *up, *act;  /* [context][up], [context][hidden]: before and after GELU */
+    float *route;     /* [context][EXPERTS]: softmax; in the backward pass, its gradient */
 } layer;
 
-/* What one sequence needs at work: activations kept for the backward pass, and gradients. A lane takes the
- * sequences lane, lane + lanes, ... of the batch one after the other and adds up their gradients. */
+/* Memory for one sequence: activations kept for the backward pass, and gradients. A lane works on the
+ * sequences lane, lane + lanes, ... of the batch in this order, and adds up their gradients. */
 typedef struct lane {
     layer layers[MAX_LAYERS];
     norm final;
@@ -493,7 +492,7 @@ typedef struct lane {
     double loss;
 } lane;
 
-/* Attention goes by tiles of rows: a tile needs only the columns up to its own end. */
+/* Rows of a tile of attention scores. A tile needs only the columns up to its own end. */
 enum { TILE = 32 };
 
 static void attend(const model *m, lane *l, const layer *y)
@@ -548,7 +547,7 @@ static void attend_backward(const model *m, lane *l, const layer *y)
     }
 }
 
-/* The expert of a token. */
+/* Returns the expert with the largest weight. */
 static size_t expert_of(const float *route)
 {
     size_t best = 0;
@@ -557,7 +556,7 @@ static size_t expert_of(const float *route)
     return best;
 }
 
-/* All experts are one wide layer, of which a token takes its part. */
+/* Clears the activations of all experts but the one chosen for each token. All experts are one wide layer. */
 static void choose_experts(const model *m, const layer *y, const float *router)
 {
     const size_t T = m->context, width = m->hidden / EXPERTS;
@@ -574,7 +573,7 @@ static void choose_experts(const model *m, const layer *y, const float *router)
     }
 }
 
-/* From the gradient of act: in its place that of the chosen expert alone, and that of the routes, with Switch's for balance. */
+/* Reduces dact to the chosen expert, and turns the routes into their gradients, with the balance term of Switch. */
 static void choose_experts_backward(const model *m, const layer *y, float *dact, size_t positions)
 {
     const size_t T = m->context, width = m->hidden / EXPERTS;
@@ -609,7 +608,7 @@ static void activate(const model *m, const layer *y)
     }
 }
 
-/* dup from dact; the two are one array but for GATED. */
+/* Computes dup from dact. Both are one array, except for GATED. */
 static void activate_backward(const model *m, const lane *l, const layer *y)
 {
     if (m->kind != GATED) {
@@ -654,8 +653,8 @@ static void forward(const model *m, lane *l, const unsigned char *text)
     multiply_add(l->logits, VOCABULARY, l->final.out, d, 1, m->transposed + m->head, VOCABULARY, T, VOCABULARY, d);
 }
 
-/* Adds the cross entropy of each position and the byte behind it to the lane's loss, and turns the logits
- * into their gradients, for a loss that is the mean over `positions`. */
+/* Adds the cross entropy of every position's next byte to the lane's loss. Turns the logits into the
+ * gradients of a mean over `positions`. */
 static void score(lane *l, const unsigned char *text, size_t context, size_t positions)
 {
     for (size_t t = 0; t < context; t++) {
@@ -733,20 +732,20 @@ typedef struct trainer {
     pool workers;
     size_t lane_count;
     lane lanes[MAX_LANES];
-    unsigned char *text, *unseen; /* what is trained on, and what --validate looks at */
+    unsigned char *text, *unseen; /* for training, and for --validate */
     size_t text_size, unseen_size;
     uint64_t step;                /* updates done */
     double squares[MAX_TENSORS];  /* of the gradients of each tensor */
     float rate, clip;             /* of the current step: learning rate, factor of the gradients */
     float correction1, correction2;
-    size_t rank, ranks;           /* this one owns the tensors from `first` up to `end` */
+    size_t rank, ranks;           /* this rank owns tensors first .. end - 1 */
     size_t first, end;
     struct checkpoints *checkpoints; /* with --engine */
 } trainer;
 
 /* ================================================================================= RANKS
- * Each rank has all weights, works on every ranks-th lane, and owns some tensors of the optimizer: those that begin in its part of the
- * parameters. The gradients of its tensors come from all ranks, lane by lane; so they add up in the same order everywhere. */
+ * Each rank has all weights, works on every ranks-th lane, and owns the tensors that begin in its part of the parameters. It gets
+ * their gradients from all ranks, lane by lane, so sums have the same order for any number of ranks. */
 
 static size_t first_tensor(const trainer *t, size_t rank)
 {
@@ -757,7 +756,7 @@ static size_t first_tensor(const trainer *t, size_t rank)
 }
 
 #ifdef TRAIN_ENGINE
-/* The parameters of a rank's tensors. */
+/* Returns the first parameter of a rank's tensors, and their number of parameters in *count. */
 static size_t shard(const trainer *t, size_t rank, size_t *count)
 {
     const size_t first = first_tensor(t, rank), end = first_tensor(t, rank + 1);
@@ -768,7 +767,7 @@ static size_t shard(const trainer *t, size_t rank, size_t *count)
 #endif
 
 #ifdef TRAIN_MPI
-/* Each rank's sum is 0 but for what it alone knows: adding zeros is exact in any order. */
+/* Adds numbers over the ranks. At most one rank has a nonzero value of each, and adding zeros is exact in any order. */
 static void share_numbers(const trainer *t, double *numbers, size_t count)
 {
     if (t->ranks > 1)
@@ -795,7 +794,7 @@ static void trade_gradients(trainer *t)
     MPI_Waitall(n, requests, MPI_STATUSES_IGNORE);
 }
 
-/* What each rank has of its tensors, to all. */
+/* Sends every rank's tensors to all ranks. */
 static void share_values(const trainer *t, float *values)
 {
     for (size_t r = 0; r < t->ranks && t->ranks > 1; r++) {
@@ -810,8 +809,8 @@ static void trade_gradients(trainer *t) { (void)t; }
 static void share_values(const trainer *t, float *values) { (void)t, (void)values; }
 #endif
 
-/* A task for each lane: forward and backward of its sequences. Which text a sequence shows is a function of
- * seed, step and its number alone, so that a resumed run sees what the first one would have seen. */
+/* A task for each lane: forward and backward pass of its sequences. Seed, step and number of a sequence
+ * determine its text, so a resumed run sees the same texts as an uninterrupted one. */
 static void lane_task(void *argument, size_t index)
 {
     trainer *t = argument;
@@ -830,7 +829,7 @@ static void lane_task(void *argument, size_t index)
     }
 }
 
-/* A task for each lane: the loss of its sequences of the text that is not trained on. */
+/* A task for each lane: the loss of its sequences of the validation text. */
 static void validate_task(void *argument, size_t index)
 {
     trainer *t = argument;
@@ -843,7 +842,7 @@ static void validate_task(void *argument, size_t index)
     }
 }
 
-/* The mean over the text that is not trained on, cut into sequences from its start. */
+/* Returns the mean loss over the validation text, cut into sequences from its start. */
 static double validate(trainer *t)
 {
     double loss = 0;
@@ -853,7 +852,7 @@ static double validate(trainer *t)
     return loss / (double)((t->unseen_size - 1) / t->m.context * t->m.context);
 }
 
-/* A task for each tensor that is owned: adds up the gradients of all lanes, in the first one. */
+/* A task for each owned tensor: adds the gradients of all lanes to those of the first. */
 static void reduce_task(void *argument, size_t index)
 {
     trainer *t = argument;
@@ -870,7 +869,7 @@ static void reduce_task(void *argument, size_t index)
     t->squares[index] = squares;
 }
 
-/* A task for each tensor: transposed copies of the rounded weights, where another rank has updated them. */
+/* A task for each tensor: transposes the rounded weights that another rank has updated. */
 static void renew_task(void *argument, size_t index)
 {
     trainer *t = argument;
@@ -879,7 +878,7 @@ static void renew_task(void *argument, size_t index)
         transpose(t->m.transposed + x->offset, t->m.weights + x->offset, x->rows, x->columns, x->columns);
 }
 
-/* A task for each tensor that is owned: AdamW on the master weights, and the rounded copies anew. */
+/* A task for each owned tensor: applies AdamW to the master weights, and renews the rounded copies. */
 static void update_task(void *argument, size_t index)
 {
     trainer *t = argument;
@@ -936,7 +935,7 @@ static double train(trainer *t, double *size)
     return loss / (double)(t->o.batch * t->o.context);
 }
 
-/* Memory for the whole run, zeroed: it is never given back. */
+/* Allocates zeroed memory for the whole run. It is never freed. */
 static float *floats(size_t count)
 {
     float *memory = calloc(count, sizeof *memory);
@@ -991,7 +990,7 @@ static void allocate(trainer *t)
 
 /* ================================================================================= FILES */
 
-/* Puts the bytes of a file behind those that the buffer has. */
+/* Appends the bytes of a file to the buffer. */
 static void append_file(unsigned char **buffer, size_t *size, const char *path)
 {
     FILE *file = fopen(path, "rb");
@@ -1026,7 +1025,7 @@ static int put_values(FILE *file, const float *values, size_t n, int half)
     return 1;
 }
 
-/* The entry of a tensor in the JSON header, up to its offsets: as the safetensors library writes it, too. */
+/* Writes the entry of a tensor in the JSON header, up to its offsets, with the same text as the safetensors library. */
 static size_t put_entry(char *text, size_t capacity, const tensor *x, const char *dtype)
 {
     char rows[24] = "";
@@ -1036,7 +1035,7 @@ static size_t put_entry(char *text, size_t capacity, const tensor *x, const char
                             x->name, dtype, rows, x->columns);
 }
 
-/* The header: its length, JSON, and spaces, so that the data is aligned to 8. */
+/* Writes the header: its length, JSON, and spaces that align the data to 8 bytes. */
 static int put_header(FILE *file, const trainer *t, int half)
 {
     const size_t capacity = 256 + t->m.tensors * 192, width = half ? 2 : 4;
@@ -1063,8 +1062,8 @@ static int put_header(FILE *file, const trainer *t, int half)
     return good;
 }
 
-/* Writes one file of a checkpoint. It gets its name only when it is complete and on the disk, so that
- * whatever has that name is whole. */
+/* Writes one file of a checkpoint. The file gets its name only when it is complete and on disk, so a file
+ * of that name is always whole. */
 static void save_file(const trainer *t, const char *kind, const float *values, int half)
 {
     char path[MAX_PATH + 64], temporary[MAX_PATH + 72];
@@ -1090,7 +1089,7 @@ static void save(const trainer *t)
     save_file(t, "master", t->m.master, 0);
     save_file(t, "exp_avg", t->m.exp_avg, 0);
     save_file(t, "exp_avg_sq", t->m.exp_avg_sq, 0);
-    /* The new names, too, are to outlive a power failure; some file systems refuse, and need it not. */
+    /* Saves the new names from a power failure, too. Errors are ignored: file systems that refuse this do not need it. */
     const int directory = open(t->o.out, O_RDONLY);
     if (directory >= 0) {
         fsync(directory);
@@ -1100,7 +1099,7 @@ static void save(const trainer *t)
         printf("saved %s/gpt-%05" PRIu64 "-{model,master,exp_avg,exp_avg_sq}.safetensors\n", t->o.out, t->step);
 }
 
-/* The number at p, which must be followed by `end`; 0 where it is not one. */
+/* Reads the number at p. Returns 0 unless there is one, followed by `end`. */
 static int get_number(const char *p, char end, uint64_t *number)
 {
     char *stopped;
@@ -1110,8 +1109,8 @@ static int get_number(const char *p, char end, uint64_t *number)
     return *stopped == end;
 }
 
-/* Reads one file of a checkpoint into `values`, and returns its step. Tensors are looked for by the text of
- * their entries, so their order is free, and name, type and shape are checked at once. */
+/* Reads one file of a checkpoint into `values`, and returns its step. Finds tensors by the text of their
+ * entries, which allows any order and checks name, type and shape at once. */
 static uint64_t load_file(const model *m, const char *prefix, const char *kind, float *values)
 {
     char path[MAX_PATH + 64], entry[192];
@@ -1222,7 +1221,7 @@ static const char help[] =
     "\n"
     "exit status: 0 done, 1 something failed, 2 wrong usage\n";
 
-/* The number at the front of an option's value, which ends there or, for lists, at a comma. */
+/* Returns the number at the start of an option's value. After it the value must end; a list may have a comma. */
 static uint64_t parse_number(const char *name, const char **value, int list, uint64_t least, uint64_t most)
 {
     const char *text = *value;
@@ -1235,7 +1234,7 @@ static uint64_t parse_number(const char *name, const char **value, int list, uin
     return number;
 }
 
-/* Fills in the options and moves the names of the text files to the front of argv; returns how many. */
+/* Fills in the options. Moves the names of the text files to the front of argv, and returns their number. */
 static size_t parse(options *o, int argc, char **argv)
 {
     const struct {
@@ -1322,7 +1321,7 @@ static size_t parse(options *o, int argc, char **argv)
     return files;
 }
 
-/* What was not given, and what must fit together. */
+/* Sets the defaults, and checks options against each other. */
 static void complete(options *o)
 {
     if (o->dim % (4 * o->heads))
@@ -1363,7 +1362,7 @@ typedef struct checkpoints {
     size_t count;
     char (*names)[64], name[256], every[24];
     const char *agent[9];
-    char *copy;          /* for the time of memcpy */
+    char *copy;          /* target of time_of_memcpy */
     double copy_seconds;
     FILE *log;
 } checkpoints;
@@ -1374,7 +1373,7 @@ static void say(void *context, const char *message)
     fprintf(stderr, "train_gpt: rank %zu: %s\n", t->rank, message);
 }
 
-/* The state of the tensors that this rank owns. */
+/* Lists the state of the tensors that this rank owns. */
 static void list_state(trainer *t, checkpoints *c)
 {
     static const char *const kinds[] = {"master", "exp_avg", "exp_avg_sq"};
@@ -1397,7 +1396,7 @@ static void list_state(trainer *t, checkpoints *c)
     }
 }
 
-/* As long as the machine takes to copy the state. */
+/* Returns the seconds that memcpy takes for the state. */
 static double time_of_memcpy(const trainer *t, checkpoints *c)
 {
     size_t count;
@@ -1411,7 +1410,7 @@ static double time_of_memcpy(const trainer *t, checkpoints *c)
     return now() - start;
 }
 
-/* Opens the engine, and goes on from what it has. */
+/* Opens the engine, and continues from its snapshot if it has one. */
 static void open_engine(trainer *t)
 {
     static checkpoints c;
@@ -1463,7 +1462,7 @@ static void open_engine(trainer *t)
     (void)time_of_memcpy(t, &c);
 }
 
-/* A snapshot that is left out is said so, and no reason to stop. */
+/* Takes a snapshot. A skipped one is reported and does not end the run. */
 static void take_snapshot(trainer *t)
 {
     checkpoints *c = t->checkpoints;
@@ -1498,7 +1497,7 @@ static void close_engine(trainer *t)
     engine_mpi_close(&t->checkpoints->transport);
 #endif
 }
-#elif defined TRAIN_STUDY /* has its own, behind this file: bench/study/stages.c */
+#elif defined TRAIN_STUDY /* bench/study/stages.c includes this file and defines its own */
 static void open_engine(trainer *t);
 static void take_snapshot(trainer *t);
 static void close_engine(trainer *t);
@@ -1545,7 +1544,7 @@ static int is_saved(const options *o, uint64_t step)
     return 0;
 }
 
-/* All steps. A terminal gets one line, written over and over; anything else a line now and then. */
+/* Runs all steps. A terminal shows progress in one line; other outputs get a line now and then. */
 static void train_all(trainer *t)
 {
     const options *o = &t->o;

@@ -1,11 +1,12 @@
-"""Weights from a trainer to rollouts, as deltas that name what they are against and what they give.
+"""Sends weights from a trainer to rollouts as deltas. Each delta names its base and its result.
 
     trainer = Trainer(model.state_dict())                    rollout = Rollout(model.state_dict())
     message = trainer.publish(model.state_dict(), step)      rollout.apply(message)       # all tensors, or none
-    message = trainer.since(rollout.have)                    # for who has missed some: one message, whatever is missing
+    message = trainer.since(rollout.have)                    # one message for a rollout that missed any number of them
 
-A version is named by its contents: the same weights have the same id in every process. A message is bytes: a delta from one version
-to another, or an anchor, which needs none. transports.py carries them by sockets and folders. Every size is checked before it is used.
+The id of a version is a hash of its contents, so equal weights have the same id in every process. A message is bytes: a delta
+from one version to another, or an anchor, which needs no base. transports.py sends messages through sockets and folders. Every
+size is checked before it is used.
 """
 import collections
 import json
@@ -22,24 +23,24 @@ import bitsnap
 from bitsnap import _core, files
 from bitsnap._arrays import dtype_name, flat
 
-PIECE = 1 << 32  # bytes of tensors of one dtype in a frame, at most: trainer and rollouts need the same
+PIECE = 1 << 32  # most bytes of a frame's tensors, which have one dtype; must be equal at trainer and rollouts
 FLAGS = bitsnap.CONTENT_ID | bitsnap.SELF_CONTAINED
 
 
 class MessageError(ValueError):
-    """Bytes that are no good message. Weights are as they were."""
+    """The bytes are not a valid message. Weights are unchanged."""
 
 
 class WrongBase(MessageError):
-    """A good message, but against another version than is here: ask for Trainer.since(have)."""
+    """A valid delta against another version than the rollout has. Request Trainer.since(have)."""
 
 
 class WrongRun(MessageError):
-    """A good message of a run that is not followed here; or a folder where another trainer writes."""
+    """A valid message of another run than the rollout follows, or a folder that another trainer writes to."""
 
 
 def run_id(run):
-    """Checks the id of a run: 32 hexadecimal digits."""
+    """Returns the id of a run. Raises ValueError unless it has 32 hexadecimal digits."""
     if not isinstance(run, str) or not re.fullmatch("[0-9a-f]{32}", run):
         raise ValueError(f"{run!r} is not the id of a run: 32 hexadecimal digits, such as Trainer.run")
     return run
@@ -47,12 +48,12 @@ def run_id(run):
 
 _locks = weakref.WeakSet()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: [f.close() for f in list(_locks)])  # a child that lives on does not keep the lock
+    os.register_at_fork(after_in_child=lambda: [f.close() for f in list(_locks)])  # a child must not keep the lock
 
 
 def lock(path, what):
-    """Locks a file, or raises BlockingIOError with what the holder has written into it. The lock ends with close() and with the process.
-    Writes `what` into the file unless it is None."""
+    """Locks a file and returns it. Writes `what` into it unless that is None. close() or the end of the process unlocks it.
+    If another process holds the lock, raises BlockingIOError with the holder's line."""
     import fcntl
 
     f = open(path, "a+", encoding="utf-8", errors="replace")
@@ -69,7 +70,7 @@ def lock(path, what):
 
 
 def note(f, what):
-    """Writes a line into a locked file: this, and who holds the lock."""
+    """Writes `what` and the lock's holder into a locked file. None: writes nothing."""
     if what is not None:
         f.seek(0)
         f.truncate()
@@ -78,7 +79,7 @@ def note(f, what):
 
 
 class Weights:
-    """All tensors of a model in one piece of memory, which is a .safetensors file: `text`, its header, then `data`."""
+    """All tensors of a model, as one .safetensors file in memory: `text`, its header, then `data`."""
 
     def __init__(self, memory):
         self.memory = memory
@@ -110,7 +111,7 @@ class Weights:
 
     @classmethod
     def of(cls, tensors):
-        """A copy of a dictionary of arrays."""
+        """Copies a dictionary of arrays."""
         table, at = {}, 0
         rows = files.order([(name, dtype_name(t), tuple(t.shape), t) for name, t in tensors.items()])
         for name, dtype, shape, tensor in rows:
@@ -125,13 +126,13 @@ class Weights:
 
     @classmethod
     def new(cls, text, size):
-        """Of these names, with elements of any value."""
+        """Makes weights from a header and the size of the data. Elements are uninitialized."""
         memory = numpy.empty(len(text) + size, numpy.uint8)
         memory[:len(text)] = numpy.frombuffer(text, numpy.uint8)
         return cls(memory)
 
     def fill(self, tensors):
-        """Copies arrays, from wherever they are."""
+        """Copies arrays from any device. Names, dtypes and shapes must be those of the model."""
         if len(tensors) != len(self.table):
             raise ValueError(f"{len(tensors)} tensors; the model has {len(self.table)}")
         for name, dtype, shape, begin, end in self.table:
@@ -146,7 +147,7 @@ class Weights:
                 self.data[begin:end] = flat(numpy.ascontiguousarray(tensor))
 
     def tensors(self, framework="pt"):
-        """The tensors, as views."""
+        """Returns the tensors as views."""
         family = files._family(framework)
         result = {}
         for name, dtype, shape, begin, end in self.table:
@@ -160,7 +161,7 @@ class Weights:
         return result
 
     def version(self):
-        """The id of what the tensors hold."""
+        """Returns the id of the tensors' contents."""
         return version(self.name, [bitsnap.content_id(memory, dtype) for dtype, memory in self.pieces])
 
 
@@ -175,14 +176,14 @@ MAGIC = b"BSNSYNC2"
 
 
 def pack(run, base, result, step, name, text, frames):
-    """HEAD, the sizes of the frames, XXH3 of all that; the text, if it is an anchor; the frames."""
+    """Builds a message: HEAD, the sizes of the frames, the XXH3 of both, the text of an anchor, the frames."""
     head = HEAD.pack(MAGIC, bytes.fromhex(run), base, result, step, name, len(frames), len(text))
     head += struct.pack(f"<{len(frames)}Q", *map(len, frames))
     return b"".join([head, struct.pack("<Q", bitsnap.hash(head)), text, *frames])
 
 
 class Message:
-    """What a message says, of which all is checked but the elements in the frames."""
+    """A parsed message. Everything is checked except the elements in the frames."""
 
     def __init__(self, data):
         data = memoryview(data).cast("B")
@@ -216,7 +217,7 @@ class Message:
 
 
 def merge(messages):
-    """One message of several deltas, each of which is against the result of the one before it."""
+    """Merges deltas into one message. The base of each must be the result of the one before it."""
     first, *rest = [Message(data) for data in messages]
     frames = first.frames
     for message in rest:
@@ -230,7 +231,7 @@ def merge(messages):
 
 
 def route(deltas, have, latest):
-    """The fewest of `deltas`, (base, result) pairs, that lead from one version to another, or None."""
+    """Returns the shortest chain of `deltas`, (base, result) pairs, from one version to another; None if there is none."""
     before, found = {have: None}, collections.deque([have])
     while found and latest not in before:
         version = found.popleft()
@@ -255,10 +256,11 @@ def put(path, data):
 # ---- the two ends
 
 class Trainer:
-    """Has two copies: `weights`, of what was published last, and `spare`, of what was before, and is published next. `history`: how many
-    deltas are kept for who has missed some; older versions are helped by an anchor, as where deltas come to half of the tensors' bytes.
-    `run`: the id of the run, 32 hexadecimal digits, which every message has. None draws one. A trainer that goes on with a run gives the
-    id of the trainer before: rollouts refuse another one."""
+    """Publishes versions of a model. Keeps two copies of it: `weights`, the version published last, and `spare`, which receives
+    the next. `history`: number of deltas kept for rollouts that missed some. A rollout gets an anchor instead if its version is
+    older, or if its deltas have more than half of the tensors' bytes. `run`: the id of the run, 32 hexadecimal digits, which is
+    in every message. None draws one. A trainer that continues a run must pass the id of the earlier trainer, because rollouts
+    refuse any other."""
 
     def __init__(self, tensors, *, run=None, level="fast", threads=1, history=64):
         self.run = os.urandom(16).hex() if run is None else run_id(run)
@@ -270,7 +272,7 @@ class Trainer:
         self.have, self.step = self.weights.version(), 0
 
     def publish(self, tensors, step=0):
-        """The delta from the last version, or None where nothing has changed."""
+        """Publishes the tensors. Returns the delta from the last version, or None if nothing has changed."""
         self.spare.fill(tensors)
         result, message = self._encode(step)
         if result == self.have:
@@ -291,7 +293,7 @@ class Trainer:
         return result, pack(self.run, self.have, result, step, self.spare.name, b"", frames)
 
     def anchor(self):
-        """The version of now, by itself."""
+        """Returns the current version as an anchor, which needs no base."""
         with self._changed:
             if 0 not in self._ready:
                 frames = [bitsnap.compress(memory, dtype, level=self._level, threads=self._threads, flags=bitsnap.CONTENT_ID)
@@ -300,7 +302,8 @@ class Trainer:
             return self._ready[0]
 
     def since(self, have, timeout=0):
-        """What leads from a version to the newest one: a delta, or an anchor; None where there is none within the timeout."""
+        """Returns a message from version `have` to the newest one: a delta, or an anchor. If `have` is the newest, waits at most
+        `timeout` seconds for the next, then returns None."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.have != have, timeout):
                 return None
@@ -313,11 +316,13 @@ class Trainer:
 
 
 class Rollout:
-    """Weights that messages bring from version to version. With tensors it starts from these, and needs no anchor if the trainer has
-    had them, too; with a path it keeps them in that .safetensors file, which it maps: a process that is killed finds there the version
-    that it had, or the one that it was going to have. `limit`: bytes of tensors, beyond which an anchor is refused, and a message that needs
-    more than these bytes and a 64th. `run`: the id of the run to follow; None follows the run of the first message. Messages of another run are
-    refused. To change the run, set the attribute: to an id, or to None for that of the next message. One thread at a time."""
+    """Weights that messages bring from version to version. One thread at a time may use it.
+
+    `tensors`: the first version. If the trainer has had the same one, no anchor is needed. `path`: a .safetensors file, which is
+    mapped and holds the weights. If the process is killed, the next one finds the old version there or completes the new one.
+    `limit`: bytes of tensors. A larger anchor is refused, and so is a first message of more than these bytes, a 64th and 1 MiB.
+    `run`: the id of the run to follow; messages of another run are refused. None follows the run of the first message. To change
+    the run, set the attribute to an id, or to None for the run of the next message."""
 
     def __init__(self, tensors=None, *, path=None, run=None, threads=1, limit=1 << 40):
         self._path, self._threads, self._limit = path, threads, limit
@@ -334,7 +339,7 @@ class Rollout:
                 weights = Weights.of(tensors)
                 self._keep(weights, weights.version())
         except BaseException:
-            self.close()  # whoever keeps the exception does not keep the lock
+            self.close()  # a kept exception must not keep the lock
             raise
 
     def _keep(self, weights, have):
@@ -345,12 +350,12 @@ class Rollout:
 
     @property
     def have(self):
-        """The version that is here; 0: none."""
+        """The id of the current version; 0: none."""
         return self._have
 
     @property
     def run(self):
-        """The id of the run whose messages are taken; None: that of the next message."""
+        """The id of the run to follow; None: the run of the next message."""
         return self._run
 
     @run.setter
@@ -360,13 +365,13 @@ class Rollout:
             note(self._lock, self._run or "-")
 
     def check_run(self, run, where):
-        """Refuses a message or a folder of a run that is not followed here."""
+        """Raises WrongRun for a message or folder of another run than this rollout follows."""
         if self._run not in (None, run):
             raise WrongRun(f"{where} is of run {run}; this rollout follows {self._run}: set its attribute `run` if the change is meant")
 
     def check_size(self, size, where):
-        """Refuses a message by the size that somebody claims, before it is read, if it is too large for these weights. Elements that do not
-        become smaller grow by far less than a 64th."""
+        """Raises MessageError if a message of `size` bytes is too large for these weights. Called with the sender's claim, before
+        the message is read. Elements that cannot be compressed grow by far less than a 64th."""
         weights = self._weights
         most, why = (self._limit, "the limit of this rollout") if weights is None else (weights.memory.size, "the weights here")
         most += most // 64 + (1 << 20)
@@ -375,14 +380,15 @@ class Rollout:
                                (": give Rollout a larger limit if that is right" if weights is None else ""))
 
     def tensors(self, framework="pt"):
-        """Views of the weights, which deltas change in place. After an anchor they are others: ask again."""
+        """Returns views of the weights. Deltas change these in place. After an anchor they are stale: call this again."""
         if not self._have:
             raise MessageError("there are no weights yet: an anchor is needed")
         return self._weights.tensors(framework)
 
     def apply(self, data):
-        """Brings all tensors to the result of a message, or none of them (an exception). False: they had it already."""
-        if self._pending:  # an interrupt came between
+        """Brings all tensors to the result of a message. Returns False if they had it already. Raises an exception and changes no
+        tensor if the message is refused."""
+        if self._pending:  # an exception such as KeyboardInterrupt stopped the last apply
             self._commit(self._pending)
         message = Message(data)
         self.check_run(message.run, "the message")
@@ -400,8 +406,9 @@ class Rollout:
         return True
 
     def _commit(self, message, data=None):
-        """Applies a delta; without its bytes, one that was begun: what is done already is left alone. All frames but the largest are tried
-        first. What that one refuses has changed nothing; after it nothing is refused."""
+        """Applies a delta. Without `data`, resumes one that was begun, and leaves finished frames alone. All frames but the
+        largest are tested first, and the largest is applied first. If it is refused, nothing has changed; after it, no frame is
+        refused."""
         frames = sorted(zip(self._weights.pieces, message.frames, strict=True), key=lambda x: -x[0][1].size)
         try:
             if data is not None:
@@ -412,7 +419,7 @@ class Rollout:
             for (_, memory), frame in frames:
                 bitsnap.apply(memory, frame, threads=self._threads)
         except ValueError:
-            self._settle(self._weights.version())  # another one, if somebody else has changed the weights
+            self._settle(self._weights.version())  # not the old version if another process or thread has changed the weights
             raise
         self._settle(message.result)
 
@@ -428,7 +435,7 @@ class Rollout:
         weights = Weights.new(anchor.text, anchor.size)
         for (_, memory), frame in zip(weights.pieces, anchor.frames, strict=True):
             bitsnap.decompress_into(frame, memory, threads=self._threads)
-        self.run = anchor.run  # first, so that a process that is killed does not forget it
+        self.run = anchor.run  # noted before the weights, so a killed process does not lose it
         self._keep(weights, anchor.result)
 
     # ---- in a file
@@ -437,7 +444,8 @@ class Rollout:
         return Weights(numpy.memmap(self._path, numpy.uint8, "r+"))
 
     def _open(self):
-        """One process writes; others may map the file, too. The lock file has the run."""
+        """Locks and maps the file, and completes a delta that was begun. One process writes; others may map the file, too. The
+        lock file names the run."""
         self._lock = lock(os.fspath(self._path) + ".lock", None)
         if not os.path.exists(self._path):
             return
@@ -450,7 +458,7 @@ class Rollout:
                 message = Message(f.read())
             self._commit(message)
             self._run = message.run
-        except (FileNotFoundError, ValueError):  # nothing was begun; or what was is not against these weights
+        except (FileNotFoundError, ValueError):  # no delta was begun, or it does not fit these weights
             self._settle(self._weights.version())
 
     @property
@@ -458,7 +466,7 @@ class Rollout:
         return os.fspath(self._path) + ".applying"
 
     def _journal(self, data):
-        """The message that is being applied, beside the file."""
+        """Keeps the message that is being applied in a file beside the weights; None removes it."""
         if self._path is None:
             return
         if data is not None:

@@ -1,10 +1,11 @@
-"""Version directories as slime and ModelExpress have them: a trainer of bitsnap_sync publishes for their engines, a rollout reads theirs.
+"""Version directories of slime and ModelExpress. A trainer of bitsnap_sync can publish for their engines; a rollout can read
+theirs.
 
-A directory has model-NNNNN-of-NNNNN.safetensors, in which each tensor that changed is the zstd frame of its delta, as U8, and whose
-__metadata__ has the checksum of the bytes that result, for each tensor; and model.safetensors.index.json: metadata.version,
-.base_version, .delta_encoding (xor, overwrite), .compression_format (zstd), .checksum_format; weight_map. So it is in
-THUDM/slime at 624b824 (docs/en/advanced/delta-weight-sync.md; weight_vNNNNNN, versions of six digits) and in ai-dynamo/modelexpress
-at 0441baa (docs/S3_DELTA_WEIGHT_REFIT.md; xor and adler32 alone, versions with names of their own). Needs numcodecs and safetensors.
+A directory has model-NNNNN-of-NNNNN.safetensors and model.safetensors.index.json. The former holds each changed tensor as U8: the
+zstd frame of its delta. Its __metadata__ has the checksum of each tensor's result. The index has weight_map and metadata:
+version, base_version, delta_encoding (xor, overwrite), compression_format (zstd), checksum_format. Sources: THUDM/slime at
+624b824 (docs/en/advanced/delta-weight-sync.md; weight_vNNNNNN, versions of six digits) and ai-dynamo/modelexpress at 0441baa
+(docs/S3_DELTA_WEIGHT_REFIT.md; only xor and adler32, versions with other names). Needs numcodecs and safetensors.
 """
 import contextlib
 import json
@@ -40,7 +41,7 @@ def _checksum(kind):
 
 
 def write(path, new, old, version, base_version, *, encoding="xor", checksum="adler32"):
-    """Puts a directory with the delta between two bitsnap_sync.Weights of the same tensors. The index is written last."""
+    """Writes a directory with the delta between two bitsnap_sync.Weights of the same tensors. The index is written last."""
     check, deltas, checks = _checksum(checksum), {}, {}
     if encoding not in ("xor", "overwrite"):
         raise ValueError(f'"{encoding}" is no encoding; they are xor and overwrite')
@@ -50,7 +51,7 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
         if not changed.size:
             continue
         delta = after ^ before
-        if encoding == "overwrite":  # bytes: how many, where, and which
+        if encoding == "overwrite":  # number of changed bytes, their positions, their values
             if end - begin >= 1 << 32:
                 raise ValueError(f"{name} has {end - begin} bytes; overwrite reaches 2^32")
             delta = numpy.concatenate([numpy.append(changed.size, changed).astype("<u4").view(numpy.uint8), after[changed]])
@@ -58,7 +59,7 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
         checks[name] = check(after)
     os.makedirs(path, exist_ok=True)
     file = "model-00000-of-00001.safetensors"
-    with contextlib.suppress(FileNotFoundError):  # an older index would name what is put now
+    with contextlib.suppress(FileNotFoundError):  # an older index would name the new file
         os.unlink(os.path.join(path, INDEX))
     if deltas:
         put(os.path.join(path, file), safetensors.numpy.save(deltas, metadata=checks))
@@ -68,7 +69,8 @@ def write(path, new, old, version, base_version, *, encoding="xor", checksum="ad
 
 
 def read(path, weights, version):
-    """Brings a bitsnap_sync.Weights that holds `version` to the version of a directory, which is returned: all tensors, or none."""
+    """Brings a bitsnap_sync.Weights from `version` to the version of a directory, and returns the latter. Changes all tensors or
+    none."""
     with open(os.path.join(path, INDEX), encoding="utf-8") as f:
         try:
             index = json.load(f)
@@ -107,8 +109,8 @@ def read(path, weights, version):
 
 
 def _made(old, frame, encoding):
-    """What a tensor becomes."""
-    delta = numpy.zeros(old.size if encoding == "xor" else 4 + 5 * old.size, numpy.uint8)  # no more, whatever the frame says
+    """Returns the new bytes of a tensor."""
+    delta = numpy.zeros(old.size if encoding == "xor" else 4 + 5 * old.size, numpy.uint8)  # the largest delta allowed
     try:
         Zstd().decode(frame, delta)
     except (RuntimeError, ValueError) as error:

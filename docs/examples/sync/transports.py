@@ -1,4 +1,5 @@
-"""Messages of bitsnap_sync over sockets and through folders. Whoever misses some asks for what leads from his version to the newest."""
+"""Messages of bitsnap_sync over sockets and through folders. A rollout that missed some gets one from its version to the
+newest."""
 import math
 import os
 import re
@@ -10,8 +11,8 @@ import warnings
 
 from bitsnap_sync import Message, MessageError, WrongRun, lock, merge, put, route
 
-# ---- sockets: a rollout sends ASK, its version and for how many seconds the trainer may wait for another; the answer is the size of a
-# message, 0 for none, and the message.
+# ---- sockets: a rollout sends ASK, with its version and the seconds that the trainer may wait for another. The answer is the
+# size of a message, 0 for none, and the message.
 
 ASK = struct.Struct("<4sQI")
 
@@ -21,12 +22,12 @@ class _Server(socketserver.ThreadingTCPServer):
 
 
 class Server:
-    """Answers rollouts from the trainer's history, each in a thread of its own."""
+    """Answers rollouts from the trainer's history. Each has a thread of its own."""
 
     def __init__(self, trainer, address=("127.0.0.1", 0)):
         class Handler(socketserver.BaseRequestHandler):
             def handle(self):
-                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # a host that is gone does not stay for ever
+                self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # drops rollouts whose host is gone
                 try:
                     while True:
                         magic, have, wait = ASK.unpack(_read(self.request, ASK.size))
@@ -36,7 +37,7 @@ class Server:
                         self.request.sendall(struct.pack("<Q", len(message)))
                         self.request.sendall(message)
                 except OSError:
-                    pass  # it asks again, or has ended
+                    pass  # the rollout reconnects, or has ended
 
         self._server = _Server(address, Handler)
         self.address = self._server.server_address
@@ -49,7 +50,7 @@ class Server:
 
 def _read(connection, size):
     data = bytearray()
-    while len(data) < size:  # grows with what comes, whatever size is said
+    while len(data) < size:  # memory grows with the bytes received, not with the claimed size
         part = connection.recv(min(size - len(data), 1 << 20))
         if not part:
             raise ConnectionError("the connection ended within a message")
@@ -58,14 +59,14 @@ def _read(connection, size):
 
 
 class Client:
-    """Brings a rollout up to date: pull() until it is False."""
+    """Brings a rollout up to date: call pull() until it returns False."""
 
     def __init__(self, rollout, address, timeout=60):
         self._rollout, self._address, self._timeout = rollout, address, timeout
         self._connection = None
 
     def pull(self, wait=0):
-        """Whether there was another version. OSError: no trainer to be reached; the next call tries again."""
+        """Returns True if the rollout got another version. Raises OSError if no trainer answers; the next call tries again."""
         try:
             if self._connection is None:
                 self._connection = socket.create_connection(self._address, self._timeout)
@@ -84,15 +85,16 @@ class Client:
             self._connection = None
 
 
-# ---- folders: delta-BASE-RESULT.bsync, anchor-RESULT.bsync, `latest`, which names a version and the run, and `lock`, which the trainer
-# holds. Each file appears as a whole, and before `latest` names it. Files with other names are not touched.
+# ---- folders: delta-BASE-RESULT.bsync, anchor-RESULT.bsync, `latest`, which names a version and the run, and `lock`, which the
+# trainer holds. Each file appears as a whole, and before `latest` names it. Files with other names are not touched.
 
 _NAME = re.compile(r"(?:delta-([0-9a-f]{16})|anchor)-([0-9a-f]{16})\.bsync")
 _said = set()
 
 
 def _versions(path):
-    """{(base, result): name} of the files in a folder; the base of an anchor is 0. Warns once of a file that ends like them and is no version."""
+    """Returns {(base, result): name} of the versions in a folder; an anchor has base 0. Warns once of other files with their
+    suffix."""
     found = {}
     for name in os.listdir(path):
         match = _NAME.fullmatch(name)
@@ -110,7 +112,7 @@ def _say(text):
 
 
 def _modified(path):
-    """When a file was written; 0 if it is gone."""
+    """Returns the time of a file's last change in ns; 0 if it is gone."""
     try:
         return os.stat(path).st_mtime_ns
     except FileNotFoundError:
@@ -118,9 +120,9 @@ def _modified(path):
 
 
 class Folder:
-    """Where one trainer puts versions: an anchor whenever the deltas since the last one come to `share` of its bytes. Kept are two anchors
-    and what came after the first of them. A folder belongs to one run: BlockingIOError if a trainer has it now, WrongRun if it has versions
-    of another run."""
+    """Publishes a trainer's versions in a folder. Writes an anchor whenever the deltas since the last one exceed `share` of its
+    bytes. Keeps two anchors and everything after the older one. A folder belongs to one run. Raises BlockingIOError if another
+    trainer has it open, and WrongRun if it has versions of another run."""
 
     def __init__(self, path, trainer, share=0.5):
         self._path, self._trainer, self._share = path, trainer, share
@@ -137,12 +139,13 @@ class Folder:
         self._put_latest()
 
     def publish(self, tensors, step=0):
-        """As that of the trainer. WrongRun, before anything is done, if another trainer has written here since."""
+        """Publishes as Trainer.publish does, and writes the delta here. Raises WrongRun, and publishes nothing, if another
+        trainer has written to the folder."""
         self._check_alone()
         base = self._trainer.have
         message = self._trainer.publish(tensors, step)
         if message is not None:
-            total, self._bytes = self._bytes + len(message), math.inf  # if this one is lost, an anchor comes next
+            total, self._bytes = self._bytes + len(message), math.inf  # if the write fails, an anchor comes next
             self._put(f"delta-{base:016x}-{self._trainer.have:016x}.bsync", message)
             self._bytes = total
             if self._bytes > self._share * self._size:
@@ -160,7 +163,8 @@ class Folder:
         self._bytes, self._size = 0, len(message)
 
     def _check_alone(self):
-        """A lock of a network file system may bind the processes of one host only. `latest` shows other trainers, too."""
+        """Checks that no other trainer writes here. On a network file system the lock may bind processes of one host only, so
+        `latest` is checked, too."""
         path = os.path.join(self._path, "latest")
         version, run = _latest(path) if os.path.exists(path) else (None, None)
         if run not in (None, self._trainer.run):
@@ -170,7 +174,7 @@ class Folder:
             raise WrongRun(f"{path} was written by another trainer of run {run}: end one of them")
 
     def close(self):
-        """Another trainer may have the folder."""
+        """Frees the folder for another trainer."""
         self._lock.close()
 
     def _put_latest(self):
@@ -181,13 +185,13 @@ class Folder:
             try:
                 os.unlink(os.path.join(self._path, self._files.pop(0)))
             except FileNotFoundError:
-                pass  # somebody else has removed it
-            except OSError as error:  # another user's, perhaps
+                pass  # another process has removed it
+            except OSError as error:  # for example a file of another user
                 _say(f"an old version stays: {error}")
 
 
 def _latest(path):
-    """The version and the run that a file names; None if it names none."""
+    """Returns the version and the run that a file names; None if it names none."""
     with open(path, "rb") as f:
         text = f.read(51)
     match = re.fullmatch(rb"([0-9a-f]{16}) ([0-9a-f]{32})\n?", text)
@@ -195,8 +199,8 @@ def _latest(path):
 
 
 def pull(path, rollout):
-    """Brings a rollout to the newest version of a folder; False: it had it. What is needed is merged and applied once. WrongRun if the
-    folder is of another run than the rollout."""
+    """Brings a rollout to the newest version of a folder. Returns False if it had that already. Merges the deltas and applies
+    them at once. Raises WrongRun if the folder belongs to another run than the rollout follows."""
     for attempt in range(3):
         latest, run = _latest(os.path.join(path, "latest"))
         if latest is None:
@@ -212,11 +216,12 @@ def pull(path, rollout):
             return _follow(path, rollout, run, versions, route(deltas, rollout.have, latest) if rollout.have else None, ways)
         except FileNotFoundError:
             if attempt == 2:
-                raise  # else the trainer has just removed what was listed
+                raise  # before the last attempt, assumes that the trainer has just removed a listed file
 
 
 def _follow(path, rollout, run, versions, way, ways):
-    """Applies the deltas of `way`, or, if they are damaged, the first of `ways`, each an anchor and what follows it, that is good."""
+    """Applies the deltas of `way`. If they are damaged, applies the first good one of `ways`: an anchor and the deltas after
+    it."""
     def read(version):
         name = os.path.join(path, versions[version])
         with open(name, "rb") as f:
@@ -239,7 +244,7 @@ def _follow(path, rollout, run, versions, way, ways):
     if way:
         try:
             return rollout.apply(delta(way))
-        except ValueError as error:  # from an anchor, then
+        except ValueError as error:  # tries the anchors next
             errors.append(error)
     for start, way in ways:
         try:
