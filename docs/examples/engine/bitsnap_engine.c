@@ -780,7 +780,7 @@ typedef struct pool {
     pthread_mutex_t mutex;
     pthread_cond_t start, done;
     pthread_t *threads;
-    unsigned count, running, numbers; /* threads besides the caller; threads at work; numbers given to threads so far */
+    unsigned count, running, numbers; /* threads, without the caller; threads at work; numbers given to threads so far */
     uint64_t round;
     int quit;
     void (*run)(void *context, unsigned worker);

@@ -1,5 +1,5 @@
-/* engine_agent.c - what looks after a segment when its trainer does not: writes snapshots to disk behind it, shows what is there, cleans up.
- * MIT licence, see bitsnap.h. */
+/* engine_agent.c - looks after segments without their trainers: writes snapshots to disk, shows their state, removes old
+ * segments. MIT licence, see bitsnap.h. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -70,7 +70,7 @@ static double now(void)
 
 #define PREFIX "bitsnap-"
 
-/* NAME.PROCESS.new is a segment that is being made; if that process is gone it is removed. */
+/* NAME.PROCESS.new is a segment under construction. It is removed if that process is gone. */
 static int unfinished(const char *directory, const char *file)
 {
     char path[DISK_PATH], *end;
@@ -163,9 +163,9 @@ typedef struct agent {
     engine_reader *r;
     disk_manifest m;
     uint64_t sequence, skipped, disk_step;
-    char told[sizeof ((engine_error *)0)->message]; /* why the newest cannot be read */
-    char fenced[sizeof ((engine_error *)0)->message]; /* who has the place on disk instead */
-    char wrong[sizeof ((engine_error *)0)->message]; /* why the last try to write failed, or "" */
+    char told[sizeof ((engine_error *)0)->message]; /* the last read error that was reported, or "" */
+    char fenced[sizeof ((engine_error *)0)->message]; /* the last ENGINE_E_FENCED that was reported, or "" */
+    char wrong[sizeof ((engine_error *)0)->message]; /* why the last write failed, or "" */
     char log[DISK_PATH];
     int has_manifest;
     const char *run; /* the name up to the dot before the rank, or "" */
@@ -197,7 +197,7 @@ static void tell(const agent *a, const char *format, ...)
     say((void *)(uintptr_t)a, message);
 }
 
-/* A removed segment and a signal end the writing; a trainer that lacks room does, too: training goes first. */
+/* Writing ends if the segment is removed, on a signal, or if the trainer lacks room, because training has priority. */
 static int let_go(void *context)
 {
     const agent *a = (const agent *)context;
@@ -205,7 +205,7 @@ static int let_go(void *context)
     return stopped || engine_reader_is_wanted(a->r) || engine_reader_is_removed(a->r);
 }
 
-/* Tells the trainer, and "engine status", what is on disk, and why the last try to write failed, unless `wrong` is null. */
+/* Tells the trainer and "engine status" what is on disk. `wrong`: why the last write failed, or null. */
 static void note(agent *a, const char *wrong)
 {
     engine_note n;
@@ -214,7 +214,7 @@ static void note(agent *a, const char *wrong)
     engine_reader_note(a->r, &n);
 }
 
-/* Makes the directory, if it is not there, and reads its manifest, once. Returns an error as it is for the trainer. */
+/* Makes the directory if it is missing, and reads its manifest once. The error message is meant for the trainer. */
 static engine_status begin_disk(agent *a, engine_error *error)
 {
     struct stat st;
@@ -231,7 +231,7 @@ static engine_status begin_disk(agent *a, engine_error *error)
     return engine_good(error);
 }
 
-/* The newest snapshot, to disk. Returns whether there was one. */
+/* Writes the newest snapshot to disk. Returns 1 if there was one, even if writing failed. */
 static int write_newest(agent *a)
 {
     disk_writer w;
@@ -240,7 +240,7 @@ static int write_newest(agent *a)
     engine_error error;
     engine_status status;
     uint64_t step;
-    if (begin_disk(a, &error)) { /* trainers have their memory still; it is tried again */
+    if (begin_disk(a, &error)) { /* snapshots are still in memory; the next call tries again */
         if (strcmp(error.message, a->wrong)) note(a, error.message), tell(a, "%s", error.message);
         return 0;
     }
@@ -249,7 +249,7 @@ static int write_newest(agent *a)
     w.directory = a->o.disk, w.name = a->name, w.rate = a->o.rate, w.keep = (unsigned)a->o.keep, w.let_go = let_go, w.context = a;
     engine_reader_disk(a->r, a->o.every, &w.common);
     if (status && status != ENGINE_E_NONE && strcmp(a->told, error.message))
-        tell(a, "%s", strcpy(a->told, error.message)); /* once: it will be tried again */
+        tell(a, "%s", strcpy(a->told, error.message)); /* each error is reported once, although reading is repeated */
     if (status) return 0;
     *a->told = 0;
     if (a->sequence > before + 1 && a->o.every == 1 && before) {
@@ -263,7 +263,8 @@ static int write_newest(agent *a)
                  error.status != ENGINE_E_BUSY ? error.message
                  : stopped ? "the agent was told to stop"
                            : "the trainer needed its room; a budget for three snapshots, or a faster disk, would help");
-        if (error.status != ENGINE_E_FENCED || strcmp(a->fenced, error.message)) tell(a, "%s", wrong); /* who has the place is said once */
+        /* the same owner is reported once */
+        if (error.status != ENGINE_E_FENCED || strcmp(a->fenced, error.message)) tell(a, "%s", wrong);
         snprintf(a->fenced, sizeof a->fenced, "%s", error.status == ENGINE_E_FENCED ? error.message : "");
         note(a, wrong);
     } else {
@@ -281,7 +282,7 @@ typedef struct cleaning {
     double linger;
 } cleaning;
 
-/* "run7." of "run7.3", to `run`; "" if the name does not end with a rank. */
+/* Writes the name up to its rank, "run7." of "run7.3", to `run`; "" if the name does not end with a rank. */
 static void run_of_name(char run[256], const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -289,7 +290,7 @@ static void run_of_name(char run[256], const char *name)
     snprintf(run, 256, "%.*s", (int)size, name);
 }
 
-/* Removes a segment of this run that no process has, if its youngest step is old enough. */
+/* Removes an unused segment of this run if its youngest step is old enough. */
 static void clean(void *context, const char *name)
 {
     const cleaning *c = (const cleaning *)context;
@@ -334,7 +335,7 @@ static int look_after(agent *a)
     return 0;
 }
 
-/* The trainer's death is not to be the agent's: it has its own session, and its parent does not wait for it. */
+/* Moves the agent to a session of its own, without a waiting parent, so it survives the trainer. */
 static int go_to_background(void)
 {
     pid_t child = fork();
@@ -396,7 +397,7 @@ static int run_agent(const options *o, const char *name)
 
 /* ================================================================================= FSCK */
 
-/* The manifest of one name. 1: it cannot be made again. */
+/* Mends and reports the manifest of one name. Returns 1 if it is lost for good. */
 static int mend_one(const char *directory, const char *name, const engine_id *run)
 {
     char id[ID_TEXT];
@@ -411,7 +412,8 @@ static int mend_one(const char *directory, const char *name, const engine_id *ru
     return 0;
 }
 
-/* The name that a file is of: "run.0" of "run.0-0000000005-1a2b3c4d.bsnap" and of "run.0.manifest". 0: of none. */
+/* Extracts the name from that of a file: "run.0" from "run.0-0000000005-1a2b3c4d.bsnap" or "run.0.manifest". Returns 0 for other
+ * files. */
 static int name_of_file(char name[256], const char *file)
 {
     const size_t size = strlen(file), id = 33;

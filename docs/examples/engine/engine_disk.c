@@ -145,7 +145,7 @@ engine_status disk_fail(const struct bitsnap_file *f, const char *path, const ch
 enum { DIGITS = 18 };
 #define NO_END UINT64_C(999999999999999999) /* UINT64_MAX as text */
 
-/* A decimal number below 10^18 that ends with `end`; null: there is none. */
+/* Parses a decimal number below 10^18 that ends with `end`. Returns null if it finds something else. */
 static const char *parse_number(const char *p, const char *stop, char end, uint64_t *number)
 {
     const char *start = p;
@@ -153,7 +153,7 @@ static const char *parse_number(const char *p, const char *stop, char end, uint6
     return p > start && p < stop && *p == end ? p + 1 : NULL;
 }
 
-/* An id that ends with `end`. */
+/* Parses an id that ends with `end`. */
 static const char *parse_id(const char *p, const char *stop, char end, engine_id *id)
 {
     return stop - p > 32 && !engine_parse_id(id, p) && p[32] == end ? p + 33 : NULL;
@@ -165,7 +165,7 @@ static const char *skip(const char *p, const char *stop, const char *word)
     return (size_t)(stop - p) > n && !memcmp(p, word, n) ? p + n : NULL;
 }
 
-/* The lines of the run and its attempts, up to the first file. */
+/* Parses the lines of the run and its attempts, up to the first file. */
 static const char *parse_lineage(engine_lineage *l, const char *p, const char *stop)
 {
     const char *next;
@@ -200,14 +200,14 @@ const char *disk_parse(disk_manifest *m, const char *text, size_t size)
         if (engine_lineage_alive(&m->line, &e->attempt, e->step) < 0) return "a step that is dead";
         if (m->count && (e->step < e[-1].step || (e->step == e[-1].step && engine_same_id(&e->attempt, &e[-1].attempt))))
             return "steps that do not ascend";
-        p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* the name of the file follows from step and attempt: it is for people */
+        p = (const char *)memchr(p, '\n', (size_t)(stop - p)); /* skips the file's name, which step and attempt already give */
         if (!p) return "a line that does not end";
         p++, m->count++;
     }
     return NULL;
 }
 
-/* The text of a manifest. ENGINE_E_NONE: there is none. */
+/* Reads and parses a manifest. ENGINE_E_NONE: the file does not exist. */
 static engine_status read_text(disk_manifest *m, const char *path, engine_error *error)
 {
     char text[DISK_ENTRIES * 512];
@@ -238,7 +238,7 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     if (read_text(m, path, error) == ENGINE_E_SYSTEM) return error->status;
     if (error->status) {
         damage = *error;
-        (void)disk_list_files(m, directory, name, NULL, &files, error); /* they say by themselves what they are */
+        (void)disk_list_files(m, directory, name, NULL, &files, error); /* their metadata is enough */
         if (error->status == ENGINE_E_NONE) *error = damage;
         return error->status;
     }
@@ -248,17 +248,17 @@ engine_status disk_read_manifest(disk_manifest *m, const char *directory, const 
     return engine_good(error);
 }
 
-/* The new name of a file that is complete, on the disk before and after. */
+/* Renames a complete file. File and new name are on disk when it returns. */
 static engine_status settle(int fd, const char *temporary, const char *path, const char *directory, engine_error *error)
 {
     int d = -1;
     if (fsync(fd) || rename(temporary, path)) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
     d = open(directory, O_RDONLY | O_CLOEXEC);
-    if (d >= 0) (void)fsync(d), (void)close(d); /* some file systems refuse, and need it not */
+    if (d >= 0) (void)fsync(d), (void)close(d); /* file systems that refuse this do not need it */
     return ENGINE_OK;
 }
 
-/* `by`: the attempt that writes. Others have temporary files of their own. */
+/* `by`: the writing attempt, whose id is in the name of the temporary file. */
 static engine_status write_manifest(const char *directory, const char *name, const char *end, const disk_manifest *m, const engine_id *by,
                                     engine_error *error)
 {
@@ -289,7 +289,8 @@ static engine_status write_manifest(const char *directory, const char *name, con
 
 /* ================================================================================= TYPES */
 
-/* Whether a text is a shape of `count` elements, as [2,3] of 6. It has no spaces and no leading zeros, so that a shape has one text. */
+/* Returns whether a text is a shape of `count` elements: [2,3] for 6. Spaces and leading zeros are refused, so a shape has one
+ * text. */
 static int is_shape(const char *p, uint64_t count)
 {
     const uint64_t most = UINT64_C(1) << 48;
@@ -303,7 +304,7 @@ static int is_shape(const char *p, uint64_t count)
         if ((*p == '0' && p[1] >= '0' && p[1] <= '9') || n > most || (n && elements > most / n)) return 0;
         elements *= n;
         more = next != NULL;
-        p = next ? next : last; /* null: it is no number, or something else comes after it */
+        p = next ? next : last; /* null: not a number, or followed by something else */
     }
     return p == stop && elements == count;
 }
@@ -326,7 +327,7 @@ size_t disk_type(char text[DISK_TYPE], const engine_tensor *t)
     return strlen(t->type) < DISK_TYPE ? strlen(strcpy(text, t->type)) : 0;
 }
 
-/* The two parts of such a text. */
+/* Splits a text of disk_type into type and shape. */
 static void split_type(const char *text, size_t size, bitsnap_slice *dtype, bitsnap_slice *shape)
 {
     dtype->at = text, dtype->size = strcspn(text, "[");
@@ -343,7 +344,7 @@ int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
         const ssize_t n = pread(fd, p, size, (off_t)offset);
         if (n <= 0) {
             if (n < 0 && errno == EINTR) continue;
-            if (!n) errno = ENODATA; /* it has become shorter */
+            if (!n) errno = ENODATA; /* the file was truncated */
             return 1;
         }
         p += n;
@@ -353,16 +354,16 @@ int disk_read_at(void *context, uint64_t offset, void *to, size_t size)
     return 0;
 }
 
-enum { SOME = 1 << 18 }; /* elements that are stored or hashed at a time */
+enum { SOME = 1 << 18 }; /* elements stored or hashed at a time */
 
-/* Adds elements to an id, so that tensors with equal elements have equal ids. */
+/* Adds elements to an id. Tensors with equal elements get equal ids. */
 static void add_to_id(uint64_t *id, const void *bytes, size_t size)
 {
     const uint64_t x[2] = { *id, bitsnap_hash(bytes, size) };
     *id = bitsnap_hash(x, sizeof x);
 }
 
-/* Reads the elements some at a time, and stores them unless only the id is wanted. */
+/* Reads the elements, SOME at a time, and stores them unless only the id is wanted. */
 static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap_tensor *t, const engine_tensor *x, int keep, uint64_t *id,
                                 engine_error *error)
 {
@@ -382,7 +383,7 @@ static engine_status read_parts(bitsnap_file *f, const char *path, const bitsnap
     return error->status;
 }
 
-/* Finds a tensor in a file; it must be of the same type and shape. ENGINE_E_NONE: the file has none of that name. */
+/* Finds a tensor in a file, with the same type and shape. ENGINE_E_NONE: the file has no tensor of that name. */
 static engine_status find_tensor(bitsnap_file *f, const char *path, const engine_tensor *x, bitsnap_tensor *t, engine_error *error)
 {
     char text[DISK_TYPE];
@@ -401,7 +402,7 @@ static engine_status find_tensor(bitsnap_file *f, const char *path, const engine
     return engine_good(error);
 }
 
-/* Restores a tensor from a file. `id`: not null: of its elements. ENGINE_E_NONE as find_tensor. */
+/* Restores a tensor from a file. Sets *id to the id of its elements unless `id` is null. ENGINE_E_NONE as in find_tensor. */
 static engine_status read_tensor_of(bitsnap_file *f, const char *path, const engine_tensor *x, uint64_t *id, engine_error *error)
 {
     const size_t width = bitsnap_width(x->dtype);
@@ -433,7 +434,7 @@ static engine_status read_tensors(bitsnap_file *f, const char *path, const engin
 
 typedef struct open_file {
     int fd;         /* -1: none */
-    void *other;    /* of another form, or null */
+    void *other;    /* from disk_other_form, or null */
     bitsnap_file f, *file;
 } open_file;
 
@@ -443,7 +444,7 @@ static void close_file(open_file *x)
     else if (x->fd >= 0) bitsnap_file_close(&x->f), close(x->fd);
 }
 
-/* Whether a file says that it is this snapshot of this run; `line`: whose manifest lists it. */
+/* Checks that the metadata of a file names this snapshot of this run. `line`: the lineage in the manifest that lists it. */
 static engine_status check_identity(bitsnap_file *f, const char *path, const engine_lineage *line, const disk_entry *e, engine_error *error)
 {
     const bitsnap_safetensors *all;
@@ -459,7 +460,7 @@ static engine_status check_identity(bitsnap_file *f, const char *path, const eng
     return engine_good(error);
 }
 
-/* `path`: what it is called in messages. */
+/* Opens a listed file. `path` receives its name for messages. */
 static engine_status open_listed(open_file *x, const char *directory, const char *name, const engine_lineage *line, const disk_entry *e,
                                  char path[DISK_PATH], engine_error *error)
 {
@@ -483,23 +484,23 @@ static engine_status open_listed(open_file *x, const char *directory, const char
     return error->status;
 }
 
-/* ---- files by themselves ---- */
+/* ---- files without their manifest ---- */
 
 typedef struct scan {
     const char *directory, *name;
-    unsigned files; /* of that name */
+    unsigned files; /* number of files of that name */
     void (*each)(struct scan *s, const char *path, const engine_lineage *line, const disk_entry *e, uint64_t rank);
     disk_manifest *m;
     const engine_id *run;
     const disk_manifest *listed;
     uint64_t rank;
     disk_entry *found;
-    engine_lineage *lines; /* of each that was found */
+    engine_lineage *lines; /* one for each entry of `found` */
     size_t count;
     engine_error *error;
 } scan;
 
-/* A file of this name: what it says, to s->each. One that says nothing is counted, and left alone. */
+/* Passes the metadata of a file to s->each. A file without valid metadata is only counted. */
 static void scan_file(scan *s, const char *file)
 {
     char path[DISK_PATH], expected[DISK_PATH];
@@ -572,7 +573,7 @@ static int by_step(const void *a, const void *b)
     return (x->step > y->step) - (x->step < y->step);
 }
 
-/* The newest of some lineages, to *newest. ENGINE_E_SCATTERED: none is. */
+/* Sets *newest to the newest of some lineages. ENGINE_E_SCATTERED: two of them are unrelated. */
 static engine_status newest_line(engine_lineage *newest, const engine_lineage *lines, size_t count, const char *what, engine_error *error)
 {
     char a[ID_TEXT], b[ID_TEXT];
@@ -610,7 +611,7 @@ engine_status disk_list_files(disk_manifest *m, const char *directory, const cha
     else if (!error->status && !newest_line(&m->line, s.lines, s.count, what, error)) {
         for (i = 0; i < s.count; i++)
             if (engine_lineage_alive(&m->line, &s.found[i].attempt, s.found[i].step) >= 0) s.found[n++] = s.found[i];
-        /* of one step that of the older attempt first */
+        /* for equal steps, puts the file of the older attempt first */
         qsort(s.found, n, sizeof *s.found, by_step);
         for (i = 1; i < n; i++)
             if (s.found[i].step == s.found[i - 1].step &&
@@ -655,16 +656,17 @@ engine_status disk_put_aside(const char *directory, const char *name, const engi
     if (disk_other_form && disk_other_form->list(&m, directory, name, error) != ENGINE_E_NONE) kind = disk_other_form->end;
     else (void)disk_read_manifest(&m, directory, name, error);
     if (error->status == ENGINE_E_NONE) return engine_good(error);
-    damaged = error->status == ENGINE_E_DAMAGED || error->status == ENGINE_E_SCATTERED; /* then nobody knows of which run it is */
+    damaged = error->status == ENGINE_E_DAMAGED || error->status == ENGINE_E_SCATTERED; /* its run is unknown */
     if ((error->status && !damaged) || (!damaged && engine_same_id(&m.line.run, &line->run))) return error->status;
     snprintf(end, sizeof end, ".%s%s%s", damaged ? "before-" : "", engine_id_text(id, damaged ? &line->run : &m.line.run), kind);
     if (path_of(from, directory, name, kind, 0, error) || path_of(to, directory, name, end, 0, error)) return error->status;
     if (!damaged && !strcmp(kind, ".manifest"))
-        (void)write_manifest(directory, name, end, &m, &line->links[0].attempt, error); /* it may not have one yet */
+        (void)write_manifest(directory, name, end, &m, &line->links[0].attempt, error); /* written, not renamed: there may be
+                                                                                           files but no manifest */
     else if (rename(from, to) && errno != ENOENT) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot be renamed: %s", from, strerror(errno));
     else (void)engine_good(error);
     if (error->status || strcmp(kind, ".manifest")) return error->status;
-    m.line = *line, m.count = 0; /* so that the files that stay are not taken for this run's */
+    m.line = *line, m.count = 0; /* an empty list: the other run's files must not count as this run's */
     return write_manifest(directory, name, kind, &m, &line->links[0].attempt, error);
 }
 
@@ -677,7 +679,7 @@ static const disk_entry *find_entry(const disk_manifest *m, const disk_entry *e)
     return NULL;
 }
 
-/* RUN.RANK */
+/* Writes RUN.RANK, the name of a rank. */
 static const char *name_of_rank(char name[256], const char *run, uint64_t rank)
 {
     snprintf(name, 256, "%.230s.%" PRIu64, run, rank);
@@ -697,7 +699,8 @@ engine_status disk_find_all(const char *directory, const char *run, const engine
         (void)engine_good(error);
         if (e->ranks == ranks || engine_lineage_alive(line, &e->attempt, e->step) < 0) continue;
         while (rank < e->ranks && !disk_read_manifest(&other, directory, name_of_rank(name, run, rank), error) && find_entry(&other, e)) rank++;
-        if (error->status && error->status != ENGINE_E_NONE) return error->status; /* what is there is not known */
+        /* an older step must not win while this one is in doubt */
+        if (error->status && error->status != ENGINE_E_NONE) return error->status;
         if (rank < e->ranks) continue;
         *found = *e;
         return engine_good(error);
@@ -705,12 +708,13 @@ engine_status disk_find_all(const char *directory, const char *run, const engine
     return engine_fail(error, ENGINE_E_NONE, "%.150s: there is no step of %.50s of which all files are there", directory, run);
 }
 
-/* The rank whose file a tensor came from, plus 1, and the id of its elements. */
+/* The source of a tensor: the file's rank plus 1, and the id of the elements. */
 typedef struct origin {
     uint64_t file, id;
 } origin;
 
-/* Takes a tensor from the next rank's file, unless another rank is asked for. If a file before had it, both must have the same elements. */
+/* Takes a tensor from the file of a rank, unless the caller asks for another rank's. If an earlier file had it, both must have
+ * the same elements. */
 static engine_status gather_tensor(bitsnap_file *f, const char *path, const char *run, uint64_t rank, const engine_tensor *x, origin *from,
                                    engine_error *error)
 {
@@ -822,7 +826,7 @@ void disk_metadata(char text[METADATA], const engine_lineage *line, uint64_t ste
     snprintf(text + n, METADATA - n, "\"}");
 }
 
-/* The text of a string in an object of strings that disk_metadata wrote; null: it has none of that name. */
+/* Returns the value of a string in an object that disk_metadata wrote; null if the name is missing. */
 static const char *find_string(const char *text, const char *stop, const char *name)
 {
     char wanted[32];
@@ -959,7 +963,8 @@ engine_status disk_close_sink(disk_sink *s, const char *temporary, const char *p
     return error->status;
 }
 
-/* Removes a file of this run, rank and lineage that the manifest does not list: it is of a step that is dead, or of an agent that was killed. */
+/* Removes a file of this run, rank and lineage that is not listed. Its step is dead, or its agent was killed before it listed
+ * it. */
 static void sweep_file(scan *s, const char *path, const engine_lineage *line, const disk_entry *e, uint64_t rank)
 {
     if (rank == s->rank && engine_same_id(&line->run, &s->listed->line.run) && engine_lineage_place(&s->listed->line, &e->attempt) >= 0 &&
@@ -967,7 +972,7 @@ static void sweep_file(scan *s, const char *path, const engine_lineage *line, co
         unlink(path);
 }
 
-/* What earlier attempts have left. */
+/* Removes what earlier attempts have left: unlisted and temporary files. */
 static void sweep(const disk_writer *w, const disk_manifest *m, uint64_t rank)
 {
     char path[DISK_PATH];
@@ -982,7 +987,7 @@ static void sweep(const disk_writer *w, const disk_manifest *m, uint64_t rank)
             unlink(path);
 }
 
-/* What the manifest says now, and whether this attempt may write. Entries that are dead for it are left out. */
+/* Reads the manifest, and checks that this attempt may write. Drops entries that are dead in its lineage. */
 static engine_status take_over(const disk_writer *w, const engine_lineage *line, disk_manifest *m, engine_error *error)
 {
     char path[DISK_PATH];
@@ -997,7 +1002,7 @@ static engine_status take_over(const disk_writer *w, const engine_lineage *line,
     return engine_good(error);
 }
 
-/* Lists a file, and no more than are to be kept: the oldest go, but not the step that all ranks have. */
+/* Lists a file. Drops the oldest entries above w->keep, except the step that all ranks have on disk. */
 static void list_file(const disk_writer *w, disk_manifest *m, const disk_entry *made)
 {
     unsigned i = 0;
@@ -1035,13 +1040,14 @@ engine_status disk_write(const disk_writer *w, disk_manifest *m, engine_reader *
     (void)write_file(&s, r, step, error);
     if (disk_close_sink(&s, temporary, path, w->directory, step, error)) return error->status;
     made.size = s.written;
-    /* by now another attempt may have come, or a trainer that looks which files there are: none of them goes meanwhile */
+    /* Checks again before files are removed: while this one was written, another attempt or a recovering trainer may have
+     * come. */
     if (!take_over(w, line, &listed, error) && !disk_is_late(r, error)) {
         list_file(w, &listed, &made);
         (void)write_manifest(w->directory, w->name, ".manifest", &listed, &line->links[0].attempt, error);
     }
     if (error->status) {
-        if (!find_entry(&before, &made)) unlink(path); /* else it has only been written again */
+        if (!find_entry(&before, &made)) unlink(path); /* it may have replaced a listed file of this name */
         return error->status;
     }
     for (i = 0; i < before.count; i++)

@@ -1,12 +1,15 @@
-/* engine_measure.c - what snapshots take: memory, and the time for which training stands still, beside memcpy. MIT licence, see bitsnap.h.
+/* engine_measure.c - measures the memory of snapshots, and how long training waits for one, compared with memcpy. MIT licence,
+ * see bitsnap.h.
  *
  *     engine_measure DIRECTORY [MEBIBYTES [THREADS]]
- *     mpirun -n RANKS engine_measure DIRECTORY [MEBIBYTES [THREADS [GROUP]]]   compiled with MEASURE_MPI: memory of each rank, with its share of
- *                                                                             others' snapshots: copies, or parity of groups
+ *     mpirun -n RANKS engine_measure DIRECTORY [MEBIBYTES [THREADS [GROUP]]]
  *
- * The state is that of mixed precision with AdamW, 14 bytes a parameter: weights in BF16, and master, exp_avg and exp_avg_sq in F32, from
- * the .safetensors files of a training run in DIRECTORY (master-N, adam_m-N, adam_v-N; or NAME-master, -exp_avg, -exp_avg_sq, as train_gpt
- * writes them), repeated until it has so many MiB. */
+ * The second form, compiled with MEASURE_MPI, measures the memory of each rank with its share of other ranks' snapshots: copies,
+ * or parity of groups.
+ *
+ * The state is that of mixed precision with AdamW, 14 bytes a parameter: weights in BF16, and master, exp_avg and exp_avg_sq in
+ * F32. It comes from the .safetensors files of a training run in DIRECTORY (master-N, adam_m-N, adam_v-N; or NAME-master,
+ * -exp_avg, -exp_avg_sq, as train_gpt writes them), repeated up to MEBIBYTES. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -33,7 +36,7 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The data of the largest .safetensors file whose name has one of two words. */
+/* Loads the data of the largest .safetensors file whose name has one of two words. */
 static float *load(const char *directory, const char *word, const char *other, size_t *count)
 {
     DIR *d = opendir(directory);
@@ -119,7 +122,7 @@ static void take(engine *e, const whole_state *s, uint64_t step)
     if (engine_snapshot(e, step, s->t, s->tensors, &error)) die(error.message);
 }
 
-/* Pages of the segment that are in memory, as the kernel counts them. */
+/* Returns the bytes of the segment's pages in memory, as the kernel counts them. */
 static double pages_of(const char *segment)
 {
     FILE *f = fopen("/proc/self/smaps", "r");
@@ -136,8 +139,8 @@ static double pages_of(const char *segment)
     return sum;
 }
 
-/* Pages of the smallest segment that holds two snapshots, and what belongs to them of others': in a large one their chunks are
- * counted, in one of so many four more are taken. */
+/* Returns the bytes in memory of the smallest segment that holds two snapshots, with copies or parity of other ranks. The first
+ * round counts the chunks in a large segment; the second takes four snapshots in one of that size. */
 static double pages_needed(engine_options o, const whole_state *s)
 {
     engine_error error;
@@ -156,13 +159,14 @@ static double pages_needed(engine_options o, const whole_state *s)
         if (engine_read_status(NULL, o.name, &r, &error)) die(error.message);
         pages = pages_of(segment);
         engine_close(e, ENGINE_REMOVE);
-        o.budget = r.size - (r.chunks - r.chunks_used - 2 * o.threads) * r.chunk; /* each thread may leave a chunk that is not full */
+        /* a thread may leave its last chunk partly empty */
+        o.budget = r.size - (r.chunks - r.chunks_used - 2 * o.threads) * r.chunk;
     }
     return pages;
 }
 
 #ifdef MEASURE_MPI
-/* What each rank needs, the most of all. */
+/* Measures what a rank needs: the maximum over all ranks. */
 static int measure_ranks(engine_options o, const whole_state *s, unsigned group)
 {
     static const char *const policies[] = { "lossless", "resume", "standard" };
@@ -251,7 +255,7 @@ int main(int argc, char **argv)
            14e-9 * (double)n / memcpy_seconds);
     printf("| policy | snapshot, of memcpy | recovery, of memcpy | a snapshot, of the state | two, in pages |\n|---|--:|--:|--:|--:|\n");
     for (k = 0; k < sizeof policies / sizeof *policies; k++) {
-        const int first = k == 1; /* lossless once more */
+        const int first = k == 1; /* lossless, but in copy mode */
         engine_options o;
         engine_report r;
         engine *e;
@@ -259,7 +263,7 @@ int main(int argc, char **argv)
         double best = 1e9, back = 1e9;
         memset(&o, 0, sizeof o);
         o.name = "measure", o.budget = 30 * (uint64_t)n, o.threads = threads, o.copy = first;
-        o.deltas = ENGINE_WHOLE; /* as in training all changes by much */
+        o.deltas = ENGINE_WHOLE; /* in training, deltas between steps would not pay */
         (void)engine_policy(&o, policies[k]);
         (void)engine_remove(NULL, o.name, &error);
         if (engine_open(&e, &o, &error)) die(error.message);

@@ -6,7 +6,8 @@
 
 #include <mpi.h>
 
-/* Of all ranks of a communicator, of which it makes a copy of its own. MPI must have been started with MPI_THREAD_MULTIPLE: 1 if not. */
+/* Opens a transport between all ranks of a communicator, which it duplicates. Returns 1 unless MPI runs with
+ * MPI_THREAD_MULTIPLE. */
 int engine_mpi_open(engine_transport *t, MPI_Comm all);
 void engine_mpi_close(engine_transport *t);
 

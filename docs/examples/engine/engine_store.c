@@ -22,7 +22,7 @@ enum { CHAIN = 16 };
 #define FILE_OF_RANK "rank-%" PRIu64 "-of-%" PRIu64 ".safetensors"
 #define IDENTITY "engine.json" /* the second file of a step: disk_metadata */
 
-/* Passes on a fault of the store at `path`, or of a file in it. */
+/* Turns a fault of the store at `path`, or of a file in it, into an error. */
 static engine_status wrong(const char *path, const fault *f, engine_error *error)
 {
     return engine_fail(error, f->passes ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED, "%.100s: %.120s", *f->file ? f->file : path, f->text);
@@ -32,7 +32,7 @@ static engine_status refused(const char *path, engine_error *error)
     return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", path, strerror(errno));
 }
 
-/* A place in the store. */
+/* Writes the path of a file in the store. */
 static const char *in_store(const store *s, const char *name, char path[DISK_PATH + 64])
 {
     snprintf(path, DISK_PATH + 64, "%s/%s", s->path, name);
@@ -47,8 +47,9 @@ static const char *object_path(const store *s, const char *name, char path[DISK_
 
 /* ================================================================================= READING */
 
-/* Opens NAME.store in a directory; `path` keeps its name. store_close is to be called after failures, too. ENGINE_E_NONE: there is no
- * store, and none is to be made. Who only looks takes no lock: the manifest is replaced as a whole, and objects that go are an older step's. */
+/* Opens NAME.store in a directory, and writes its name to `path`. The caller must call store_close, also after a failure.
+ * ENGINE_E_NONE: there is no store, and `how` does not create one. Readers take no lock: the manifest is replaced as a whole, and
+ * only objects of older steps are removed. */
 static engine_status open_store(store *s, char path[DISK_PATH], const char *directory, const char *name, store_use how, engine_error *error)
 {
     fault why;
@@ -64,7 +65,7 @@ static engine_status open_store(store *s, char path[DISK_PATH], const char *dire
     return s->lost ? wrong(path, &s->why, error) : engine_good(error);
 }
 
-/* Of a step that an engine has written: its file, and how many ranks there were; null: it is none. */
+/* Returns the object with the file of a step, and the number of ranks. Null: no engine has written the step. */
 static const store_object *object_of(const store *s, const store_step *step, uint64_t *ranks)
 {
     uint64_t rank;
@@ -76,7 +77,7 @@ static const store_object *object_of(const store *s, const store_step *step, uin
     return strcmp(name, step->entries[1].path) ? NULL : manifest_object(&s->m, step->entries[1].id);
 }
 
-/* What a step says that it is. ENGINE_E_DAMAGED: it says nothing, or something else than the manifest. */
+/* Reads the identity of a step. ENGINE_E_DAMAGED: it is missing, or contradicts the manifest. */
 static engine_status identify(const store *s, const store_step *step, engine_lineage *line, disk_entry *e, engine_error *error)
 {
     char path[DISK_PATH + 64], object[OBJECT_NAME], text[METADATA];
@@ -109,7 +110,7 @@ static engine_status list_store(disk_manifest *m, const char *directory, const c
     store s;
     size_t i;
     if (!open_store(&s, folder, directory, name, STORE_LOOK, error)) {
-        for (i = s.m.step_count; i-- > 0 && !m->line.count;) /* the last one that says it: the newest attempt */
+        for (i = s.m.step_count; i-- > 0 && !m->line.count;) /* the last step with an identity is of the newest attempt */
             if (identify(&s, &s.m.steps[i], &m->line, &e, error)) m->line.count = 0;
         for (i = s.m.step_count > DISK_ENTRIES ? s.m.step_count - DISK_ENTRIES : 0; i < s.m.step_count && error->status != ENGINE_E_SYSTEM; i++) {
             const store_object *x = object_of(&s, &s.m.steps[i], &e.ranks);
@@ -124,7 +125,7 @@ static engine_status list_store(disk_manifest *m, const char *directory, const c
     return error->status;
 }
 
-/* The files of a chain, each a base of the next. */
+/* The files of a chain. Each is the base of the next. */
 typedef struct chain {
     store s;
     char path[DISK_PATH];
@@ -195,7 +196,7 @@ void engine_use_stores(void) { disk_other_form = &store_form; }
 
 /* ================================================================================= WRITING */
 
-/* What the next file is to be a delta to; null: it is to be whole. */
+/* Returns the base for the next file; null: write it whole. */
 static const store_object *choose_base(const store *s, const char *path)
 {
     const store_object *all[CHAIN_MAX], *x;
@@ -215,11 +216,11 @@ typedef struct packing {
     engine_reader *r;
     bitsnap_file *base; /* or null */
     void *id;
-    uint8_t *elements;  /* of the base */
-    uint64_t at;        /* byte of the data */
+    uint8_t *elements;  /* elements of the base */
+    uint64_t at;        /* byte in the data section */
 } packing;
 
-/* A piece: as it is where it is quantized, or there is no base; else what has changed. */
+/* Writes a piece. Without a base, or if it is quantized, its frame is copied if the reader has one; otherwise it is encoded. */
 static const char *pack_piece(packing *k, const engine_tensor *t, size_t tensor, uint64_t number, engine_piece *p, engine_error *error)
 {
     const size_t size = (size_t)p->count * bitsnap_width(t->dtype);
@@ -264,7 +265,7 @@ static engine_status pack(packing *k, const engine_tensor *tensors, size_t count
     return bitsnap_file_write_end(&k->f) ? engine_fail(error, ENGINE_E_SYSTEM, "%s", k->f.error.message) : engine_good(error);
 }
 
-/* Writes the object, and says what it is in *x. */
+/* Writes an object, and describes it in *x. */
 static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *base, store_object *x, engine_error *error)
 {
     enum { PIECE_MOST = 1 << 21 }; /* 2^18 elements of 8 bytes */
@@ -285,7 +286,7 @@ static engine_status write_object(disk_sink *s, engine_reader *r, bitsnap_file *
     head.source_size = 8 + head.text_size;
     for (i = 0; i < count; i++) head.source_size += tensors[i].count * bitsnap_width(tensors[i].dtype);
     if (text && base && (bitsnap_file_text(base, &base_text) || base->text_size != head.text_size || memcmp(base_text, text, head.text_size)))
-        k.base = NULL; /* other tensors */
+        k.base = NULL; /* the tensors have changed */
     if (k.base) {
         described.name = base->name, described.text_size = base->text_size, described.data_size = base->data_size;
         head.kind = BITSNAP_SOURCE_DELTA, head.bases = &described, head.base_count = 1;
@@ -318,7 +319,8 @@ static engine_status save(store *s, engine_error *error)
     return store_save(s, &why) ? wrong(s->path, &why, error) : engine_good(error);
 }
 
-/* Gives a written file its name in `objects`, which the lock has before: if no manifest comes to list it, it is removed. */
+/* Gives a written file its name in `objects`. The name is noted in the lock first, so the file is removed if no manifest lists
+ * it. */
 static engine_status name_object(const store *s, disk_sink *out, const char *temporary, const store_object *x, uint64_t step, engine_error *error)
 {
     char path[DISK_PATH + 64], objects[DISK_PATH + 64], object[OBJECT_NAME];
@@ -330,7 +332,7 @@ static engine_status name_object(const store *s, disk_sink *out, const char *tem
     return disk_close_sink(out, temporary, object_path(s, object, path), in_store(s, "objects", objects), step, error);
 }
 
-/* The step in the manifest, and without those that are not kept. A step stays as long as one that is kept is a delta to it. */
+/* Adds the step to the manifest, and drops old ones. Steps that a kept one is a delta to stay. */
 static engine_status list_step(const disk_writer *w, store *s, uint64_t step, const char *name, const store_object *x, const store_object *identity,
                                engine_error *error)
 {
@@ -363,8 +365,9 @@ static engine_status list_step(const disk_writer *w, store *s, uint64_t step, co
     return engine_good(error);
 }
 
-/* Whether this attempt may write; and leaves out the steps that are dead for it. A step number stands once in a store, so that of the attempt before
- * goes, too, unless all ranks have it on disk and may need it. */
+/* Checks that this attempt may write, and drops steps that are dead in its lineage. A store has a step number only once, so an
+ * earlier step of this number is dropped, too. If an earlier attempt wrote it and all ranks have it on disk, they may need it:
+ * ENGINE_E_BUSY. */
 static engine_status take_over(store *s, const disk_writer *w, const engine_lineage *line, uint64_t step, engine_error *error)
 {
     engine_lineage theirs;
@@ -385,7 +388,7 @@ static engine_status take_over(store *s, const disk_writer *w, const engine_line
     return engine_good(error);
 }
 
-/* A second object of the step: what it is. */
+/* Writes the second object of a step, its identity. */
 static engine_status write_identity(const store *s, const disk_writer *w, engine_reader *r, uint64_t step, store_object *x, engine_error *error)
 {
     char text[METADATA], temporary[DISK_PATH + 64];
@@ -401,7 +404,7 @@ static engine_status write_identity(const store *s, const disk_writer *w, engine
     return name_object(s, &out, temporary, x, step, error);
 }
 
-/* The file of the step as an object: a delta where that is allowed, and the base is whole. */
+/* Writes the file of a step as an object: as a delta if there is a good base and nothing is quantized, otherwise whole. */
 static engine_status write_step(store *s, const disk_writer *w, engine_reader *r, uint64_t step, const char *name, store_object *x,
                                 engine_error *error)
 {
@@ -414,18 +417,19 @@ static engine_status write_step(store *s, const disk_writer *w, engine_reader *r
     if (!c) return engine_fail(error, ENGINE_E_SYSTEM, "out of memory");
     c->s.lock = -1;
     memset(x, 0, sizeof *x);
-    base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(s, name); /* a delta has no quantized frames: docs/FORMAT.md, S7 */
-    if (base && open_chain(c, s, base, error)) base = NULL; /* what is damaged is no base */
+    /* a delta has no quantized frames: docs/FORMAT.md, S7 */
+    base = disk_is_quantized(r, tensors, count) ? NULL : choose_base(s, name);
+    if (base && open_chain(c, s, base, error)) base = NULL; /* a damaged base is not used */
     if (!disk_open_sink(&out, w, in_store(s, "objects/.bitsnap-engine", temporary), error)) {
         (void)engine_good(error);
         (void)write_object(&out, r, base ? &c->files[c->count - 1] : NULL, x, error);
-        if (error->status && base && !out.given_up && !out.error) { /* what is damaged is no base */
+        if (error->status && base && !out.given_up && !out.error) { /* the base is damaged: writes the file whole */
             close(out.fd), base = NULL;
             if (!disk_open_sink(&out, w, temporary, error)) (void)engine_good(error), (void)write_object(&out, r, NULL, x, error);
         }
         x->base = base && x->has_base ? base->id : 0;
         known = manifest_object(&s->m, x->id);
-        if (!error->status && known) *x = *known, close(out.fd), unlink(temporary); /* nothing has changed */
+        if (!error->status && known) *x = *known, close(out.fd), unlink(temporary); /* the store already has these tensors */
         else (void)name_object(s, &out, temporary, x, step, error);
     }
     close_chain(c);
@@ -442,7 +446,7 @@ engine_status disk_store_write(const disk_writer *w, engine_reader *r, uint64_t 
     snprintf(name, sizeof name, FILE_OF_RANK, engine_reader_rank(r), engine_reader_ranks(r));
     (void)open_store(&s, path, w->directory, w->name, STORE_CREATE, error);
     listed = s.m.step_count;
-    /* Dead steps leave the manifest before their objects go. The objects go first, to make room for the new one. */
+    /* Dead steps are dropped from the manifest first, then their objects are removed, to free space for the new one. */
     if (!error->status && !take_over(&s, w, engine_reader_lineage(r), step, error) && (s.m.step_count == listed || !save(&s, error)) &&
         !write_step(&s, w, r, step, name, &x, error) && !write_identity(&s, w, r, step, &identity, error) && !disk_is_late(r, error) &&
         !list_step(w, &s, step, name, &x, &identity, error))
