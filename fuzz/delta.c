@@ -1,8 +1,8 @@
-/* A hostile delta: decoding with bases of every size, applying in place, merging and inverting touch nothing but their
- * buffers, of which the workspace is as small as is said; what is refused is not applied; what is merged does what both do, and
- * what is inverted leads back; all tables of kernels agree on the status, the rule, the place and the bytes.
- *   u8      bit 0: the base fits the frame; bits 1 and 2: which base; bit 3: it comes from a callback; bit 4: two frames follow, else one; bit 5: checks are
- *           not heeded; bits 6 and 7: workers, less one
+/* A hostile delta. Decoding with bases of every size, applying in place, merging and inverting touch only their buffers, and the
+ * workspace has just the documented size. A refused delta changes nothing. A merged delta gives the result of both, and an
+ * inverted one leads back. All kernel tables agree on status, rule, position and bytes.
+ *   u8      bit 0: the base fits the frame; bits 1 and 2: which base; bit 3: it comes from a callback; bit 4: two frames follow,
+ *           else one; bit 5: checks are ignored; bits 6 and 7: workers, less one
  *   u8      bit 0: the frames are repaired first
  *   u16     size of the first frame, if there are two */
 #include "mutate.h"
@@ -10,7 +10,7 @@
 #define MOST (1u << 18)
 enum { HEAD = 4, MORE = 2048 };
 
-/* Small enough to be tried often: a few cells. */
+/* Returns whether a delta is small enough, a few cells, to be tried often. */
 static int is_small(const bitsnap_info *info)
 {
     return info->count <= MOST / (info->width == 1 ? 1 : 8) && info->block_log2 <= 18;
@@ -19,10 +19,11 @@ static int is_small(const bitsnap_info *info)
 typedef struct frame {
     uint8_t *bytes;
     size_t size;
-    bitsnap_info info; /* of a delta that is small enough, else all 0 */
+    bitsnap_info info; /* all 0 unless it is a small delta */
 } frame;
 
-/* A frame of the input as it is, or repaired; *base may be null where that is not known yet. What it decodes to, if it does. */
+/* Takes a frame from the input, and repairs it if `repair` is 1. *base is made if its data is null. *decoded: the elements of a
+ * repaired frame, or null. */
 static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, bitsnap_base *base, uint8_t **decoded)
 {
     static fuzz_frame f;
@@ -49,14 +50,14 @@ static frame take(const uint8_t *data, size_t size, int repair, unsigned kind, b
     return x;
 }
 
-/* The callback of a base. */
+/* Reads a base, as its callback. */
 static int read_base(void *context, uint64_t offset, void *to, size_t size)
 {
     memcpy(to, (const uint8_t *)context + offset, size);
     return 0;
 }
 
-/* The same base from a callback, for which the workspace has just room enough. */
+/* Replaces the base in memory by a callback, and sets the smallest sufficient workspace. */
 static void by_callback(bitsnap *b, const bitsnap_info *info, unsigned workers, unsigned cells)
 {
     b->base.source.read = read_base;
@@ -66,7 +67,7 @@ static void by_callback(bitsnap *b, const bitsnap_info *info, unsigned workers, 
                       cells * ((size_t)bitsnap_width(info->base_dtype) << info->block_log2));
 }
 
-/* In place: the base becomes what it is decoded to, or stays. */
+/* Applies a delta in place. The base must become the expected elements, or stay unchanged. */
 static bitsnap_status apply(const bitsnap *like, const frame *x, const uint8_t *base, const uint8_t *expected, unsigned t)
 {
     static fuzz_outcome applied;
@@ -84,7 +85,7 @@ static bitsnap_status apply(const bitsnap *like, const frame *x, const uint8_t *
     return status;
 }
 
-/* What x is decoded to with this base, or null. */
+/* Returns the decoded elements of a delta with this base, or null. */
 static uint8_t *decode(const bitsnap *like, const uint8_t *bytes, size_t size, const bitsnap_info *info, const uint8_t *base)
 {
     bitsnap b = *like;
@@ -97,7 +98,8 @@ static uint8_t *decode(const bitsnap *like, const uint8_t *bytes, size_t size, c
     return bitsnap_decode(&b, out, info->count, info->dtype, bytes, size) ? NULL : out;
 }
 
-/* The frame that merge (`second`) or invert (null) makes, the same by all kernels; *made is 0 where it is refused. */
+/* Merges x with `second`, or inverts it if that is null, and returns the frame. All kernel tables must give the same one. *made:
+ * its size; 0 if x is refused. */
 static uint8_t *combine(const bitsnap *like, const frame *x, const frame *second, size_t *made)
 {
     const size_t room = x->info.bound;
@@ -121,7 +123,7 @@ static uint8_t *combine(const bitsnap *like, const frame *x, const frame *second
     return out[0];
 }
 
-/* With the base, and without. */
+/* Tests one delta, with its base and without. */
 static void algebra(const bitsnap *like, const frame *x, const frame *second, const uint8_t *base, const uint8_t *decoded)
 {
     bitsnap b = *like;
@@ -142,7 +144,7 @@ static void algebra(const bitsnap *like, const frame *x, const frame *second, co
         if (with == 2) by_callback(&b, &x->info, workers, 1);
         else fuzz_workspace(&b, fuzz_workspace_size(x->info.block_log2, workers));
         out = combine(&b, x, NULL, &made);
-        if (made && decoded) { /* the way back leads to the base */
+        if (made && decoded) { /* the inverse gives the base */
             REQUIRE(!bitsnap_read_info(&back, out, made));
             out = decode(&b, out, made, &back, decoded);
             REQUIRE(out && !memcmp(out, base, (size_t)back.elements_size));
@@ -185,7 +187,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!x.info.has_base) return 0;
     if (shape & 16) {
         memset(&between, 0, sizeof between);
-        between.data = known; /* where x is sound, the other follows it */
+        between.data = known; /* if x is valid, the second delta has its result as base */
         between.count = x.info.count;
         between.dtype = x.info.dtype;
         second = take(data + HEAD + first, size - HEAD - first, repair && known, kind, &between, &known_both);
@@ -211,7 +213,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         memset(to, 0xA5 + (int)t, (size_t)x.info.elements_size);
         status = fuzz_agree(&b, bitsnap_decode(&b, to, x.info.count, x.info.dtype, x.bytes, x.size), &decoding, t);
         if (t && !status) REQUIRE(!memcmp(out[0], out[1], (size_t)x.info.elements_size));
-        if (shape & 1 && known && !(shape & 32)) REQUIRE(!status && !memcmp(to, known, (size_t)x.info.elements_size)); /* repair has succeeded */
+        /* a repaired frame decodes */
+        if (shape & 1 && known && !(shape & 32)) REQUIRE(!status && !memcmp(to, known, (size_t)x.info.elements_size));
         if (x.info.base_dtype == x.info.dtype && !(shape & 8)) {
             const bitsnap_status applied = apply(&b, &x, (const uint8_t *)base.data, status ? NULL : to, t);
             if (!(shape & 32) && shape & 1) REQUIRE((applied == BITSNAP_OK) == (status == BITSNAP_OK));
@@ -240,7 +243,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
             size = now;
         }
         data[1] |= 1;
-        if (seed & 4) data[0] = (uint8_t)((data[0] | 1) & ~32u); /* what can be repaired should be let pass */
+        if (seed & 4) data[0] = (uint8_t)((data[0] | 1) & ~32u); /* repairs the frame, and does not ignore checks */
     }
     return size;
 }
@@ -249,8 +252,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const bitsnap_dtype dtypes[] = { BITSNAP_BF16, BITSNAP_F32, BITSNAP_I8, BITSNAP_F64, BITSNAP_F16 };
-    const int few = number >= 90 && number < 100; /* changes, in one cell or two: so few that they stand one by one */
-    const int cells = number >= 100;              /* several of one frame with several of another, of the same size or not */
+    const int few = number >= 90 && number < 100; /* so few changes, in one or two cells, that blocks are SPARSE */
+    const int cells = number >= 100;              /* frames of several cells, of equal size or not */
     const bitsnap_dtype dtype = cells ? BITSNAP_I8 : dtypes[number % 5];
     const unsigned width = bitsnap_width(dtype), kind = cells ? 1 : number / 5 % 3, every = number / 30 % 3;
     const int two = cells || number / 15 % 2;
@@ -278,7 +281,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
     b.level = few ? BITSNAP_FAST : BITSNAP_DEFAULT;
     REQUIRE(!bitsnap_encode(&b, to + HEAD, room - HEAD, &first, result, n, dtype));
     b.base.data = result;
-    if (number % 7 == 6) b.block_log2 = 18; /* two that cannot be merged */
+    if (number % 7 == 6) b.block_log2 = 18; /* these two cannot be merged */
     if (two) REQUIRE(!bitsnap_encode(&b, to + HEAD + first, room - HEAD - first, &second, third, n, dtype));
     to[0] = (uint8_t)(1 | kind << 1 | (number % 3 == 1 ? 8 : 0) | (two ? 16 : 0) | (number & 3) << 6);
     to[1] = number / 2 % 2;

@@ -1,7 +1,7 @@
-/* A hostile .bsnap file: reading it, looking through it without decoding, and the same after a repair of all its records, touch
- * nothing but memory of theirs; a failure says why; what can be read can be looked through, and every byte of the source comes
- * once. Who reads at random (bitsnap_file.h) accepts the same files, and gives the same bytes. Deltas have a base of two tensors.
- * In files of all kinds frames refer to earlier data where their place record says so.
+/* A hostile .bsnap file, as it is or with all its records repaired. Reading it, and scanning it without decoding, touch only
+ * their own memory. A failure gives a reason. A file that can be read can be scanned, and every byte of the source comes once.
+ * Random access (bitsnap_file.h) accepts the same files and gives the same bytes. Deltas have a base of two tensors. Frames of
+ * any file may refer to earlier data by their place record.
  *   u8      bit 0: the file is repaired first; bit 1: then with a tree of names, if its text has some
  *   file */
 #include "mutate.h"
@@ -16,7 +16,7 @@ static const char base_text[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[300],\"da
                                 "\"b\":{\"dtype\":\"F32\",\"shape\":[150],\"data_offsets\":[600,1200]}}";
 enum { BASE_TEXT = sizeof base_text - 1, BASE_DATA = 1200 };
 
-/* Of a file with references: frames that refer have 4,096 elements or more. */
+/* The text of a file with references. Frames that refer have at least 4,096 elements. */
 enum { MANY = BITSNAP_REFERENCE_LEAST };
 static const char long_text[] = "{\"a\":{\"dtype\":\"BF16\",\"shape\":[4096],\"data_offsets\":[0,8192]},"
                                 "\"b\":{\"dtype\":\"BF16\",\"shape\":[4096],\"data_offsets\":[8192,16384]},"
@@ -35,13 +35,13 @@ static uint8_t *base_data(void)
 typedef struct repair {
     const uint8_t *from, *end;
     uint8_t *begin, *to, *limit;
-    uint8_t *records;  /* entries of their tree */
+    uint8_t *records;  /* entries of the tree of records */
     size_t count;
     size_t frames;
-    uint64_t source;   /* its bytes so far */
+    uint64_t source;   /* bytes of the source so far */
     int quantized, refers;
     const uint8_t *base;
-    uint8_t *data;     /* of the source, after its text, as far as frames could be decoded; LIMIT bytes */
+    uint8_t *data;     /* LIMIT bytes of the source, after its text; only decoded frames are filled in */
     uint64_t data_begin;
 } repair;
 
@@ -60,7 +60,7 @@ static int put_hash(repair *r, const uint8_t *from)
     return put(r, hash, 8);
 }
 
-/* `seal`: of the record */
+/* Adds the record at `at` to the tree. `seal`: the check or hash of the record. */
 static void note(repair *r, const uint8_t *at, uint64_t seal)
 {
     uint8_t *entry = r->records + BITSNAP_RECORD_ENTRY * r->count++;
@@ -69,7 +69,8 @@ static void note(repair *r, const uint8_t *at, uint64_t seal)
     store64(entry + 12, seal);
 }
 
-/* A text record: as many bytes as there are, for at most `most` of the text; 0: there is none. */
+/* Repairs a text record: cuts its coded bytes to the input, and its text to `most` bytes. Returns the size of the text; 0 if
+ * there is no text record. */
 static size_t repair_piece(repair *r, size_t most, int own)
 {
     uint8_t *begin = r->to;
@@ -92,7 +93,7 @@ static size_t repair_piece(repair *r, size_t most, int own)
     return n;
 }
 
-/* The bases and texts: T is what there is, and the ids are those of what is decoded. */
+/* Repairs bases and texts: sets the sizes to what is present, and the ids to those of the decoded texts. */
 static int repair_texts(repair *r, int kind)
 {
     uint8_t *header = r->begin, *bases = r->to, *text;
@@ -114,7 +115,8 @@ static int repair_texts(repair *r, int kind)
         store64(entry + 32, bitsnap_hash(base_text, BASE_TEXT));
         if (!put(r, entry, sizeof entry) || !put_hash(r, bases)) return 0;
         while (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT && (n = repair_piece(r, BASE_TEXT - size, 0)) != 0) size += n;
-        if (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BITSNAP_BASES_WITH_TEXT; /* and its pieces are in the way */
+        /* its pieces remain, and make the file invalid */
+        if (flags & BITSNAP_BASES_WITH_TEXT && size < BASE_TEXT) flags &= ~(unsigned)BITSNAP_BASES_WITH_TEXT;
     }
     text = r->to;
     size = BASE_TEXT;
@@ -139,7 +141,7 @@ static int repair_texts(repair *r, int kind)
     return 1;
 }
 
-/* Takes a record of 16 bytes if it comes next; its bytes 6 to 11. */
+/* Takes a record of 16 bytes if it comes next. *value: its bytes 6 to 11. */
 static int take_mark(repair *r, const char *magic, uint64_t *value, unsigned *number)
 {
     if (r->end - r->from < BITSNAP_PLACE_SIZE || memcmp(r->from, magic, 4)) return 0;
@@ -157,7 +159,8 @@ static void put_mark(uint8_t *to, const char *magic, unsigned number, uint64_t v
     store32(to + 12, (uint32_t)bitsnap_hash(to, 12));
 }
 
-/* What a frame's place record says, as far as it can be: bytes of the base of a delta, or those that the file itself has had. */
+/* Returns the base at *at: in the base of a delta, or in the file's own earlier data. Moves *at into range; null data if none
+ * fits. */
 static bitsnap_base place_base(repair *r, const fuzz_frame *f, bitsnap_dtype dtype, int itself, uint64_t *at)
 {
     const uint64_t bytes = f->count * bitsnap_width(dtype), all = itself ? r->source - r->data_begin : BASE_DATA;
@@ -171,7 +174,8 @@ static bitsnap_base place_base(repair *r, const fuzz_frame *f, bitsnap_dtype dty
     return base;
 }
 
-/* The next frame, with a kept record before it if it had one, and a place if it has a base; 0: there is none. */
+/* Repairs the next frame, with its kept record if it has one, and its place record if it has a base. Returns 0 if there is no
+ * frame. */
 static int repair_frame(repair *r, int kind)
 {
     static fuzz_frame f;
@@ -204,7 +208,7 @@ static int repair_frame(repair *r, int kind)
     position = r->source - r->data_begin;
     if (kept) {
         put_mark(first, BITSNAP_KEPT_MAGIC, 0, position + bytes + last % LIMIT);
-        r->refers |= 1; /* a reader says what is wrong if no frame does */
+        r->refers |= 1; /* readers refuse the flag if no frame refers */
     }
     if (elements && position <= LIMIT && bytes <= LIMIT - position) memcpy(r->data + position, elements, (size_t)bytes);
     r->to = begin + size;
@@ -216,7 +220,8 @@ static int repair_frame(repair *r, int kind)
     return 1;
 }
 
-/* A file of which everything is right that can be made so; its size, at most `room`, or 0. `names`: it has a tree of them, if it can. */
+/* Repairs a file as far as possible. Returns its size, at most `room`, or 0. `names`: adds a tree of names if the text allows
+ * it. */
 static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t room, int names)
 {
     uint8_t *record, *entries = NULL, *text, *coded;
@@ -275,7 +280,7 @@ static size_t repair_file(const uint8_t *p, size_t size, uint8_t *to, size_t roo
 
 /* ================================================================================= READ */
 
-/* A file in memory, all of which is in the window. */
+/* Returns an input whose window holds the whole file. */
 static input input_of(const uint8_t *p, size_t size)
 {
     input in;
@@ -314,8 +319,8 @@ static file_base the_base(bitsnap_file *opened)
     return base;
 }
 
-/* The same file read at random: what is asked for first may fail or not, but is never wrong. `data`: those of the source, where the
- * file is good. */
+/* Reads a file by random access. Early requests may fail, but never give wrong data. `data`: the data of the source, if the file
+ * is good. */
 static void at_random(const uint8_t *file, size_t size, const uint8_t *data, size_t data_size, int failed)
 {
     uint8_t *out;
@@ -345,7 +350,7 @@ static void at_random(const uint8_t *file, size_t size, const uint8_t *data, siz
     bitsnap_file_close(&base);
 }
 
-static int is_seed; /* the file has to be read without a fault, else its mutants reach little */
+static int is_seed; /* 1: the file must be valid; mutants of a bad seed would reach little code */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -396,7 +401,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Where the frames are is found by their magic. */
+/* Finds frames by their magic, and mutates one of them, or the whole file. */
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
 {
     size_t at, i, found[32], n = 0;
@@ -425,7 +430,7 @@ static uint8_t *put_text(uint8_t *at, const char *text, size_t text_size)
     return at + size;
 }
 
-/* Three frames, of which the last two refer to the first: BF16, the same once more, and F32 of which the first is the rounding. */
+/* Writes three frames. The first is BF16. Two refer to it: a copy, and F32 elements that round to it. */
 static uint8_t *put_references(uint8_t *at, uint8_t *end, unsigned number)
 {
     static uint8_t elements[3][4 * MANY];
@@ -437,7 +442,7 @@ static uint8_t *put_references(uint8_t *at, uint8_t *end, unsigned number)
         elements[0][2 * i + 1] = elements[1][2 * i + 1] = elements[2][4 * i + 3] = high;
         elements[2][4 * i] = (uint8_t)(number % 4 && i % 64 == number ? i : 0);
     }
-    elements[1][number] ^= (uint8_t)(number % 2); /* or nearly the same */
+    elements[1][number] ^= (uint8_t)(number % 2); /* in half of the seeds the copy differs */
     for (i = 0; i < 3; i++) {
         bitsnap b = fuzz_codec(16);
         b.flags = BITSNAP_CONTENT_ID;
@@ -454,8 +459,8 @@ static uint8_t *put_references(uint8_t *at, uint8_t *end, unsigned number)
     return at;
 }
 
-/* Files of all kinds: raw, with a text, deltas; with and without a size in the header; the last ones have references. They are put
- * together roughly and repaired. */
+/* Files of all kinds: raw, with a text, deltas; with and without a size in the header. The last ones have references. Seeds are
+ * put together roughly, then repaired. */
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static uint8_t file[FUZZ_SEED_MOST], elements[BASE_DATA];

@@ -1,9 +1,8 @@
-/* Mutations that reach what stands behind the checks. A check that does not match ends every decoder at once, and no fuzzer
- * guesses XXH3. So a bit in the inputs of these targets says that the target repairs the frames in it before it decodes them:
- * sizes, the index, checks, content ids, and the hashes of cells, by the base and by what the frame decodes to. The mutator sets
- * it in half of the inputs, and there changes the body of one block most often, whose size in the head follows. That the
- * target repairs, and not the mutator, makes an input that ends it one that does so again, and works with every engine.
- * docs/FORMAT.md, sections 5 to 7, has all that is written here. */
+/* Mutations that reach the code after the checks. A wrong check stops every decoder at once, and no fuzzer guesses an XXH3. So
+ * one bit of an input makes these targets repair its frames before they decode them: sizes, the index, checks, content ids,
+ * and cell hashes of base and result. The mutator sets the bit in half of the inputs. In these it usually changes the body of
+ * one block, and corrects the size in its head. The target repairs, not the mutator, so a failing input fails again, and any
+ * fuzzing engine works. docs/FORMAT.md, sections 5 to 7, describes everything that is written here. */
 #ifndef BITSNAP_FUZZ_MUTATE_H
 #define BITSNAP_FUZZ_MUTATE_H
 
@@ -11,7 +10,7 @@
 
 enum { FUZZ_CONST = 1, FUZZ_SPLIT = 2 }; /* forms of blocks */
 enum { FUZZ_BLOCKS = 512, FUZZ_PAGE = 256, FUZZ_ENTRY = 24, FUZZ_CERTIFICATE = 44, FUZZ_TAIL = 28 };
-#define FUZZ_DECODED (1u << 20) /* bytes of elements that are worth decoding to hash them */
+#define FUZZ_DECODED (1u << 20) /* most bytes of elements that a repair decodes for their hashes */
 
 static uint64_t fuzz_load(const uint8_t *p, unsigned width)
 {
@@ -26,7 +25,7 @@ static void fuzz_store(uint8_t *p, uint64_t x, unsigned width)
 }
 
 typedef struct fuzz_block {
-    size_t at, body, size; /* where it begins, and its body; bytes of that */
+    size_t at, body, size; /* start of the block, start of its body, bytes of the body */
     unsigned form;
     uint64_t first, n, cells;
 } fuzz_block;
@@ -34,15 +33,15 @@ typedef struct fuzz_block {
 typedef struct fuzz_frame {
     unsigned width, log2, flags;
     uint64_t count;
-    size_t header, base; /* bytes of the header, and where the extension of a base stands in it, or 0 */
-    size_t footer, end;  /* where the blocks end, and the frame */
+    size_t header, base; /* bytes of the header; position of the extension of a base in it, or 0 */
+    size_t footer, end;  /* end of the blocks, end of the frame */
     unsigned blocks;
     fuzz_block block[FUZZ_BLOCKS];
 } fuzz_frame;
 
 static uint64_t fuzz_cells(const fuzz_frame *f, uint64_t n) { return ((n - 1) >> f->log2) + 1; }
 
-/* Whether p begins with a header that says how the blocks are cut. */
+/* Reads a header. Returns 0 if it does not say how elements are divided into blocks. */
 static int fuzz_read_header(fuzz_frame *f, const uint8_t *p, size_t size)
 {
     size_t at;
@@ -59,7 +58,7 @@ static int fuzz_read_header(fuzz_frame *f, const uint8_t *p, size_t size)
     return 1;
 }
 
-/* The blocks that are there. A body longer than what is left ends with that. */
+/* Finds the blocks that are present. A body longer than the remaining bytes is cut. */
 static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
 {
     uint64_t first = 0;
@@ -86,7 +85,7 @@ static void fuzz_read_blocks(fuzz_frame *f, const uint8_t *p, size_t size)
 
 static unsigned fuzz_entry(const fuzz_frame *f) { return f->flags & 1 ? 8 : 4; } /* bytes of an entry of a page */
 
-/* Bytes that the footer takes: *index of them the index. */
+/* Returns the size of the footer, and that of its index in *index. */
 static size_t fuzz_footer_size(const fuzz_frame *f, size_t *index)
 {
     *index = 0;
@@ -95,7 +94,7 @@ static size_t fuzz_footer_size(const fuzz_frame *f, size_t *index)
     return *index + (f->flags & 2 ? 8 : 0) + (f->flags & 4 ? FUZZ_CERTIFICATE : 0) + FUZZ_TAIL;
 }
 
-/* A frame, and where it ends if its footer is as long as the blocks say; 0 where there is no header. */
+/* Reads a frame. Its end follows from the blocks, which give the size of the footer. Returns 0 if there is no header. */
 static int fuzz_read_frame(fuzz_frame *f, const uint8_t *p, size_t size)
 {
     size_t index;
@@ -108,8 +107,8 @@ static int fuzz_read_frame(fuzz_frame *f, const uint8_t *p, size_t size)
 
 /* ================================================================================= REPAIR */
 
-/* Sizes and grammar: what is left of a frame is one with as many elements as its blocks have, and a footer that fits them.
- * Returns its size, at most `room`; 0 where nothing can be made of it. */
+/* Repairs sizes and grammar: the header gets the number of elements in the blocks, and the footer the matching size. Returns
+ * the frame's size, at most `room`; 0 if it cannot be repaired. */
 static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
 {
     size_t footer, index;
@@ -119,13 +118,13 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
     p[4] = 1;
     p[7] &= 0x87;
     if (!fuzz_read_header(f, p, size)) return 0;
-    if (f->base) { /* a delta has checks, a content id, and cells that are not small */
+    if (f->base) { /* a delta needs checks, a content id, and cells of at least 2^16 elements */
         p[7] = (uint8_t)((p[7] | 3) & 0x83);
         if (p[6] < 16) p[6] = 16;
         (void)fuzz_read_header(f, p, size);
     }
     fuzz_read_blocks(f, p, size);
-    if (f->blocks && f->block[f->blocks - 1].first + f->block[f->blocks - 1].n < f->count) /* more were announced */
+    if (f->blocks && f->block[f->blocks - 1].first + f->block[f->blocks - 1].n < f->count) /* blocks are missing */
         fuzz_store(p + 8, f->count = f->block[f->blocks - 1].first + f->block[f->blocks - 1].n, 8);
     for (i = 0; i < f->blocks; i++)
         fuzz_store(p + f->block[i].at + 1, f->block[i].form == FUZZ_CONST ? f->block[i].cells : f->block[i].size, 3);
@@ -141,7 +140,7 @@ static size_t fuzz_settle(fuzz_frame *f, uint8_t *p, size_t size, size_t room)
     return f->end;
 }
 
-/* The hash of a page, or of the footer from its root on: at most two entries, or a page, and what is behind them. */
+/* Hashes a page, or the footer from its root on. The root is a page or at most two entries. */
 static uint64_t fuzz_part_hash(const uint8_t *p, const fuzz_frame *f, const uint8_t *part, size_t size)
 {
     uint8_t both[8 + 8 * FUZZ_PAGE + 16 + FUZZ_CERTIFICATE + FUZZ_TAIL];
@@ -159,7 +158,7 @@ static uint64_t fuzz_cell_hash(const uint8_t *elements, uint64_t n, unsigned wid
     return bitsnap_hash(leaves, 8 * m);
 }
 
-/* The hashes of a block's cell. */
+/* Repairs the cell hashes of a block. */
 static void fuzz_repair_block(uint8_t *p, const fuzz_frame *f, const fuzz_block *b, const bitsnap_base *base, const uint8_t *elements)
 {
     const unsigned width = bitsnap_width(base->dtype);
@@ -168,7 +167,7 @@ static void fuzz_repair_block(uint8_t *p, const fuzz_frame *f, const fuzz_block 
     if (elements) fuzz_store(at + 8, fuzz_cell_hash(elements + b->first * f->width, b->n, f->width), 8);
 }
 
-/* The record of 5.5; 0: descriptor and planes cannot be told apart. */
+/* Repairs the check of a block, from the record of FORMAT 5.5. Returns 0 if descriptor and planes cannot be told apart. */
 static int fuzz_block_check(uint8_t *p, const fuzz_frame *f, const fuzz_block *b)
 {
     uint8_t record[28 + 16 + 20 + 9 * 8], *to = record + 28;
@@ -205,8 +204,8 @@ static int fuzz_block_check(uint8_t *p, const fuzz_frame *f, const fuzz_block *b
     return 1;
 }
 
-/* All hashes and checks of a frame that fuzz_settle has passed. `base` may be null; it has the frame's count. Returns what the
- * frame decodes to, in memory of fuzz_room, or null where that is refused or too large. */
+/* Repairs all hashes and checks of a frame after fuzz_settle. `base` may be null, or has the frame's count. Returns the decoded
+ * elements, in memory of fuzz_room, or null if the frame is refused or too large. */
 static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
 {
     uint8_t *elements = NULL, *footer = p + f->footer, *ids, *root = footer;
@@ -248,9 +247,9 @@ static uint8_t *fuzz_seal(fuzz_frame *f, uint8_t *p, const bitsnap_base *base)
 
 /* ================================================================================= MUTATE */
 
-static uint8_t fuzz_scratch[1u << 17]; /* more than an input has */
+static uint8_t fuzz_scratch[1u << 17]; /* larger than any input */
 
-/* Mutates a part of the input, which may grow or shrink: returns the input's new size. */
+/* Mutates a part of the input, which may grow or shrink. Returns the new size of the input. */
 static size_t fuzz_mutate_part(uint8_t *data, size_t size, size_t room, size_t at, size_t part)
 {
     const size_t rest = size - at - part;
@@ -262,8 +261,8 @@ static size_t fuzz_mutate_part(uint8_t *data, size_t size, size_t room, size_t a
     return at + now + rest;
 }
 
-/* Mutates the frame that begins at `at`: one block of it, most often; or its header; returns the input's new size, and tells
- * where the frame ended (*before) and ends now. */
+/* Mutates the frame from `at` to `end`: usually one of its blocks, otherwise its header or the whole frame. Returns the new size
+ * of the input. */
 static size_t fuzz_mutate_frame(uint8_t *data, size_t size, size_t room, size_t at, size_t end, unsigned seed)
 {
     static fuzz_frame f;

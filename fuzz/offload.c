@@ -1,13 +1,14 @@
-/* The hook for devices: the codec itself plays one, behind addresses that only it can turn into memory. What it does the input says: it
- * does its work at once or late, in any order, declines, refuses, says nothing, fails half-way, gives sizes and blocks that are wrong.
- * Whatever that is, nothing but the tensors and the staging memory is touched, both queues are empty in the end, and the result is that
- * of bitsnap_decode, bitsnap_apply or bitsnap_encode, or an error; unless the device itself has called other elements good.
+/* The hook for devices. The codec plays the device, whose addresses only it can turn into memory. The input is its script: it
+ * works at once or late, in any order, declines, refuses, does not report, fails half-way, or returns wrong sizes and blocks. In
+ * all cases only the tensors and the staging memory are touched, and both queues are empty at the end. The result is that of
+ * bitsnap_decode,
+ * bitsnap_apply or bitsnap_encode, or an error, unless the device has called wrong elements good.
  *   u8      bits 0 and 1: decode, apply, encode, encode by several workers; bit 2: the frame is repaired first; encode: it is
- *           quantized; bit 3: checks are not heeded, or not made; bit 4: the device may call good what is not; bit 5: frames are
- *           uploaded from where they are; encode: the device is trusted; bit 6: encode: content ids, with bit 2 columns
+ *           quantized; bit 3: checks are ignored, or not made; bit 4: the device may call wrong elements good; bit 5: frames are
+ *           uploaded without staging; encode: the device is trusted; bit 6: encode: content ids, with bit 2 columns
  *   u8      bits 0 to 3: staging memory; bits 4 and 5: tensors, less one; bits 6 and 7: the base
  *   u8      encode: dtype, level, block size
- *   u8      the call that fails, and if it is odd all after it; 0: none
+ *   u8      number of the call that fails; if it is odd, all later ones fail, too; 0: none
  *   u8[24]  what the device does, over and over
  *   frame; encode: elements */
 #define BITSNAP_OFFLOAD
@@ -18,7 +19,7 @@ enum { SCRIPT = 4, HEAD = SCRIPT + 24, TENSORS = 4, JOBS = 4096 };
 
 /* ---- the device ---- */
 
-typedef struct region { /* of its memory */
+typedef struct region { /* of the device's memory */
     uint8_t *memory;
     size_t size;
 } region;
@@ -35,22 +36,22 @@ typedef struct job {
 static struct {
     const uint8_t *script;
     unsigned at, fails, calls;
-    int liar, lied; /* whether it may, and has called other elements good */
-    int bad;        /* it has made a block that is none */
+    int liar, lied; /* the device may call wrong elements good; it has done so */
+    int bad;        /* it has made an invalid block */
     int failed;
-    size_t half; /* of the staging memory */
+    size_t half; /* bytes of half the staging memory */
     region memory[2 * TENSORS + 1]; /* elements, bases, staging memory */
     bitsnap_info info[TENSORS];
     unsigned level;
     unsigned jobs[2];
-    job queue[2][JOBS]; /* the last one, which need not be cleared */
+    job queue[2][JOBS]; /* last, so that clearing can stop before it */
 } dev;
 
 static unsigned next(void) { return dev.script[dev.at++ % (HEAD - SCRIPT)]; }
 
 static uint64_t address(unsigned r) { return UINT64_C(0xB5) << 56 | (uint64_t)r << 40; }
 
-/* The memory of a device's address, of which `size` bytes are in one tensor; which one. */
+/* Returns the memory at a device's address, and its region in *which. All `size` bytes must be inside the region. */
 static uint8_t *memory_at(uint64_t at, size_t size, unsigned *which)
 {
     const unsigned r = (unsigned)(at >> 40 & 0xFFFF);
@@ -60,7 +61,7 @@ static uint8_t *memory_at(uint64_t at, size_t size, unsigned *which)
     return dev.memory[r].memory + offset;
 }
 
-/* A place for a block in that half of the staging memory that the queue has. */
+/* Returns the staging memory of a block, which must be inside the queue's half. */
 static uint8_t *staged(unsigned queue, uint64_t at, size_t size)
 {
     unsigned r;
@@ -84,7 +85,7 @@ static uint32_t decode_block(unsigned queue, const bitsnap_work *w)
     REQUIRE(w->header_check == dev.info[tensor].header_check && !(w->flags & BITSNAP_WORK_CHECKS) == !dev.info[tensor].checks);
     if (does == 4) return BITSNAP_E_UNSUPPORTED;
     if (does == 5) {
-        if (!w->role) memset(target, 0x5A, size); /* a refused block may have left something */
+        if (!w->role) memset(target, 0x5A, size); /* a refused block may have written elements */
         return 1 + next() % 20 + (next() << 8);
     }
     if (does == 7 && dev.liar) {
@@ -97,7 +98,8 @@ static uint32_t decode_block(unsigned queue, const bitsnap_work *w)
     x.first = w->first;
     x.count = w->count;
     x.form = w->head & 255;
-    if (w->flags & BITSNAP_WORK_CHECKS) x.check = (uint32_t)fuzz_load(source + 4, 4); /* the host has compared it with the index */
+    /* the host has already compared it with the index */
+    if (w->flags & BITSNAP_WORK_CHECKS) x.check = (uint32_t)fuzz_load(source + 4, 4);
     b = fuzz_codec(dev.info[tensor].block_log2);
     b.flags = w->flags & BITSNAP_WORK_IGNORE ? BITSNAP_IGNORE_CHECKS : 0;
     REQUIRE(w->role == (!dev.info[tensor].has_base ? 0 : dev.info[tensor].base_dtype == dev.info[tensor].dtype ? 1 : w->dtype == BITSNAP_F32 ? 3 : 2));
@@ -129,7 +131,7 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     bitsnap b;
     REQUIRE(tensor < TENSORS && w->count && w->first * width == (uint64_t)(elements - dev.memory[tensor].memory));
     if (does == 4 || !w->size) return done;
-    if (does == 5) done.size = w->size; /* what it says of a block that it has not made */
+    if (does == 5) done.size = w->size; /* claims a block that it has not made */
     if (does == 5) return done;
     dev.info[tensor].header_check = w->header_check;
     b = fuzz_codec(dev.info[tensor].block_log2);
@@ -140,17 +142,17 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     if (!(w->flags & BITSNAP_WORK_CHECKS)) b.flags = BITSNAP_NO_CHECKS;
     if (dev.info[tensor].has_content_id) b.flags |= BITSNAP_CONTENT_ID;
     copy = fuzz_copy(elements, bytes);
-    if (does == 7 && dev.liar) { /* a good block of others */
+    if (does == 7 && dev.liar) { /* a valid block of other elements */
         dev.lied = 1;
         copy[next() % bytes] ^= 1;
     }
     REQUIRE(!bitsnap_block_encode(&b, target, w->size, &size, &dev.info[tensor], copy, w->first, w->count));
     done.status = 0;
     done.size = (uint32_t)size;
-    if (does == 6) { /* a bad one */
+    if (does == 6) { /* an invalid block */
         dev.bad = 1;
-        if (!(w->flags & BITSNAP_WORK_CHECKS)) dev.lied = 1; /* which nobody can see then */
-        if (next() % 4 == 0) { /* one of more elements */
+        if (!(w->flags & BITSNAP_WORK_CHECKS)) dev.lied = 1; /* undetectable without checks */
+        if (next() % 4 == 0) { /* of more elements */
             fuzz_store(target, FUZZ_CONST | 2 << 8, 4);
             done.size = 4 + (w->flags & BITSNAP_WORK_CHECKS ? 8 : 0) + width;
         } else if (next() & 1) target[next() * 7 % size] ^= 1;
@@ -161,7 +163,7 @@ static bitsnap_done encode_block(unsigned queue, const bitsnap_work *w)
     return done;
 }
 
-/* All that stands in a queue. */
+/* Runs all jobs of a queue. */
 static void work(unsigned queue)
 {
     unsigned i;
@@ -174,7 +176,7 @@ static void work(unsigned queue)
             for (k = 0; k < j->size; k++) {
                 const size_t at = order & 1 ? j->size - 1 - k : k;
                 if (j->what == 'e') j->done[at] = encode_block(queue, &j->works[at]);
-                else if (order & 2 && next() % 4 == 0) continue; /* says nothing */
+                else if (order & 2 && next() % 4 == 0) continue; /* does not report */
                 else j->done[at].status = decode_block(queue, &j->works[at]);
             }
     }
@@ -242,7 +244,7 @@ static bitsnap_offload device(const uint8_t *data)
     dev.script = data + SCRIPT;
     dev.fails = data[3];
     dev.liar = data[0] >> 4 & 1;
-    dev.half = size / 32 * 16; /* blocks that are made begin at multiples of 16 */
+    dev.half = size / 32 * 16; /* encoded blocks begin at multiples of 16 */
     dev.memory[2 * TENSORS].memory = fuzz_fill(size, 0xEE);
     dev.memory[2 * TENSORS].size = size;
     o.context = &dev;
@@ -262,11 +264,11 @@ static bitsnap_offload device(const uint8_t *data)
 typedef struct tensor {
     uint8_t *frame, *base, *expected;
     size_t size, bytes;
-    bitsnap_status status; /* of the codec itself */
+    bitsnap_status status; /* of the codec without a device */
     unsigned rule;
 } tensor;
 
-/* Elements that are a little different from the base of this kind. */
+/* Makes elements that differ a little from the base of this kind. */
 static uint8_t *changed(size_t bytes, unsigned kind)
 {
     uint8_t *p = fuzz_pattern(bytes, kind);
@@ -275,10 +277,11 @@ static uint8_t *changed(size_t bytes, unsigned kind)
     return p;
 }
 
-/* A good frame beside that of the input: BF16 in blocks of 64 elements or more; delta 1: a delta to BF16; 2: of F32 to BF16. */
+/* Makes a valid frame to decode along with the input's: BF16 in blocks of 64 elements or more; delta 1: a delta to BF16; 2: of
+ * F32 to BF16. */
 static size_t good_frame(unsigned number, int delta, unsigned kind, const uint8_t **frame)
 {
-    static struct { uint8_t bytes[8000]; size_t size; } made[TENSORS][3][4]; /* the first time */
+    static struct { uint8_t bytes[8000]; size_t size; } made[TENSORS][3][4]; /* made on first use */
     const bitsnap_dtype dtype = delta == 2 ? BITSNAP_F32 : BITSNAP_BF16;
     const size_t n = 200u + 400u * number;
     const unsigned taken = fuzz_taken;
@@ -309,7 +312,7 @@ static bitsnap_request request_of(unsigned i, size_t count, bitsnap_dtype dtype)
     return r;
 }
 
-/* decode, or apply. */
+/* Tests decode or apply. */
 static void restore(const uint8_t *data, const uint8_t *frame, size_t size)
 {
     const int applying = (data[0] & 3) == 1, ignore = data[0] & 8 && !applying;
@@ -336,7 +339,8 @@ static void restore(const uint8_t *data, const uint8_t *frame, size_t size)
         b = fuzz_codec(info->block_log2);
         b.flags = ignore ? BITSNAP_IGNORE_CHECKS : 0;
         if (info->has_base) {
-            const unsigned width = bitsnap_width(info->base_dtype); /* apply gets the base as elements of info->dtype, which may be wider */
+            /* apply gets the base as elements of info->dtype, which may be wider */
+            const unsigned width = bitsnap_width(info->base_dtype);
             b.base.data = t[i].base = fuzz_pattern((size_t)info->count * (width < info->width ? info->width : width), kind);
             b.base.count = info->count;
             b.base.dtype = info->base_dtype;
@@ -345,7 +349,7 @@ static void restore(const uint8_t *data, const uint8_t *frame, size_t size)
         t[i].rule = b.error.rule;
         if (applying && (!info->has_base || info->base_dtype != info->dtype)) t[i].status = BITSNAP_E_ARGUMENT;
         if (t[i].status) good = 0;
-        if (t[i].rule == BITSNAP_R_CONTENT_ID) known = 0; /* which the hook does not look at */
+        if (t[i].rule == BITSNAP_R_CONTENT_ID) known = 0; /* the hook does not verify content ids */
         dev.memory[i].memory = applying && t[i].base ? fuzz_copy(t[i].base, t[i].bytes) : fuzz_fill(t[i].bytes, 0xC3);
         if (t[i].base && !applying) {
             dev.memory[TENSORS + i].size = (size_t)info->count * bitsnap_width(info->base_dtype);
@@ -426,7 +430,7 @@ static void make(const uint8_t *data, const uint8_t *elements, size_t size)
     if (dev.failed) REQUIRE(status);
     for (i = 0; i < tensors && (!dev.failed || !status) && !(o.trusted && dev.bad); i++) {
         const uint8_t *frame = (const uint8_t *)requests[i].destination;
-        if (dev.lied) { /* it is a good frame of something */
+        if (dev.lied) { /* the frame is valid, whatever its elements */
             uint8_t *out = fuzz_room(dev.memory[i].size);
             plain = fuzz_codec(16);
             if (!requests[i].error.status) REQUIRE(!bitsnap_decode(&plain, out, requests[i].count, dtype, frame, requests[i].size));
@@ -470,7 +474,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed)
 {
     if (size < HEAD + 1 || room < 64 || seed & 1 || (data[0] & 3) >= 2) return LLVMFuzzerMutate(data, size, room);
-    if (seed & 2) { /* the device does something else */
+    if (seed & 2) { /* changes the script of the device */
         (void)LLVMFuzzerMutate(data, HEAD, HEAD);
         return size;
     }
