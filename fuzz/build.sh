@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds the fuzz targets (all, or those named) into $OUT, with a dictionary, options and seeds for each, as OSS-Fuzz and its
-# kind expect: $CC $CFLAGS compiles, $CXX $CXXFLAGS links with $LIB_FUZZING_ENGINE, $WORK keeps the objects for the next time.
+# Builds the fuzz targets (all, or those named) into $OUT, with a dictionary, options and seeds for each, as OSS-Fuzz expects:
+# $CC $CFLAGS compiles, $CXX $CXXFLAGS links with $LIB_FUZZING_ENGINE, $WORK keeps objects for the next build.
 #   CC=clang CFLAGS='-O1 -g -fsanitize=address,fuzzer-no-link' LIB_FUZZING_ENGINE=-fsanitize=fuzzer OUT=build/mine fuzz/build.sh
 # Without an engine the targets run over files and mutations of them: see replay.c.
 set -eu
 cd "$(dirname "$0")/.."
 : "${CC:=cc}" "${CFLAGS=-O1 -g}" "${OUT:=build/fuzz}" "${LIB_FUZZING_ENGINE:=}"
 : "${CXX:=$CC}" "${CXXFLAGS=$CFLAGS}"
-tool='file delta container manifest index json fault io place paths directory walk names foreign parallel processors progress codec' # what targets need of the tool
+tool='file delta container manifest index json fault io place paths directory walk names foreign parallel processors progress codec' # sources of the tool that targets need
 work=${WORK:-}
 temporary=$(mktemp -d) && trap 'rm -rf "$temporary"' EXIT
 [ -n "$work" ] || work=$temporary

@@ -1,14 +1,14 @@
-/* A source, and a base, that change while they are read: a frame is decoded, tested, verified, pulled, applied, merged and inverted
- * while bytes change between one load of them and the next, as clang's traced loads allow (build.sh adds the option). Whatever comes
- * of it, nothing is touched but the buffers, and every call ends. tests/unit/test_race.c does the same with frames of its own, every
- * function and a second thread.
- *   u8      bits 0 and 1: one of so many loads, 4 to 1024, finds a byte changed; the others choose how, and what is called
- *   u8      bit 0: the frame is repaired first; the others are where changes begin
+/* A source and a base that change while they are read. A frame is decoded, tested, verified, pulled, applied, merged and
+ * inverted, and bytes change between one load and the next. clang traces the loads (build.sh adds the option). Every call ends,
+ * and touches only its
+ * buffers. tests/unit/test_race.c does the same with its own frames, every function and a second thread.
+ *   u8      bits 0 and 1: one load in 4 to 1024 finds a byte changed; the others choose how, and which function is called
+ *   u8      bit 0: the frame is repaired first; the others: where changes begin
  *   frame */
 #define FUZZ_INTERNALS
 #include "mutate.h"
 
-#define MOST (1u << 16) /* bytes of elements that we are willing to hold */
+#define MOST (1u << 16) /* most bytes of elements; larger frames are skipped */
 #define UNTRACED __attribute__((no_sanitize("coverage")))
 
 /* ---- changes ---- */

@@ -1,5 +1,6 @@
-/* What the checkpoint engine reads that others have written: a segment in shared memory, whose seals, maps, contents and frames may be anything,
- * behind checks that match; and the manifest of its files. What is accepted leads nowhere that it should not. */
+/* Hostile input of the checkpoint engine: a segment in shared memory with any seals, maps, contents and frames, and with valid
+ * checks; and the manifest of its files. An accepted one leads to no access out of bounds, and to no file outside of its
+ * directory. */
 #include "fuzz.h"
 
 #define BITSNAP_FILE_IMPLEMENTATION
@@ -37,7 +38,7 @@ static void make_image(void)
     for (step = 1; step <= 2; step++) {
         for (i = 0; i < MANY; i++) a[i] = (float)(i * 7 % 1009) + (i == step ? 1.0f : 0), b[i] = (float)(1 + i % 97);
         round_elements(c, a, MANY);
-        c[0] ^= step == 2; /* so that one has a frame, and the other has none */
+        c[0] ^= step == 2; /* the two snapshots differ in whether a piece has a frame */
         REQUIRE(!engine_snapshot(e, step, t, 3, &error));
     }
     whole = e->s;
@@ -67,7 +68,7 @@ static void read_slot(const segment *s, unsigned slot)
     snapshot_free(&v);
 }
 
-/* Changes bytes of a copy of the segment, each by 6 of the input, makes checks match again, and reads it. */
+/* Changes bytes in a copy of the segment (6 bytes of input each), repairs its checks, and reads it. */
 static void fuzz_segment(const uint8_t *data, size_t size, unsigned where)
 {
     segment s = whole;

@@ -1,11 +1,11 @@
-/* A hostile frame: decoding, testing, verifying, ranges and pulling touch nothing but their buffers; all tables of kernels agree
- * on the status, the rule, the place and the elements; a frame that decodes passes every other way, with the same elements, and so it
- * does before other bytes or itself where these are allowed.
- *   u8      bit 0: checks are not heeded; bit 1: the frame is repaired first; the others choose a range
+/* A hostile frame. Decoding, testing, verifying, ranges and pulling touch only their buffers. All kernel tables agree on status,
+ * rule, position and elements. A frame that decodes also passes every other call, with the same elements, and with other bytes or
+ * a second copy after it if trailing bytes are allowed.
+ *   u8      bit 0: checks are ignored; bit 1: the frame is repaired first; the others choose a range
  *   frame */
 #include "mutate.h"
 
-#define MOST (1u << 18) /* bytes of elements that we are willing to hold */
+#define MOST (1u << 18) /* most bytes of elements; larger frames are skipped */
 
 static void pull(const bitsnap *like, const uint8_t *frame, size_t size, const uint8_t *expected, unsigned table, unsigned storing)
 {
@@ -55,7 +55,7 @@ static void behind(const bitsnap *like, const uint8_t *frame, size_t size, size_
 
 typedef struct reads {
     const uint8_t *frame;
-    unsigned left; /* then reading fails */
+    unsigned left; /* reads until one fails */
 } reads;
 
 static int fuzz_read(void *context, uint64_t offset, void *to, size_t size)
@@ -63,11 +63,11 @@ static int fuzz_read(void *context, uint64_t offset, void *to, size_t size)
     reads *r = (reads *)context;
     if (!r->left) return 1;
     r->left--;
-    memcpy(to, r->frame + offset, size); /* outside of it: a sanitizer, or a page that is not there, says so */
+    memcpy(to, r->frame + offset, size); /* a sanitizer or an inaccessible page notices reads past the frame */
     return 0;
 }
 
-/* An opened index, in memory and by callback: the same as a range; its block alone: the same elements. */
+/* Opens the index in memory and by callback. A range, and a block alone, must give the same elements. */
 static void indexed(const bitsnap *like, const uint8_t *frame, size_t size, uint64_t from, uint64_t some, unsigned width,
                     bitsnap_status expected, unsigned rule, const uint8_t *range)
 {

@@ -1,9 +1,9 @@
-/* What the fuzz targets share. Each target is one file with LLVMFuzzerTestOneInput and fuzz_seed, linked to codec.c by
- * build.sh: to libFuzzer, to another engine, or to replay.c, which needs none. A target ends the process (abort) where the
- * promise that it tests is broken.
+/* Shared code of the fuzz targets. A target is one file with LLVMFuzzerTestOneInput and fuzz_seed. build.sh links it to codec.c,
+ * and to libFuzzer, another engine, or replay.c, which needs no engine. A target aborts the process if a promise that it tests
+ * is broken.
  *
- * Memory comes from fuzz_room, so that the first byte too many is seen: under the sanitizers from the heap, else so that it
- * ends where a page begins that cannot be touched. fuzz_drop(0) stands at the start of each input. */
+ * fuzz_room gives memory where the first byte past the end is noticed: from the heap under the sanitizers, otherwise just
+ * before an inaccessible page. Each input begins with fuzz_drop(0). */
 #ifndef BITSNAP_FUZZ_H
 #define BITSNAP_FUZZ_H
 
@@ -16,7 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#ifdef FUZZ_INTERNALS /* what is not declared: a copy of the codec of its own, the portable code */
+#ifdef FUZZ_INTERNALS /* a static copy of the portable codec, for functions that bitsnap.h does not declare */
 #define BITSNAP_STATIC
 #define BITSNAP_IMPLEMENTATION
 #include "bitsnap.h"
@@ -34,14 +34,14 @@
 #endif
 
 #define FUZZ_UNUSED __attribute__((unused))
-#define FUZZ_OPTIONAL __attribute__((weak)) /* null where nobody defines it */
+#define FUZZ_OPTIONAL __attribute__((weak)) /* null if no object defines it */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 FUZZ_OPTIONAL size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room, unsigned seed);
-FUZZ_OPTIONAL size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room); /* the engine's */
+FUZZ_OPTIONAL size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room); /* from the fuzzing engine */
 
-/* Writes seed `number` of a target, in `room` bytes, and returns its size: 0 behind the last one. */
+/* Writes seed `number` of a target, at most `room` bytes. Returns its size; 0 past the last one. */
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room);
 #define FUZZ_SEED_MOST 8192u
 
@@ -57,9 +57,9 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room);
 
 enum { FUZZ_PLACES = 32 };
 static uint8_t *fuzz_places[FUZZ_PLACES];
-static unsigned fuzz_taken; /* of these */
+static unsigned fuzz_taken; /* number of places in use */
 
-/* Exactly `size` bytes, of any content. */
+/* Returns exactly `size` uninitialized bytes. */
 FUZZ_UNUSED static uint8_t *fuzz_room(size_t size)
 {
     uint8_t **place = &fuzz_places[fuzz_taken++];
@@ -82,7 +82,7 @@ FUZZ_UNUSED static uint8_t *fuzz_room(size_t size)
 #endif
 }
 
-/* All places but the first `taken` are free again. */
+/* Frees all places except the first `taken`. */
 FUZZ_UNUSED static void fuzz_drop(unsigned taken)
 {
 #ifdef FUZZ_HEAP
@@ -105,7 +105,7 @@ FUZZ_UNUSED static uint8_t *fuzz_fill(size_t size, int byte)
     return p;
 }
 
-/* Elements: zeros, a slope, or numbers of 2 bytes whose upper ones are alike. */
+/* Makes elements: zeros, a slope, or 2-byte numbers with similar upper bytes. */
 FUZZ_UNUSED static uint8_t *fuzz_pattern(size_t size, unsigned kind)
 {
     uint8_t *p = fuzz_room(size);
@@ -114,7 +114,7 @@ FUZZ_UNUSED static uint8_t *fuzz_pattern(size_t size, unsigned kind)
     return p;
 }
 
-/* A workspace of so many bytes. From the heap it is kept for the next inputs, as megabytes are slow to get there. */
+/* Sets a workspace of `size` bytes. Heap memory is kept for later inputs, because large allocations are slow there. */
 FUZZ_UNUSED static void fuzz_workspace(bitsnap *b, size_t size)
 {
 #ifdef FUZZ_HEAP
@@ -142,7 +142,8 @@ FUZZ_UNUSED static void fuzz_never(void *context, bitsnap_task task, void *argum
     (void)context, (void)task, (void)argument, (void)count;
 }
 
-/* Workspace for blocks of this size, coded with a base or quantized, by so many workers; two can merge. */
+/* Returns a workspace size for blocks of this size, with a base or quantized, and this number of workers; enough for two to
+ * merge. */
 FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned workers)
 {
     static const bitsnap_base base = { "", 0, BITSNAP_F64, 0, 0, 0, { NULL, NULL, NULL, 0 } };
@@ -163,7 +164,7 @@ FUZZ_UNUSED static size_t fuzz_workspace_size(unsigned block_log2, unsigned work
     return most;
 }
 
-/* A codec that can decode blocks of this size, quantized ones too. */
+/* Returns a codec that can decode all blocks of this size, including quantized ones. */
 FUZZ_UNUSED static bitsnap fuzz_codec(unsigned block_log2)
 {
     bitsnap b;
@@ -172,7 +173,7 @@ FUZZ_UNUSED static bitsnap fuzz_codec(unsigned block_log2)
     return b;
 }
 
-/* What a call has told: all kernels tell the same. */
+/* The outcome of a call, which must be the same with all kernel tables. */
 typedef struct fuzz_outcome {
     bitsnap_status status;
     unsigned rule;
@@ -188,7 +189,7 @@ FUZZ_UNUSED static bitsnap_status fuzz_agree(const bitsnap *b, bitsnap_status st
     return status;
 }
 
-/* A parallel loop in one thread: from the last task to the first, by all workers in turn. */
+/* A parallel loop in one thread, from the last task to the first. Workers alternate. */
 FUZZ_UNUSED static void fuzz_run(void *workers, bitsnap_task task, void *argument, uint64_t count)
 {
     while (count--) task(argument, count, (unsigned)(count % *(const unsigned *)workers));
@@ -196,14 +197,14 @@ FUZZ_UNUSED static void fuzz_run(void *workers, bitsnap_task task, void *argumen
 
 /* ================================================================================= SEEDS */
 
-/* Noise that is the same everywhere. */
+/* Returns noise that is the same on every machine. */
 FUZZ_UNUSED static uint8_t fuzz_noise(uint64_t *state)
 {
     *state = *state * UINT64_C(6364136223846793005) + 1442695040888963407u;
     return (uint8_t)(*state >> 56);
 }
 
-/* Elements of all dtypes from noise to nearly constant, 1 to 4 KB, and how many (0: there are no more). */
+/* Makes elements of all dtypes, from noise to nearly constant. Returns their number; 0 past the last seed. */
 FUZZ_UNUSED static size_t fuzz_seed_elements(unsigned number, uint8_t *to, bitsnap_dtype *dtype)
 {
     const unsigned shape = number / 11 % 6, width = bitsnap_width((bitsnap_dtype)(1 + number % 11));
@@ -220,7 +221,7 @@ FUZZ_UNUSED static size_t fuzz_seed_elements(unsigned number, uint8_t *to, bitsn
     return n;
 }
 
-/* A list of these, coded, and how many bytes they are. */
+/* Encodes the bytes of these elements as a list. Returns its size, and the number of symbols in *count. */
 FUZZ_UNUSED static size_t fuzz_seed_list(unsigned number, uint8_t *to, size_t room, size_t *count)
 {
     static uint8_t elements[4096];
@@ -237,7 +238,7 @@ FUZZ_UNUSED static size_t fuzz_seed_list(unsigned number, uint8_t *to, size_t ro
     return size;
 }
 
-/* What the encoder makes of these elements; then of rows and columns of other scales, quantized or not. */
+/* Encodes these elements as a frame; later numbers give rows and columns of several scales, quantized or not. */
 FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t room)
 {
     static uint8_t elements[4096];
@@ -254,7 +255,7 @@ FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t r
         uint64_t state = number;
         const unsigned width = bitsnap_width(dtype = (bitsnap_dtype)(BITSNAP_F16 + i % 4));
         n = 512;
-        for (j = 0; j < n * width; j++) { /* rows of 16, each of another size */
+        for (j = 0; j < n * width; j++) { /* rows of 16, each of another scale */
             const unsigned row = (unsigned)(j / width / 16) * 7 % 5, x = fuzz_noise(&state);
             elements[j] = (uint8_t)(j % width < width - 1 ? x : (0x38 + (dtype == BITSNAP_F16 ? row : row / 2)) ^ (x & 0x80));
         }
@@ -286,7 +287,7 @@ FUZZ_UNUSED static size_t fuzz_seed_frame(unsigned number, uint8_t *to, size_t r
 }
 
 #ifndef FUZZ_ENGINE
-/* With FUZZ_SEEDS=DIRECTORY in the environment any build of a target writes its seeds there, and ends. */
+/* With FUZZ_SEEDS=DIRECTORY in the environment, every build of a target writes its seeds there and exits. */
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     static uint8_t seed[FUZZ_SEED_MOST];

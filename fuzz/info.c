@@ -1,7 +1,7 @@
-/* bitsnap_read_info and bitsnap_read_block on anything: no access outside of the source, and what they tell is possible. */
+/* bitsnap_read_info and bitsnap_read_block on any bytes. They read only the source, and their results are consistent. */
 #include "fuzz.h"
 
-#define MOST 100000u /* elements of frames whose blocks are looked at */
+#define MOST 100000u /* most elements of frames whose blocks are read */
 
 /* The base of the seeds: the upper bytes of elements are of a few kinds only. */
 static uint8_t *base_of(size_t n, unsigned width)
@@ -16,7 +16,7 @@ static uint8_t *base_of(size_t n, unsigned width)
     return p;
 }
 
-/* Every block, with a base or without one, of which no check is looked at. */
+/* Reads every block, with a base or without one, and ignores checks. */
 static void look(const bitsnap_info *info, const uint8_t *source, size_t size, int with_base)
 {
     const unsigned taken = fuzz_taken;

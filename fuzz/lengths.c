@@ -1,5 +1,5 @@
-/* Code tables alone, and lengths alone: a table that is accepted is complete, has one spelling and makes a tree of
- * nodes that the decoder's proofs allow. */
+/* Code tables alone, and code lengths alone. An accepted table is complete, has only one encoding, and gives a tree within the
+ * bounds that the decoder relies on. */
 #define FUZZ_INTERNALS
 #include "fuzz.h"
 

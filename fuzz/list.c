@@ -1,5 +1,5 @@
-/* A hostile list (code tables, trees, masks, splits): every table of kernels agrees with the scalar one. The first two
- * bytes give the number of symbols. */
+/* A hostile list: code tables, trees, masks, splits. Every kernel table agrees with the scalar one. The first two bytes give the
+ * number of symbols. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -24,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         status = fuzz_agree(&b, bitsnap_list_decode(&b, out[t > 0], n, list, size - 2, NULL), &decoded, t);
         if (t && !status) REQUIRE(!memcmp(out[0], out[1], n));
     }
-    if (!status && n) { /* what decodes can be encoded again, and comes back */
+    if (!status && n) { /* encodes the symbols again; decoding restores them */
         uint8_t *coded = fuzz_room(n + 1);
         size_t coded_size;
         REQUIRE(bitsnap_list_encode(&b, coded, n + 1, &coded_size, out[0], n) == BITSNAP_OK);

@@ -1,10 +1,10 @@
-/* What commands on folders read besides tensors: the names of --files-from, and the list of what an unfinished output has. */
+/* Lists that commands on folders read: the names of --files-from, and the list of files in an unfinished output. */
 #include "fuzz.h"
 
 #include "../docs/examples/tool/console/names.h"
 #include "../docs/examples/tool/system/directory.h"
 
-/* The bytes of the input are the names, with what ends them between. */
+/* The input is the names with their separators. */
 static void read_names(const uint8_t *data, size_t size, int end)
 {
     char path[64];

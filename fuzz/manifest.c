@@ -1,5 +1,4 @@
-/* The manifest of a store of snapshots: what is accepted leads nowhere that it should not, and comes back as it is when it is
- * printed. */
+/* The manifest of a store of snapshots. Paths of an accepted one stay inside the store, and printing it gives the same text. */
 #include "fuzz.h"
 
 #include "../docs/examples/tool/store/manifest.h"
@@ -16,7 +15,7 @@ static void check_step(const manifest *m, const store_step *s)
         if (e->kind == ENTRY_FILE) REQUIRE(manifest_object(m, e->id));
         if (e->kind == ENTRY_LINK) REQUIRE(manifest_link_is_good(e->path, e->to) && e->to[0] != '/');
         slash = strrchr(e->path, '/');
-        if (slash) { /* it lies in a folder, not in what a link leads to */
+        if (slash) { /* its parent is a folder, not a link */
             char *above = strdup(e->path);
             const store_entry *folder;
             REQUIRE(above);

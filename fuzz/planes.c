@@ -1,5 +1,5 @@
-/* Byte grouping alone: elements taken apart and put together come back, planes are the same by every table of kernels and hold
- * what they shall, and nothing is touched outside of n elements.
+/* Byte grouping alone. Splitting and joining restores the elements, every kernel table gives the right planes, and nothing
+ * outside of n elements is touched.
  * Input: the dtype (1 byte); the elements. */
 #include "fuzz.h"
 

@@ -1,7 +1,8 @@
-/* Quantizing: any elements of any float come back within the bound, in frames with columns, on every table with the same bytes, and
- * stay what they are when that is done again. Clusters have no bound: there ends, labels and codes from strangers are refused or give numbers, and what is no number stays what it is.
- * Input: what to do and dtype (1 byte), cells or clusters (2), columns (1), options (1), chance (1); then elements, or ends, labels and
- * codes. */
+/* Quantizing. Elements of any float dtype come back within the bound, also in frames with columns. Every kernel table gives the
+ * same bytes, and quantizing the result changes nothing. Clusters have no bound. There, hostile ends, labels and codes are
+ * refused or give numbers, and infinities and NaNs are kept.
+ * Input: what to do and dtype (1 byte), cells or clusters (2), columns (1), options (1), chance (1); then elements, or ends,
+ * labels and codes. */
 #include "fuzz.h"
 
 #define HEAD 6
@@ -21,7 +22,7 @@ static unsigned mantissa_of(bitsnap_dtype dtype)
     return dtype == BITSNAP_F16 ? 10 : dtype == BITSNAP_BF16 ? 7 : dtype == BITSNAP_F32 ? 23 : 52;
 }
 
-/* Is y near enough to x, and of its kind? In integers: significands of one octave are compared. */
+/* Returns whether y is within the bound of x and of the same kind. Compares significands of one octave, as integers. */
 static int near(uint64_t x, uint64_t y, bitsnap_dtype dtype, uint64_t bound)
 {
     const unsigned width = bitsnap_width(dtype), m = mantissa_of(dtype);
@@ -53,11 +54,12 @@ static unsigned bits_of(unsigned clusters)
     return bits;
 }
 
-/* Ends, labels and codes that anyone may have written. */
+/* Tests hostile ends, labels and codes. */
 static void strange_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned clusters)
 {
     const unsigned width = bitsnap_width(dtype), bits = bits_of(clusters);
-    const unsigned used = (unsigned)(size / (4 * width) < clusters ? size / (4 * width) : clusters); /* half of it are ends */
+    /* the ends take half of the input at most */
+    const unsigned used = (unsigned)(size / (4 * width) < clusters ? size / (4 * width) : clusters);
     const size_t left = size - 2 * width * used, n = left > 1 ? (left - 1) * 8 / (8 + bits) : 0;
     uint8_t *ends = fuzz_copy(data + HEAD, 2 * width * used), *labels = fuzz_copy(data + HEAD + 2 * width * used, (n * bits + 7) / 8);
     uint8_t *codes = fuzz_copy(data + HEAD + 2 * width * used + (n * bits + 7) / 8, n), *elements = fuzz_room(n * width);
@@ -66,7 +68,7 @@ static void strange_clusters(const uint8_t *data, size_t size, bitsnap_dtype dty
         for (i = 0; i < n; i++) REQUIRE(kind(load(elements + i * width, width), dtype) != 2);
 }
 
-/* Elements in clusters of their own. */
+/* Tests elements with clusters computed from them. */
 static void own_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned clusters)
 {
     const unsigned width = bitsnap_width(dtype);
@@ -84,8 +86,8 @@ static void own_clusters(const uint8_t *data, size_t size, bitsnap_dtype dtype, 
     }
 }
 
-/* A frame of elements: by cells, by clusters, or (both 0) by scales alone. The same bytes by every table; what comes back is
- * within the bound, and of the same kind. */
+/* Tests a frame of elements: quantized by bins or by clusters, or (both 0) coded with scales only. Every kernel table must give
+ * the same bytes, and elements of the same kind within the bound. */
 static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, unsigned cells, unsigned clusters)
 {
     const unsigned width = bitsnap_width(dtype), log2 = data[4] & 1 ? 6 + (data[4] >> 1) % 4 : 0;
@@ -120,15 +122,15 @@ static void round_trip(const uint8_t *data, size_t size, bitsnap_dtype dtype, un
     if (cells || clusters) REQUIRE(info.certificate.counted <= n && info.certificate.exact <= n);
     if (cells) REQUIRE(info.certificate.max_relative <= info.certificate.bound);
     if (clusters) REQUIRE(info.certificate.bound == 0);
-    again = (data[5] * 257u) % coded; /* too small by chance */
+    again = (data[5] * 257u) % coded; /* a random size that is too small */
     small = fuzz_room(again);
     REQUIRE(bitsnap_encode(&b, small, again, &i, elements, n, dtype) != BITSNAP_OK && i == 0);
-    if (!clusters) { /* what has been quantized stays the same */
+    if (!clusters) { /* quantizing again changes nothing */
         memcpy(elements, out, n * width);
         REQUIRE(bitsnap_encode(&b, frame, room, &coded, elements, n, dtype) == BITSNAP_OK);
         REQUIRE(bitsnap_decode(&b, out, n, dtype, frame, coded) == BITSNAP_OK && (!n || !memcmp(out, elements, n * width)));
     }
-    b.flags |= BITSNAP_IGNORE_CHECKS; /* damage that no check hides */
+    b.flags |= BITSNAP_IGNORE_CHECKS; /* lets damage reach the decoder */
     for (i = 0; i < 20 && coded > info.header_size; i++) {
         frame[info.header_size + (data[5] * 7919u + i * 104729u) % (coded - info.header_size)] ^= (uint8_t)(1u << (data[3] + i) % 8);
         (void)bitsnap_decode(&b, out, n, dtype, frame, coded);

@@ -1,5 +1,5 @@
-/* An engine for where there is no fuzzer: runs a target over the files given, over every prefix of the small ones, and over
- * mutations of all of them, reproducibly.
+/* An engine for machines without a fuzzer. Runs a target over the given files, every prefix of small ones, and reproducible
+ * mutations of all of them.
  *   TARGET [-m MUTATIONS] FILE...      (default 200 mutations of each file)
  *   FUZZ_SEEDS=DIRECTORY TARGET        writes the target's seeds */
 #define FUZZ_ENGINE
@@ -41,12 +41,12 @@ size_t LLVMFuzzerMutate(uint8_t *p, size_t size, size_t room)
         case 2: p[at] = (uint8_t)(next() & 1 ? 0xFF : 0); break;
         case 3: p[at]++; break;
         case 4: size = at; break; /* cut */
-        case 5: /* some bytes twice */
+        case 5: /* repeats some bytes */
             if (room - size < n) break;
             memmove(p + at + n, p + at, size - at);
             size += n;
             break;
-        default: /* a piece of it somewhere else */
+        default: /* copies some bytes to another position */
             if (size > 16) memmove(p + (size_t)(next() % (size - 8)), p + (size_t)(next() % (size - 8)), n);
             break;
         }

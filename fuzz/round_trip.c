@@ -1,5 +1,5 @@
-/* Any elements of any dtype: what is encoded comes back, on every table with the same bytes, within the bound; a
- * destination that is too small is said to be, and nothing is written behind it. */
+/* Any elements of any dtype. Decoding restores them, every kernel table gives the same frame, and its size is within the bound.
+ * A destination that is too small is an error, and nothing is written past its end. */
 #include "fuzz.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,6 +1,5 @@
-/* The tool's readers of what comes from files: header texts of .safetensors (accepted ones keep every promise of the
- * parser), and coded texts, alone or behind another text. The first byte of the input chooses; a coded text is preceded by its
- * size. */
+/* The tool's parsers of header texts. Texts of .safetensors files: accepted ones keep every promise of the parser. Coded texts:
+ * alone, or after another text. The first byte of the input chooses; a coded text is preceded by its size. */
 #include "fuzz.h"
 
 #include "../docs/examples/tool/files/bytes.h"
@@ -32,7 +31,7 @@ static void header_text(const char *text, size_t size)
     bitsnap_safetensors_free(&s);
 }
 
-/* One piece of a text, in a record that is right around it. */
+/* Reads one piece of a text, in an otherwise valid record. */
 static void coded_text(const uint8_t *coded, size_t size)
 {
     const size_t text_size = size < 2 ? 0 : 1 + ((coded[0] | (size_t)coded[1] << 8) & (BITSNAP_TEXT_PIECE - 1));
@@ -69,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     return 0;
 }
 
-/* Headers good and bad, and what text_encode makes of them. */
+/* Valid and invalid headers, plain and coded by text_encode. */
 size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
 {
     static const char *const texts[] = {
@@ -92,7 +91,7 @@ size_t fuzz_seed(unsigned number, uint8_t *to, size_t room)
         return size + 1;
     }
     if (number >= 2 * n) return 0;
-    { /* a seed has no record around it */
+    { /* removes the record from the seed */
         const char *text = texts[number % n];
         if (text_encode(&coded, &size, text, strlen(text), &f)) return 0;
         size -= BITSNAP_TEXT_PREFIX + 8;

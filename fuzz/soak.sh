@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs fuzz targets under libFuzzer, one after the other, and says what came of it. Corpora grow in build/corpus, where the next
-# run goes on, whatever the build; artifacts of findings stand beside them. Each run adds a line to build/fuzz/soak.log; with
-# `sums` the lines are added up.
+# Runs fuzz targets under libFuzzer, one after the other, and reports the results. Corpora and artifacts of findings are in
+# build/corpus; later runs of any build continue from the corpora. Each run adds a line to build/fuzz/soak.log; `sums` adds
+# the lines up.
 #   fuzz/soak.sh BUILD SECONDS TARGET...    BUILD: fast or checked, as `make` has built them
 #   fuzz/soak.sh sums
 cd "$(dirname "$0")/.." || exit 1

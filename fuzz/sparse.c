@@ -1,11 +1,11 @@
-/* A mask and values from strangers, applied in place. What is refused has written nothing. What is accepted has the same result
- * with every kernel table, in place or not, and when it is repeated.
+/* A hostile mask and values, applied in place. A refused mask changes nothing. An accepted one gives the same result with every
+ * kernel table, in place or not, and when repeated.
  * Input: log2 of the width (1 byte), n (2 bytes), the mask; the rest are values. */
 #include "fuzz.h"
 
 #define N_MOST ((size_t)20000) /* more than two parts of a mask, and more than a chunk of elements */
 
-/* all `size` bytes as they were painted? */
+/* Returns whether all `size` bytes still have their first value. */
 static int painted(const uint8_t *p, size_t size)
 {
     size_t i;
@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             REQUIRE((s == BITSNAP_OK) == (!overhang && c == values_count));
         }
         REQUIRE(s == applied && !memcmp(live, expected, elements_size));
-        if (!s) { /* again; out of place; and what encode makes of it is no more than what was applied */
+        if (!s) { /* repeats it, applies it to a copy, and encodes it to at most the same number of values */
             uint8_t *out = fuzz_room(elements_size), *changed = paint(mask_size), *list = fuzz_room(values_count * width);
             size_t got;
             REQUIRE(bitsnap_mask_decode(k, width, live, live, n, mask, values, values_count) == BITSNAP_OK && !memcmp(live, expected, elements_size));
