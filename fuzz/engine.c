@@ -1,6 +1,5 @@
 /* Hostile input of the checkpoint engine: a segment in shared memory with any seals, maps, contents and frames, and with valid
- * checks; and the manifest of its files. An accepted one leads to no access out of bounds, and to no file outside of its
- * directory. */
+ * checks; and the manifest of its files. No access is out of bounds, and an accepted manifest lists ascending steps. */
 #include "fuzz.h"
 
 #define BITSNAP_FILE_IMPLEMENTATION

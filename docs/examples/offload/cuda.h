@@ -1,5 +1,5 @@
-/* cuda.h - a bitsnap_offload for NVIDIA GPUs: two streams, page-locked staging memory, and the kernel of decode.h. Compiled by nvcc;
- * define BITSNAP_OFFLOAD before bitsnap.h. MIT licence, see bitsnap.h.
+/* cuda.h - a bitsnap_offload for NVIDIA GPUs: two streams, page-locked staging memory, and the kernel of decode.h. Compiled by
+ * nvcc; define BITSNAP_OFFLOAD before bitsnap.h. MIT licence, see bitsnap.h.
  *
  *     offload_cuda c;
  *     bitsnap_offload o;
@@ -13,12 +13,12 @@
 
 #include <string.h>
 
-#define OFFLOAD_MEMORY (48u << 10) /* of a group: Group, and behind it the arena */
+#define OFFLOAD_MEMORY (48u << 10) /* bytes of a group: Group, followed by the arena */
 
 typedef struct offload_cuda_queue {
     cudaStream_t stream;
-    bitsnap_work *works, *device_works; /* page-locked, as `done` */
-    bitsnap_done *done, *device_done, *result; /* result: where the caller wants it */
+    bitsnap_work *works, *device_works; /* works and done are page-locked */
+    bitsnap_done *done, *device_done, *result; /* result: memory of the caller */
     u32 *scratch;
     size_t capacity, count;
 } offload_cuda_queue;
@@ -27,7 +27,7 @@ typedef struct offload_cuda {
     offload_cuda_queue queue[2];
     void *host, *device;
     size_t scratch_size; /* of each queue */
-    u32 groups;          /* that the GPU runs at once */
+    u32 groups;          /* number of groups that the GPU runs at once */
 } offload_cuda;
 
 static int offload_cuda_upload(void *context, unsigned queue, uint64_t to, const void *from, size_t size)
@@ -68,7 +68,7 @@ static int offload_cuda_launch(const offload_cuda *c, unsigned queue, offload_cu
     }
     if (groups > c->scratch_size / scratch) groups = (u32)(c->scratch_size / scratch);
     if (groups > count) groups = (u32)count;
-    if (!groups) return 0; /* too little: the host has to do it */
+    if (!groups) return 0; /* too little scratch memory: left to the host */
     memcpy(q->works, works, count * sizeof *works);
     q->result = done;
     if (cudaMemcpyAsync(q->device_works, q->works, count * sizeof *works, cudaMemcpyHostToDevice, q->stream)) return 1;
@@ -116,9 +116,9 @@ static void offload_cuda_end(offload_cuda *c)
     memset(c, 0, sizeof *c);
 }
 
-/* `staging` bytes of page-locked memory and as many of the GPU, and `scratch` bytes of the GPU, half of them for each queue: a
- * group takes 416 to 608 KiB, or 1056 KiB for a block with a base, QUANTIZED or SCALED, and an H100 runs 528 or 396 groups at once.
- * Returns 0, or 1 where there is no GPU or not so much memory. */
+/* Allocates `staging` bytes of page-locked memory, `staging` bytes of the GPU, and `scratch` bytes of the GPU. Each queue gets
+ * half of these. A group takes 416 to 608 KiB of scratch, or 1056 KiB for a block with a base, QUANTIZED or SCALED; an H100 runs
+ * 528 or 396 groups at once. Returns 1 if there is no GPU or not enough memory. */
 static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t staging, size_t scratch)
 {
     int device = 0, processors = 0, groups = 0;
@@ -150,7 +150,7 @@ static int offload_cuda_begin(offload_cuda *c, bitsnap_offload *o, size_t stagin
     o->decode = offload_cuda_decode;
     o->encode = offload_cuda_encode;
     o->wait = offload_cuda_wait;
-    o->host = c->host; /* null: for frames in page-locked memory (cudaHostRegister), which is faster */
+    o->host = c->host; /* set it to null if frames are in page-locked memory (cudaHostRegister), which is faster */
     o->device = (uint64_t)(size_t)c->device;
     o->size = staging;
     return 0;

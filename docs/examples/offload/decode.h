@@ -10,8 +10,8 @@ typedef struct Group {
     Pieces pieces;
     Words words;
     Numbers numbers;
-    u64 leaf[MAX_SPARSE / MAX_ELEMENTS]; /* hashes, of a cell */
-    u32 status, width, body, end; /* body, end: bytes of the source */
+    u64 leaf[MAX_SPARSE / MAX_ELEMENTS]; /* hash leaves of a cell */
+    u32 status, width, body, end; /* body, end: offsets into the source */
     u32 e, planes, varying[4], value[4], plane[4], list; /* SPLIT */
 } Group;
 
@@ -26,7 +26,7 @@ FN u32 raw_plane_size(u32 varying, u32 n)
     return varying == 0xFF ? n : POPC(varying) * (n / 64 * 8 + (n % 64 + 7) / 8);
 }
 
-/* The descriptor of a SPLIT block (5.2), by one work-item. */
+/* Reads the descriptor of a SPLIT block (5.2), by one work-item. */
 FN u32 split_begin(LOCAL Group *g, const Source s, u32 dtype, u32 n)
 {
     const u32 first = read8(s, g->body), bits = 8 * g->width, e = first & 15;
@@ -56,7 +56,7 @@ FN u32 split_begin(LOCAL Group *g, const Source s, u32 dtype, u32 n)
     return ST_OK;
 }
 
-/* A 1 behind the last bit of a bit plane (R22), by one work-item. */
+/* Rejects a bit plane with a 1 after its last bit (R22), by one work-item. */
 FN u32 split_tails(LOCAL const Group *g, const Source s, u32 n)
 {
     u32 k, bytes = (n % 64 + 7) / 8;
@@ -69,7 +69,8 @@ FN u32 split_tails(LOCAL const Group *g, const Source s, u32 n)
     return ST_OK;
 }
 
-/* The bytes of a plane at positions q .. q+7, q a multiple of 8; past the last position: anything. `row`: their row has all 64 positions. */
+/* Reads the bytes of a plane at positions q .. q + 7; q is a multiple of 8. Bytes past the last position are unspecified. `row`:
+ * their row has all 64 positions. */
 FN void raw8(LOCAL const Group *g, const Source s, u32 k, u32 q, u32 n, u32 row, u32 bytes[2])
 {
     const u32 varying = g->varying[k], step = row ? 8 : (n % 64 + 7) / 8;
@@ -88,10 +89,10 @@ FN void raw8(LOCAL const Group *g, const Source s, u32 k, u32 q, u32 n, u32 row,
     }
 }
 
-/* ---- elements: four positions at a time, in words as pair order (3.2) stores them: elements 0 1 2 3 of one byte; 0 2 and 1 3 of two bytes;
- * 0, 1, 2, 3 of four ---- */
+/* ---- elements: four positions at a time, in words of pair order (3.2). Of one byte: elements 0 1 2 3 in one word; of two bytes:
+ * 0 2 and 1 3; of four: one element a word ---- */
 
-/* The words that have byte k of each element from planes[k]. */
+/* Joins planes: byte k of each element comes from planes[k]. */
 FN void weave(u32 width, const u32 planes[4], u32 words[4])
 {
     const u32 even = PERM(planes[0], planes[1], 0x6240), odd = PERM(planes[0], planes[1], 0x7351);
@@ -108,10 +109,10 @@ FN void weave(u32 width, const u32 planes[4], u32 words[4])
     }
 }
 
-/* In each element of a word. */
+/* Repeats `bits` in each element of a word. */
 FN u32 in_each(u32 width, u32 bits) { return width == 1 ? bits * 0x01010101u : width == 2 ? bits * 0x00010001u : bits; }
 
-/* The elements at positions q .. q+3 of a block of n, q a multiple of 4. */
+/* Stores the elements at positions q .. q + 3 of a block of n; q is a multiple of 4. */
 FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 words[4])
 {
     u32 k;
@@ -131,7 +132,8 @@ FN void put4(u64 target, u32 width, u32 n, u32 q, const u32 words[4])
         }
 }
 
-/* Symbols and raw planes in field order (3.1) become elements. A work-item takes eight positions at a time. `width` is a constant in each call. */
+/* Joins symbols and raw planes in field order (3.1). A work-item makes eight positions at a time. Each call passes a constant
+ * `width`. */
 FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbols, u32 width, u64 target, u32 n)
 {
     const u32 e = g->e, shift = 8 * width - 1 - e;
@@ -139,7 +141,7 @@ FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbol
     const u32 planes = g->planes;
     u32 begin[4], whole = 0, q, k, i;
     UNROLL
-    for (k = 0; k < 4; k++) { /* read once: the loop's stores may change what `g` points to, for all that the compiler knows */
+    for (k = 0; k < 4; k++) { /* read before the loop, because the compiler must assume that its stores change *g */
         begin[k] = k < planes ? g->plane[k] : 0;
         whole |= (u32)(k < planes && g->varying[k] == 0xFF) << k;
     }
@@ -148,7 +150,7 @@ FN void split_put(LOCAL const Group *g, const Source s, GLOBAL const u32 *symbol
         u32 raw[4][2] = { { 0, 0 }, { 0, 0 }, { 0, 0 }, { 0, 0 } };
         UNROLL
         for (k = 0; k < 4; k++)
-            if (k < width && row && (whole >> k & 1)) { /* all eight bytes are the source's: no address needs a check */
+            if (k < width && row && (whole >> k & 1)) { /* all eight bytes are inside the source, so read_word is not needed */
                 const u32 at = begin[k] + q, bits = at % 4 * 8;
                 GLOBAL const u32 *w = s.words + at / 4;
                 raw[k][0] = FUNNEL(w[0], w[1], bits);
@@ -189,7 +191,8 @@ FN void bytes_put(u32 width, u32 zigzag, GLOBAL const u32 *symbols, u64 target, 
     }
 }
 
-/* `size` bytes from byte `at` of the source on; for a constant, `period` of them again and again. */
+/* Copies `size` bytes of the source from byte `at` on. `period`: repeats the first `period` bytes, for constants; 0: does not
+ * repeat. */
 FN void plain_put(const Source s, u32 at, u32 period, u64 target, u32 size)
 {
     u32 i, k;
@@ -206,7 +209,7 @@ FN void plain_put(const Source s, u32 at, u32 period, u64 target, u32 size)
 
 /* ---- blocks ---- */
 
-/* Head, descriptor, and what the check is made of, by one work-item. */
+/* Reads head and descriptor, and lists the parts that the check covers, by one work-item. */
 FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source s)
 {
     const u32 form = work->head & 255, begin = (u32)(work->source & 3), n = work->count;
@@ -242,7 +245,7 @@ FN u32 block_begin(LOCAL Group *g, GLOBAL const bitsnap_work *work, const Source
     return ST_OK;
 }
 
-/* The check: the hash of a record (5.5) of at most 144 bytes, by one work-item. */
+/* Verifies the check, the hash of a record (5.5) of at most 144 bytes, by one work-item. */
 FN u64 block_record(LOCAL Group *g, ARENA u32 *record, GLOBAL const bitsnap_work *work, u32 head, const Source s)
 {
     u32 at = 0, k, i;
@@ -261,10 +264,10 @@ FN u64 block_record(LOCAL Group *g, ARENA u32 *record, GLOBAL const bitsnap_work
     return hash_few(whole, 0, at);
 }
 
-/* Elements of leaf i of n. */
+/* Returns the number of elements in leaf i of a cell of n. */
 FN u32 leaf_size(u32 n, u32 i) { return n - i * MAX_ELEMENTS < MAX_ELEMENTS ? n - i * MAX_ELEMENTS : MAX_ELEMENTS; }
 
-/* The hash of a leaf of a cell (7.1), to g->leaf[k]. */
+/* Hashes a leaf of a cell (7.1) to g->leaf[k]. */
 FN void leaf_hash(LOCAL Group *g, ARENA u32 *arena, GLOBAL const void *elements, u32 size, u32 k)
 {
     const Source leaf = source_of((u64)(size_t)elements, size);
@@ -278,7 +281,7 @@ FN void leaf_hash(LOCAL Group *g, ARENA u32 *arena, GLOBAL const void *elements,
     if (THREAD == 0) g->leaf[k] = g->pieces.hash[0];
 }
 
-/* Is the hash of a cell of so many leaves, of the base or of what was made, number k of those that the block has? */
+/* Compares the hash of a cell, of `leaves` leaves, with hash k of the block. k is 0 for the base, 1 for the result. */
 FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, u32 leaves)
 {
     if (THREAD == 0) {
@@ -293,7 +296,7 @@ FN u32 cell_check(LOCAL Group *g, ARENA u32 *arena, const Source s, u32 k, u32 l
     return g->status;
 }
 
-/* Decodes a block to `out`, in the scratch memory if there is a base. */
+/* Decodes a block to `out`. With a base, the result stays in scratch memory. */
 FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch,
                    const Source s, const Base base, u32 form, u32 n, u64 out, u32 deltas)
 {
@@ -325,15 +328,16 @@ FN u32 body_decode(LANES LOCAL Group *g, GLOBAL const bitsnap_work *work, ARENA 
     return ST_OK;
 }
 
-/* A block, by the whole group: its status. The target is written if that is 0, and, where there is no base, otherwise perhaps. `deltas`
- * is a constant: 0 leaves out the code for blocks with a base, SCALED and QUANTIZED ones, which are the host's then. */
+/* Decodes a block, by the whole group, and returns its status. If that is not 0, the target is unspecified without a base and
+ * unchanged with one. `deltas` is a constant: 0 leaves out the code for blocks with a base, SCALED and QUANTIZED ones, which are
+ * declined. */
 FN u32 block_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
                     GLOBAL const bitsnap_work *work, u32 deltas)
 {
     const Source s = source_of(work->source, work->size);
     const u32 form = work->head & 255, n = work->count, ignore = work->flags & BITSNAP_WORK_IGNORE;
     const u32 words = work->role || form == 6 || form == 7, sparse = form == 4 || form == 8, leaves = (n - 1) / MAX_ELEMENTS + 1;
-    const u32 least = LEAST_ARENA << (work->dtype == BITSNAP_I64 || work->dtype == BITSNAP_F64); /* twice as many bytes to hash */
+    const u32 least = LEAST_ARENA << (work->dtype == BITSNAP_I64 || work->dtype == BITSNAP_F64); /* twice the bytes to hash */
     Base base;
     u32 status, i;
     u64 out = work->target;
@@ -400,7 +404,7 @@ FN void blocks_decode(LANES LOCAL Group *g, ARENA u32 *arena, u32 arena_size, GL
     }
 }
 
-/* Two kernels, as the first needs fewer registers. */
+/* Two kernels: the first, for blocks without words, needs fewer registers. */
 KERNEL(4) offload_decode(KERNEL_PARAMETERS)
 {
     GROUP_MEMORY(Group);

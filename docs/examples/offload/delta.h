@@ -1,4 +1,4 @@
-/* delta.h - bodies that say how elements differ from their predictions (FORMAT.md 5.7, 5.14, 6.3). MIT licence, see bitsnap.h. */
+/* delta.h - bodies that hold differences from predictions (FORMAT.md 5.7, 5.14, 6.3). MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_DELTA_H
 #define OFFLOAD_DELTA_H
 
@@ -8,7 +8,7 @@
 
 typedef struct Base {
     GLOBAL const void *elements;
-    u32 dtype, role; /* of the frame; role 2: the elements are F32, and cast */
+    u32 dtype, role; /* of the frame; role 2: the base has F32 elements, which are cast */
 } Base;
 
 CONSTANT u8 width_of[12] = { 0, 1, 1, 2, 4, 8, 1, 1, 2, 2, 4, 8 };
@@ -27,7 +27,7 @@ FN u32 cast_f16(u32 x)
         r = a - 0x38000000;
         return sign | (r + 0xFFF + (r >> 13 & 1)) >> 13;
     }
-    if (a < 0x33000000) return sign; /* below half of the least subnormal */
+    if (a < 0x33000000) return sign; /* below half of the smallest subnormal */
     shift = 126 - (a >> 23);
     rest = (a & 0x7FFFFF) | 0x800000;
     middle = 1u << (shift - 1);
@@ -70,14 +70,15 @@ FN u32 exponent_of(u32 v, u32 dtype)
 
 typedef struct Words {
     u32 classes, border[8];
-    u32 count[8];            /* elements of each class */
+    u32 count[8];            /* number of elements of each class */
     u32 part[8][WARPS];
-    u32 shift, limit, low;   /* of the list of words being read; low: where its low bits stand */
-    u32 changed;             /* SPARSE */
+    u32 shift, limit, low;   /* of the list of words being read; low: offset of its low bits */
+    u32 changed;             /* SPARSE: number of changed elements */
     u8 class_of[256];        /* by exponent */
 } Words;
 
-/* The elements of class 0, in order, then those of class 1, ...: their places, by the whole group. `classes` is room for n bytes. */
+/* Lists the positions of the elements of class 0, in order, then of class 1, ..., by the whole group. `classes`: n bytes of
+ * scratch. */
 FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GLOBAL u16 *places, u32 n)
 {
     const u32 lane = THREAD % WARP, step = AT_ONCE * WARP;
@@ -127,7 +128,8 @@ FN void words_deal(LANES LOCAL Words *x, const Base base, GLOBAL u8 *classes, GL
     SYNC();
 }
 
-/* Those of m places (null: 0, 1, ...) whose symbols are the limit, in order, by the whole group; returns how many. */
+/* Copies the positions whose symbols equal the limit, in order, by the whole group. `from`: m positions; null: 0, 1, ... Returns
+ * the number of positions copied. */
 FN u32 words_escaped(LANES LOCAL Words *x, GLOBAL const u8 *symbols, GLOBAL const u16 *from, GLOBAL u16 *to, u32 m)
 {
     const u32 lane = THREAD % WARP;
@@ -162,7 +164,7 @@ FN u32 words_begin(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 dtype)
     return ST_OK;
 }
 
-/* The beginning of a list of m words, up to the list of symbols, by one work-item. */
+/* Reads the head of a list of m words, up to the list of symbols, by one work-item. */
 FN u32 words_head(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 m, u32 level, u32 used, u32 width)
 {
     u32 low, v, k, at;
@@ -189,7 +191,7 @@ FN u32 words_head(LOCAL Words *x, LOCAL Lists *p, const Source s, u32 m, u32 lev
     return ST_OK;
 }
 
-/* The low bits of word j of m, which stand at byte `at`. */
+/* Returns the low bits of word j of m. Those of all words are stored from byte `at` on. */
 FN u32 words_low(const Source s, u32 at, u32 shift, u32 m, u32 j)
 {
     const u32 bits = shift % 8, bytes = j / 64 < m / 64 ? 8 : (m % 64 + 7) / 8;
@@ -200,8 +202,8 @@ FN u32 words_low(const Source s, u32 at, u32 shift, u32 m, u32 j)
     return low;
 }
 
-/* A list of m words: what each is goes to words[], to the places that `which` says (null: 0, 1, ...). A word whose symbol is the limit
- * goes on in the next level, so every level adds what it knows, and passes on the places that have more. */
+/* Reads a list of m words to words[which[0]], words[which[1]], ...; null: 0, 1, ... A word whose symbol equals the limit
+ * continues in the next level. So each level adds its bits, and hands the positions of the remaining words to the next. */
 FN void words_read(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s, u32 m,
                    u32 width, GLOBAL const u16 *which, GLOBAL u16 *here, GLOBAL u16 *there, GLOBAL u32 *words)
 {
@@ -243,8 +245,8 @@ FN void words_read(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 a
     }
 }
 
-/* The body of a CLASSED block at p->at, to elements at byte `result` of the scratch memory. Its first 576 KiB are those of symbols,
- * two lists of places, and words; `result` may be where the places are. */
+/* Decodes the body of a CLASSED block at p->at, in scratch memory. Its first 576 KiB hold symbols, two lists of positions, and
+ * words. */
 #define PLACES_AT (64u << 10)
 #define WORDS_AT (320u << 10)
 PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 used, const Source s,
@@ -266,7 +268,7 @@ PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena,
     } else {
         words_read(LANES_ x, p, arena, arena_size, scratch, used, s, n, width, 0, here, there, words);
     }
-    if (p->status || p->at != p->end) return; /* R33, of which the caller takes care */
+    if (p->status || p->at != p->end) return; /* the caller reports R33 */
     for (i = THREAD; i < n; i += AT_ONCE * THREADS) {
         u32 v[AT_ONCE], u;
         UNROLL
@@ -282,14 +284,15 @@ PART void classed_decode(LANES LOCAL Words *x, LOCAL Lists *p, ARENA u32 *arena,
 
 /* ---- SPARSE ---- */
 
-/* At most 32 bits from bit `at` on of the bytes from `byte` on. */
+/* Reads at most 32 bits, from bit `at` on after byte `byte`. */
 FN u32 read_bits(const Source s, u32 byte, u32 at, u32 bits)
 {
     const u32 word = FUNNEL(read32(s, byte + at / 8), read32(s, byte + at / 8 + 4), at % 8);
     return bits < 32 ? word & ((1u << bits) - 1) : word;
 }
 
-/* The body of a SPARSE block at p->at, of up to 2^20 elements: places and numbers of those that differ, to the scratch memory. */
+/* Decodes the body of a SPARSE block of up to 2^20 elements at p->at. Positions and differences of changed elements go to scratch
+ * memory. */
 #define NUMBERS_AT (256u << 10)
 #define LEAF_AT (512u << 10) /* room for 65536 elements */
 PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratch, const Source s, const Base base, u32 n)
@@ -354,7 +357,7 @@ PART void sparse_decode(LANES LOCAL Words *x, LOCAL Lists *p, GLOBAL u32 *scratc
     }
 }
 
-/* Elements first .. first + count - 1 of a SPARSE block, or of SAME, where nothing has changed; `to` may be the base from `first` on. */
+/* Stores elements first .. first + count - 1 of a SPARSE or SAME block. `to` may be the base itself, from `first` on. */
 PART void sparse_put(LOCAL const Words *x, GLOBAL const u32 *scratch, const Base base, GLOBAL void *to, u32 first, u32 count)
 {
     GLOBAL const u32 *place = scratch, *number = scratch + NUMBERS_AT / 4;
@@ -362,7 +365,7 @@ PART void sparse_put(LOCAL const Words *x, GLOBAL const u32 *scratch, const Base
     u32 i, low = 0, high = changed;
     for (i = THREAD; i < count; i += THREADS) put_element(to, width, i, predict(base, first + i));
     SYNC();
-    while (low < high) { /* the first place that is not before these */
+    while (low < high) { /* finds the first change at `first` or later */
         const u32 middle = (low + high) / 2;
         if (place[middle] < first) low = middle + 1;
         else high = middle;

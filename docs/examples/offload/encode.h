@@ -1,6 +1,6 @@
-/* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast and
- * default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare ones,
- * constant elements, what may be PARTED or have coded planes, and what does not gain a byte. MIT licence, see bitsnap.h. */
+/* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast
+ * and default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare
+ * ones, constant elements, what may be PARTED or have coded planes, and what does not gain a byte. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_ENCODE_H
 #define OFFLOAD_ENCODE_H
 
@@ -40,8 +40,9 @@ typedef struct Encoder {
 
 /* ---- codes ---- */
 
-/* Chooses code lengths. A symbol has a code if count[] * 2^shift exceeds `total`; all others, and `lost` more, escape. A single rare symbol has a
- * code, too, unless some are lost. Called by the whole group. Sets g->length, g->bits (of the tree) and g->escapes. Returns 0 if no tree fits. */
+/* Chooses code lengths. A symbol has a code if count[] * 2^shift exceeds `total`; all others, and `lost` more, escape. A single
+ * rare symbol has a code, too, unless some are lost. Called by the whole group. Sets g->length, g->bits (of the tree) and
+ * g->escapes. Returns 0 if no tree fits. */
 PART u32 encode_plan(LOCAL Encoder *g, ARENA Plan *p, LOCAL const u32 *count, u32 total, u32 shift, u32 lost)
 {
     const u32 t = THREAD;
@@ -196,8 +197,8 @@ PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *c
     SYNC();
 }
 
-/* Finds the places of the nodes of a list and of their child lists. Called by one work-item. `at` is the first byte of the list in the target,
- * `escape_size` the bytes of the list of its escapes, `in` the place of the codes in scratch. */
+/* Finds the places of the nodes of a list and of their child lists. Called by one work-item. `at` is the first byte of the list
+ * in the target, `escape_size` the bytes of the list of its escapes, `in` the place of the codes in scratch. */
 FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
 {
     struct { u32 path, code, level, in; } stack[32], x;
@@ -272,7 +273,8 @@ FN u32 eight_take(u32 a, u32 b, u32 k, u32 slot, u32 live)
     return (gather_tops(codes_take(a, k, slot)) | gather_tops(codes_take(b, k, slot)) << 4) & ((1u << live) - 1);
 }
 
-/* Groups of eight codes, from .. to - 1 of a node, by a warp, eight codes of a work-item at a time: how many take each list slot. */
+/* Groups of eight codes, from .. to - 1 of a node, by a warp, eight codes of a work-item at a time: how many take each list
+ * slot. */
 FN void fork_count(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL const u8 *scratch, u32 from, u32 to, u32 counts[4])
 {
     GLOBAL const u32 *in = (GLOBAL const u32 *)(scratch + f->in);
@@ -289,8 +291,9 @@ FN void fork_count(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL const u8 
         if (j < lists) (void)warp_before(LANES_ sum[j], &counts[j]);
 }
 
-/* Writes groups of eight codes, from .. to - 1 of a node: their bits to the masks of the node, and their codes, without these bits, to its lists
- * from base[] on. Only the last group of a node may have fewer codes. `k` and `lists` are constants in the calls that most nodes make. */
+/* Writes groups of eight codes, from .. to - 1 of a node: their bits to the masks of the node, and their codes, without these
+ * bits, to its lists from base[] on. Only the last group of a node may have fewer codes. `k` and `lists` are constants in the
+ * calls that most nodes make. */
 FN void fork_write(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL u8 *scratch, GLOBAL u8 *target, u32 from, u32 to,
                    u32 base[4])
 {
@@ -373,7 +376,8 @@ FN u32 get_element(u64 elements, u32 width, u32 i)
                         : ((GLOBAL const u32 *)(size_t)elements)[i];
 }
 
-/* Loads the elements at positions q .. q+7 of a block of n; q is a multiple of 8 (pair order, 3.2). After the last one: `filler`. */
+/* Loads the elements at positions q .. q+7 of a block of n; q is a multiple of 8 (pair order, 3.2). After the last one:
+ * `filler`. */
 FN void get8(u64 elements, u32 width, u32 n, u32 q, u32 filler, u32 v[8])
 {
     u32 h, k;
@@ -525,7 +529,8 @@ FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL
 FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
 {
     const u32 width = width_of[work->dtype], n = work->count, runs = n / 128 < 64 ? n / 128 : 64, magnitude = (1u << (8 * width - 1)) - 1;
-    LOCAL u32 *low = g->h, *zeros = g->h + 33; /* the number of runs of 8 elements, not all 0, by the number of low bits that are 0 in all 8 */
+    LOCAL u32 *low = g->h, *zeros = g->h + 33; /* the number of runs of 8 elements, not all 0, by the number of low bits that are
+                                                  0 in all 8 */
     u32 r, u, z, above = 0, least = 0, found;
     for (r = THREAD; r < runs; r += THREADS) {
         u32 x[8], any = 0, none = 0;
@@ -620,7 +625,8 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
     }
     if (!lost && 8 * g->most > 5 * n) return ST_DECLINED;
     if (!encode_plan(g, p, g->h, total, fast ? 9 : 8, lost)) return ST_DECLINED;
-    if ((g->bits + (lost ? 0 : 8 * g->escapes + 8)) / 8 >= total) return ST_DECLINED; /* escapes may take less, which the host knows */
+    /* escapes may take less, which the host knows */
+    if ((g->bits + (lost ? 0 : 8 * g->escapes + 8)) / 8 >= total) return ST_DECLINED;
     for (i = THREAD; i < 256; i += THREADS) g->h[i] = g->length[i] ? 0 : g->full[i]; /* escapes */
     encode_tree(LANES_ g, &g->outer, g->full);
     return ST_OK;
@@ -706,8 +712,8 @@ FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symb
     TOGETHER();
 }
 
-/* Finds the places of a list, from byte `at` of the target to g->end, and of the list of its escapes, which lies inside it and is therefore
- * measured first. Called by one work-item. */
+/* Finds the places of a list, from byte `at` of the target to g->end, and of the list of its escapes, which lies inside it and is
+ * therefore measured first. Called by one work-item. */
 FN void encode_place(LOCAL Encoder *g, u32 at, u32 scratch_size)
 {
     LOCAL Coder *c = &g->inner;
@@ -751,7 +757,8 @@ FN void encode_list(LANES LOCAL Encoder *g, GLOBAL u8 *symbols, GLOBAL u8 *targe
     }
 }
 
-/* Head and check of a block whose body, from byte `body` to `end`, is there. Pieces of g->layout: what is hashed, from its first byte on. */
+/* Head and check of a block whose body, from byte `body` to `end`, is there. Pieces of g->layout: what is hashed, from its first
+ * byte on. */
 FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_work *work, u32 form, u32 body, u32 end)
 {
     const u32 head = form | (end - body) << 8, begin = (u32)(work->target & 3);

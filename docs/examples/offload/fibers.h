@@ -1,6 +1,6 @@
-/* fibers.h - the device code as C++ on one thread: a group is 256 fibers, which take turns in a random order between
- * barriers, so that sanitizers and debuggers see what they do. Barriers have numbers, and say when they are passed:
- * tests/adapters/offload_races.cpp finds those that are missing, and those that nobody needs. MIT licence, see bitsnap.h. */
+/* fibers.h - the device code as C++ on one thread, for sanitizers and debuggers. A group is 256 fibers, which run in a random
+ * order between barriers. Barriers have numbers, and report when they are passed: tests/adapters/offload_races.cpp finds missing
+ * and unnecessary ones. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_FIBERS_H
 #define OFFLOAD_FIBERS_H
 
@@ -13,10 +13,10 @@
 #include "prelude.h"
 
 #define FIBER_STACK 65536
-#define FIBER_OWN __attribute__((no_sanitize("address", "thread"))) /* sanitizers look at device code alone */
+#define FIBER_OWN __attribute__((no_sanitize("address", "thread"))) /* sanitizers check only the device code */
 
 u32 fiber_thread, fiber_group, fiber_groups = 1, *fiber_memory;
-/* Told which barriers work-items from .. to - 1 pass, and of launches, as barriers below 0; null: nobody. */
+/* Called when work-items from .. to - 1 pass a barrier, and with a negative barrier for a launch. May be null. */
 void (*fiber_passed)(u32 from, u32 to, int barrier, const char *function, int line);
 
 enum { FIBER_READY, FIBER_WAITS, FIBER_WARP_WAITS, FIBER_ENDED };
@@ -32,7 +32,7 @@ static struct {
 
 __attribute__((noinline, noreturn)) FIBER_OWN static void fiber_jump(void **to) { __builtin_longjmp(to, 1); }
 
-/* Those from .. to - 1 go on if all of them have come to the barrier. */
+/* Releases work-items from .. to - 1 if all of them have reached the barrier. */
 FIBER_OWN static int fiber_release(u32 from, u32 to)
 {
     const u32 me = fiber_thread;
@@ -81,7 +81,8 @@ FIBER_OWN void fiber_warp_sync(int barrier, const char *function, int line)
     fiber_wait(from, from + WARP, barrier, function, line);
 }
 
-/* What the lanes of a warp give, until the next but one such call. As with CUDA, this does not order their accesses to memory. */
+/* Collects a value from each lane of a warp. The result is valid until the next call but one. As in CUDA, this orders no memory
+ * accesses. */
 FIBER_OWN static const u32 *fiber_exchange(u32 x)
 {
     u32 *lanes = fibers.lane[fibers.turn[fiber_thread]++ % 2];
@@ -103,14 +104,14 @@ FIBER_OWN u32 fiber_ballot(u32 condition)
 static void fiber_entry(void)
 {
     if (!__builtin_setjmp(fibers.of[fiber_thread])) fiber_jump(fibers.caller);
-    for (;;) { /* a group each time */
+    for (;;) { /* one group for each pass */
         fibers.run(fibers.argument);
         fibers.state[fiber_thread] = FIBER_ENDED;
         fiber_next(FIBER_ENDED);
     }
 }
 
-/* Contexts are made once; then jumps are enough, which ask nothing of the system. */
+/* Makes the context of a fiber, once. Later switches are jumps, without system calls. */
 static void fiber_start(u32 t)
 {
     ucontext_t context;
@@ -122,7 +123,7 @@ static void fiber_start(u32 t)
     if (!__builtin_setjmp(fibers.caller)) setcontext(&context);
 }
 
-/* One group of work-items, whose own memory is `memory`, runs `run`. */
+/* Runs `run` with a group of work-items. `memory`: the group's own memory. */
 static void fiber_run_group(u32 group, u32 *memory, void (*run)(void *), void *argument)
 {
     u32 t;

@@ -1,4 +1,4 @@
-/* hash.h - XXH3-64 with seed 0 (FORMAT.md, annex B) of bytes in device memory, by a group. MIT licence, see bitsnap.h. */
+/* hash.h - XXH3-64 with seed 0 (FORMAT.md, annex B) of device memory, by a group. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_HASH_H
 #define OFFLOAD_HASH_H
 
@@ -43,7 +43,7 @@ FN u64 hash_mix(const Source s, u32 at, u32 secret)
     return hash_fold(read64(s, at) ^ secret64(secret), read64(s, at + 8) ^ secret64(secret + 8));
 }
 
-/* At most 240 bytes, by one work-item. */
+/* Hashes at most 240 bytes, by one work-item. */
 PART u64 hash_few(const Source s, u32 at, u32 n)
 {
     u64 a, c;
@@ -76,8 +76,8 @@ PART u64 hash_few(const Source s, u32 at, u32 n)
     return hash_end(a + hash_mix(s, at + n - 16, 119));
 }
 
-/* More: what the stripes of a KiB add to the eight sums does not depend on the sums, so all KiB are taken at once, by four
- * work-items each, two sums for each; then the KiB are put together in order. */
+/* More than 240 bytes: what the stripes of a KiB add to the eight sums does not depend on the sums. So all KiB are hashed in
+ * parallel, each by four work-items with two sums each. Then the KiB are combined in order. */
 FN u32 hash_kibs(u32 n) { return n <= 240 ? 0 : (n - 1) / 1024 + 1; }
 
 FN void hash_stripe(u64 sum[2], u64 a, u64 b, u64 secret_a, u64 secret_b)
@@ -91,7 +91,7 @@ FN void hash_kib(ARENA u64 *sums, const Source s, u32 at, u32 n, u32 kib, u32 pa
     const u32 whole = (n - 1) / 1024, stripes = kib < whole ? 16 : (n - 1) % 1024 / 64;
     u64 sum[2] = { 0, 0 };
     u32 p = at + 1024 * kib + 8 * pair, i;
-    if (kib < whole) { /* of which the bytes are followed by others: no place needs a look */
+    if (kib < whole) { /* bytes follow, so read_word is not needed */
         GLOBAL const u32 *w = s.words + p / 4;
         const u32 bits = p % 4 * 8;
         UNROLL
@@ -128,14 +128,14 @@ FN u64 hash_many_end(ARENA const u64 *sums, u32 n)
     return hash_end(h);
 }
 
-/* Pieces of a source, hashed side by side. */
+/* Pieces of a source, hashed in parallel. */
 #define PIECES 6
 typedef struct Pieces {
     u32 count, at[PIECES], size[PIECES];
     u64 hash[PIECES];
 } Pieces;
 
-/* The whole group, which finds the hashes in p->hash; `sums` has 64 bytes for each KiB begun. */
+/* Computes p->hash, by the whole group. `sums` has 64 bytes for each KiB, also the last, partial one. */
 PART void hash_pieces(LOCAL Pieces *p, ARENA u64 *sums, const Source s)
 {
     u32 i, k, kibs = 0, first[PIECES];

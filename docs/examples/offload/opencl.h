@@ -1,6 +1,6 @@
-/* opencl.h - a bitsnap_offload for OpenCL devices with shared virtual memory (2.0 or later; coarse buffers, which all of them have): two
- * queues, staging memory, and the kernels of decode.h, encode.h and quantize.h. C99 or C++; define BITSNAP_OFFLOAD before bitsnap.h.
- * MIT licence, see bitsnap.h.
+/* opencl.h - a bitsnap_offload for OpenCL devices with shared virtual memory (2.0 or later; coarse buffers, which all of them
+ * have): two queues, staging memory, and the kernels of decode.h, encode.h and quantize.h. C99 or C++; define BITSNAP_OFFLOAD
+ * before bitsnap.h. MIT licence, see bitsnap.h.
  *
  *     offload_opencl c;
  *     bitsnap_offload o;
@@ -38,8 +38,8 @@ typedef struct offload_opencl {
     cl_kernel kernel[OFFLOAD_OPENCL_KERNELS];
     void *host, *device;
     size_t scratch_size;   /* of each queue */
-    cl_uint groups;        /* that the device runs at once, about */
-    cl_int error;          /* of the call that failed */
+    cl_uint groups;        /* most groups of a launch */
+    cl_int error;          /* of the failed call */
 } offload_opencl;
 
 static int offload_opencl_failed(offload_opencl *c, cl_int error)
@@ -87,13 +87,13 @@ static int offload_opencl_launch(offload_opencl *c, unsigned queue, cl_kernel ke
     }
     if (groups > c->groups) groups = c->groups;
     if (groups > count) groups = count;
-    if (!groups) return 0; /* too little: the host has to do it */
+    if (!groups) return 0; /* too little scratch memory: left to the host */
     items = groups * warp;
-    pointers = (const void **)malloc(3 * count * sizeof *pointers); /* that the kernel follows */
+    pointers = (const void **)malloc(3 * count * sizeof *pointers); /* all memory that the kernel accesses */
     if (!pointers) return offload_opencl_failed(c, CL_OUT_OF_HOST_MEMORY);
     for (i = 0; i < count; i++) {
         pointers[used++] = (const void *)(size_t)works[i].source;
-        if (works[i].size) pointers[used++] = (const void *)(size_t)works[i].target; /* else there is none */
+        if (works[i].size) pointers[used++] = (const void *)(size_t)works[i].target; /* without a size there is no target */
         if (works[i].base) pointers[used++] = (const void *)(size_t)works[i].base;
     }
     e = clSetKernelExecInfo(kernel, CL_KERNEL_EXEC_INFO_SVM_PTRS, used * sizeof *pointers, (const void *)pointers);
@@ -152,10 +152,10 @@ static void offload_opencl_end(offload_opencl *c)
     memset(c, 0, sizeof *c);
 }
 
-/* The program has the kernels: `source` and `options` are those of clBuildProgram. `staging` bytes of the host and as many of the device,
- * and `scratch` bytes of the device, half of them for each queue: a group takes 416 to 608 KiB, 1056 for a block with a base,
- * QUANTIZED or SCALED; to encode 544, or quantized 864. The program must be of the version of bitsnap.h. Returns CL_SUCCESS, or the
- * error of OpenCL. */
+/* Builds the program with the kernels, and allocates `staging` bytes of the host, `staging` bytes of the device, and `scratch`
+ * bytes of the device. Each queue gets half of these. A group takes 416 to 608 KiB of scratch, 1056 for a block with a base,
+ * QUANTIZED or SCALED; to encode 544, or quantized 864. `source` and `options`: see clBuildProgram; the source must be of the
+ * same version as bitsnap.h. Returns CL_SUCCESS or an error of OpenCL. */
 static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_context context, cl_device_id device, const char *source,
                                    const char *options, size_t staging, size_t scratch)
 {
@@ -176,7 +176,7 @@ static cl_int offload_opencl_begin(offload_opencl *c, bitsnap_offload *o, cl_con
     }
     if (!e) e = clGetDeviceInfo(device, CL_DEVICE_MAX_COMPUTE_UNITS, sizeof units, &units, NULL);
     if (!e) {
-        c->groups = 16 * units; /* more than any device has use for wait their turn */
+        c->groups = 16 * units; /* enough for any device; surplus groups are queued */
         c->host = malloc(staging);
         c->device = clSVMAlloc(context, CL_MEM_READ_WRITE, staging, 0);
         if (!c->host || !c->device) e = CL_OUT_OF_HOST_MEMORY;

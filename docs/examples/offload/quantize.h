@@ -1,7 +1,7 @@
-/* quantize.h - encodes QUANTIZED blocks by bins (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32, a group of work-items for each block.
- * The bytes are those of the codec at levels fast and default. Leaves to the host: blocks of equal elements, blocks with more than one in
- * 64 elements stored exactly, lists that the codec may split (mostly zeros, or seven in ten of the symbols 0 to 2), and blocks that do
- * not gain a byte. MIT licence, see bitsnap.h. */
+/* quantize.h - encodes QUANTIZED blocks by bins (FORMAT.md 5.10 to 5.12) of F16, BF16 and F32, a group of work-items for each
+ * block. The bytes are those of the codec at levels fast and default. Leaves to the host: blocks of equal elements, blocks with
+ * more than one in 64 elements stored exactly, lists that the codec may split (mostly zeros, or seven in ten of the symbols 0 to
+ * 2), and blocks that do not gain a byte. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_QUANTIZE_H
 #define OFFLOAD_QUANTIZE_H
 
@@ -149,7 +149,8 @@ FN void tables_set(LANES LOCAL Quantizer *g, const Tables t)
 }
 
 typedef struct Cell {
-    u32 u, octave, d, of; /* of: the element, as 24 bits; d: its distance from the number that the cell decodes to, in the same units */
+    u32 u, octave, d, of; /* of: the element, as 24 bits; d: its distance from the number that the cell decodes to, in the same
+                             units */
 } Cell;
 
 FN Cell cell_of(LOCAL const Quantizer *g, const Tables t, u32 element)
@@ -413,8 +414,8 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
 
 /* ---- lists ---- */
 
-/* The codes of a list by exact counts, in g->coder.h and .full: of all choices of what escapes those that take the fewest bits. 0, or
- * why the host has to. */
+/* The codes of a list by exact counts, in g->coder.h and .full: of all choices of what escapes those that take the fewest bits.
+ * 0, or why the host has to. */
 PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
 {
     LOCAL Encoder *y = &g->coder;
@@ -501,7 +502,8 @@ FN u32 count_folded(ARENA const u32 *fine, u32 s, u32 j)
 
 CONSTANT u8 word_limits[6] = { 0, 15, 31, 63, 127, 255 };
 
-/* A warp estimates the bits of n words whose lowest g->least + j bits are stored as they are: the fewest over all limits, and that limit. */
+/* A warp estimates the bits of n words whose lowest g->least + j bits are stored as they are: the fewest over all limits, and
+ * that limit. */
 FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *fine, ARENA const u32 *beyond, ARENA u32 *escape,
                     u32 n, u32 times, u32 j, u32 fast)
 {
@@ -570,7 +572,8 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
     }
 }
 
-/* Chooses how many low bits of n words are stored as they are, and the first symbol that escapes. `used` bits are dealt with already. */
+/* Chooses how many low bits of n words are stored as they are, and the first symbol that escapes. `used` bits are dealt with
+ * already. */
 PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t, u32 n, u32 used, u32 sampled, u32 fast)
 {
     ARENA u32 *fine = arena, *beyond = fine + FINE, *length = beyond + LENGTHS, *escape = length + LENGTHS;
@@ -616,8 +619,8 @@ PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t,
     SYNC();
 }
 
-/* Picks the words, of n, whose bits from `shift` on are in least .. most. Writes them to `to` in order, `width` bytes each: the elements, or,
- * if `source` is 0, those bits minus `least`. Returns how many. */
+/* Picks the words, of n, whose bits from `shift` on are in least .. most. Writes them to `to` in order, `width` bytes each: the
+ * elements, or, if `source` is 0, those bits minus `least`. Returns how many. */
 FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u32 least, u32 most, u64 source, u32 width,
                   GLOBAL u8 *to)
 {

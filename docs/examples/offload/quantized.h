@@ -1,23 +1,24 @@
-/* quantized.h - bodies of words that scales and cells of octaves make elements of (FORMAT.md 5.8 to 5.11), up to F32: SCALED,
- * and QUANTIZED of family 1. MIT licence, see bitsnap.h. */
+/* quantized.h - bodies whose words become elements by scales or bins of octaves (FORMAT.md 5.8 to 5.11), up to F32: SCALED, and
+ * QUANTIZED of family 1. MIT licence, see bitsnap.h. */
 #ifndef OFFLOAD_QUANTIZED_H
 #define OFFLOAD_QUANTIZED_H
 
 #include "delta.h"
 
-#define SCALES_AT (576u << 10) /* behind what words_read needs: at most n + 3 scales, and what merging needs */
+#define SCALES_AT (576u << 10) /* after the scratch of words_read: at most n + 3 scales, and slack for merging */
 #define SCALES_SIZE (66u << 10)
 #define CELLS_MOST 2048
 #define CERTIFICATE 44
 
 typedef struct Numbers {
-    u32 signs, exact, exact_at, rows, columns, begin; /* begin: the column of the first element; columns 0: no scales */
+    u32 signs, exact, exact_at, rows, columns, begin; /* begin: column of the first element; columns 0: no scales */
     u32 cells, mantissa, octaves, base; /* base: signed */
 } Numbers;
 
 FN u32 mantissa_of(u32 dtype) { return dtype == BITSNAP_F16 ? 10 : dtype == BITSNAP_BF16 ? 7 : 23; }
 
-/* Threshold T_j (5.11) of Q cells by squaring 2^(1/Q), with 62 bits of fraction: none comes nearer than 2^-21 to an integer. */
+/* Returns threshold T_j (5.11) of Q bins, by squaring 2^(1/Q) with 62 bits of fraction. Exact, because no threshold is closer
+ * than 2^-21 to an integer. */
 FN u64 fraction_multiply(u64 a, u64 b) { return MULHI64(a, b) << 2 | a * b >> 62; }
 FN u32 cell_threshold(u32 cells, u32 j)
 {
@@ -36,7 +37,7 @@ FN u32 cell_threshold(u32 cells, u32 j)
     return (u32)((power + ((u64)1 << 39) - 1) >> 39);
 }
 
-/* The significand of k + 1 bits that cell [a, b), number j, stands for; 0: none. */
+/* Returns the significand, of k + 1 bits, that bin j, [a, b), decodes to; 0 if there is none. */
 FN u32 cell_center(u32 cells, u32 a, u32 b, u32 j, u32 k)
 {
     const u32 shift = 23 - k, low = (a + (1u << shift) - 1) >> shift, high = (b - 1) >> shift;
@@ -47,7 +48,8 @@ FN u32 cell_center(u32 cells, u32 a, u32 b, u32 j, u32 k)
     return low > high ? 0 : center < high ? center : high;
 }
 
-/* The number of cell q without a sign; 0: none. `thresholds` of all cells; their significands in octaves of normal numbers. */
+/* Returns the number, without its sign, that bin q decodes to; 0 if there is none. `thresholds`: of all bins of an octave.
+ * `normal`: their significands in octaves of normal numbers. */
 FN u32 cell_number(LOCAL const Numbers *x, GLOBAL const u32 *thresholds, GLOBAL const u32 *normal, u32 q)
 {
     const u32 octave = q / x->cells, j = q - octave * x->cells, m = x->mantissa;
@@ -55,7 +57,7 @@ FN u32 cell_number(LOCAL const Numbers *x, GLOBAL const u32 *thresholds, GLOBAL 
     return normal[j] ? ((octave - m) << m) + normal[j] : 0;
 }
 
-/* The beginning of a body, by one work-item, up to the scales. */
+/* Reads a body up to the scales, by one work-item. */
 FN u32 numbers_begin(LOCAL Numbers *x, LOCAL Lists *p, const Source s, GLOBAL const bitsnap_work *work)
 {
     const u32 quantized = (work->head & 255) == 7, at = p->at + (quantized ? CERTIFICATE : 0), width = width_of[work->dtype];
@@ -93,7 +95,7 @@ FN u32 scale_of(LOCAL const Numbers *x, GLOBAL const u8 *scales, u32 i)
     return x->columns ? scales[at / x->columns] + scales[((x->rows + 3) & ~3u) + 8 + at % x->columns] : 0;
 }
 
-/* Elements of cells, those that stand exactly in their order; by the whole group. */
+/* Stores the elements of bins, and the exactly stored elements in their order, by the whole group. */
 FN void cells_put(LANES LOCAL const Numbers *x, LOCAL Lists *p, GLOBAL const u32 *words, GLOBAL const u32 *thresholds,
                   GLOBAL const u32 *normal, GLOBAL const u8 *scales, const Source s, u32 width, u64 target, u32 n)
 {
@@ -128,7 +130,8 @@ FN void cells_put(LANES LOCAL const Numbers *x, LOCAL Lists *p, GLOBAL const u32
     if (wrong || all != x->exact) p->status = ST_CORRUPT(50);
 }
 
-/* A body at p->at, by the whole group. The scratch memory is that of words_read; then scales; thresholds come where places were. */
+/* Decodes a body at p->at, by the whole group. The scratch memory is that of words_read, then scales. Thresholds overwrite its
+ * positions. */
 PART void numbers_decode(LANES LOCAL Numbers *x, LOCAL Words *y, LOCAL Lists *p, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch,
                          u32 used, const Source s, GLOBAL const bitsnap_work *work)
 {
@@ -147,7 +150,7 @@ PART void numbers_decode(LANES LOCAL Numbers *x, LOCAL Words *y, LOCAL Lists *p,
         if (p->status) return;
     }
     words_read(LANES_ y, p, arena, arena_size, scratch, used, s, n, quantized ? 4 : width, 0, here, there, words);
-    if (p->status || p->at != p->end) return; /* R33, of which the caller takes care */
+    if (p->status || p->at != p->end) return; /* the caller reports R33 */
     if (quantized) {
         for (i = THREAD; i <= x->cells; i += THREADS) thresholds[i] = cell_threshold(x->cells, i);
         SYNC();

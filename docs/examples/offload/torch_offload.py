@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Tensors of PyTorch compressed where they are: on a GPU by the hook, in the memory of the host by the codec itself, by the same calls.
+"""Compresses tensors of PyTorch in place: on a GPU with the hook, in host memory with the codec. The calls are the same.
 Frames are ordinary ones. library.cu says how its library is built.
 
     codec = Offload("build/liboffload.so", "cuda")      # or "cpu"
-    frames = codec.encode(tensors)                      # of the device; bytes in host memory
-    codec.decode(frames, tensors)                       # back to where they were
+    frames = codec.encode(tensors)                      # tensors on the device to bytes in host memory
+    codec.decode(frames, tensors)                       # and back
     codec.encode(moments, max_relative_error=0.01)      # lossy: each float within 1 %
-    codec.apply(deltas, tensors)                        # in place: what a frame with a base makes of them
+    codec.apply(deltas, tensors)                        # in place, for frames with a base
     codec.close()                                       # or: with Offload(...) as codec
 
-    torch_offload.py LIBRARY [cuda]                     # a round trip, one that is quantized, and a delta applied in place
+    torch_offload.py LIBRARY [cuda]                     # tests a round trip, a quantized one, and a delta applied in place
 """
 import contextlib
 import ctypes
@@ -35,7 +35,7 @@ class Request(ctypes.Structure):
 
 
 class Offload:
-    """device: "cuda", "cuda:1" or "cpu"; trusted: what the GPU has encoded is not decoded again before it is taken."""
+    """device: "cuda", "cuda:1" or "cpu"; trusted: frames from the GPU are not verified by decoding them."""
 
     def __init__(self, library, device="cuda", staging=64 << 20, scratch=256 << 20, workers=None, trusted=False):
         self.handle = None
@@ -62,7 +62,7 @@ class Offload:
             raise RuntimeError("no GPU, or a library without code for one")
 
     def _current(self):
-        """Makes the GPU the current one, which is the library's; the caller's is that again behind the block."""
+        """Makes the library's GPU the current one inside a with block."""
         return torch.cuda.device(self.device) if self.device.type == "cuda" else contextlib.nullcontext()
 
     def close(self):
@@ -93,24 +93,24 @@ class Offload:
         array = (Request * len(requests))(*requests)
         with self._current():
             if self.device.type == "cuda":
-                torch.cuda.synchronize()  # what writes the tensors has ended; the hook has streams of its own
+                torch.cuda.synchronize()  # waits for writers of the tensors, because the hook has its own streams
             failed = self.library.library_do(self.handle, what, array, len(requests), level, self.workers, cells, columns)
         if failed:
             raise RuntimeError(self.library.library_message(self.handle).decode())
         return array
 
     def encode(self, tensors, bases=None, level=0, max_relative_error=None, columns=None):
-        """A frame of each, in one-dimensional tensors of bytes; with `bases`, which only the host can, deltas.
+        """Returns a frame for each tensor, as a one-dimensional tensor of bytes.
 
-        max_relative_error: lossy, each float within this bound (not with bases).
-        columns: of lossy frames and level 3: the last dimension, which is known of tensors of two dimensions and more."""
+        bases: makes deltas; only on the host. max_relative_error: lossy, each float within this bound; not with bases.
+        columns: for lossy frames and level 3, the last dimension; the default is that of tensors of two or more dimensions."""
         if bases is not None and self.device.type == "cuda":
             raise ValueError("devices encode no deltas")
         cells = 0 if max_relative_error is None else self.library.library_cells(max_relative_error)
         if max_relative_error is not None and not cells:
             raise ValueError("no quantizer has a relative error of at most %r" % max_relative_error)
-        tensors, frames, calls = list(tensors), [], {}  # calls: of each number of columns its requests, and whose they are
-        bases = [None] * len(tensors) if bases is None else list(bases)  # which stay until the library is done
+        tensors, frames, calls = list(tensors), [], {}  # calls: for each number of columns, its requests and their indices
+        bases = [None] * len(tensors) if bases is None else list(bases)  # kept alive until the library is done
         for tensor, base in zip(tensors, bases, strict=True):
             r = self._request(tensor, base)
             of = columns if columns is not None else tensor.shape[-1] if tensor.dim() > 1 and (cells or level == 3) else 0
