@@ -104,11 +104,11 @@ void scene_close(scene *s)
 typedef struct task {
     const codec *codec;
     const scene *scene;
-    size_t size;                   /* bytes that are compressed at a time */
-    size_t frame_size[PLACES_MAX]; /* what they became: not all codecs give the same bytes each time */
+    size_t size;                   /* bytes compressed by one run */
+    size_t frame_size[PLACES_MAX]; /* sizes of their frames, which may differ: some codecs are not reproducible */
 } task;
 
-/* Where the codec has threads, memcpy has the same ones: each copies one share. */
+/* If the codec has threads, memcpy uses the same ones: each copies one share. */
 typedef struct shares {
     uint8_t *to;
     const uint8_t *from;
@@ -148,7 +148,7 @@ static int run_compress(void *argument, unsigned at)
     return t->frame_size[at] > 0;
 }
 
-/* Where only a sample was compressed, its frame stands as often as it needs to make the tensor's size. */
+/* Decompresses the frame. If only a sample was compressed, its frame is repeated up to the tensor's size. */
 static int run_decompress(void *argument, unsigned at)
 {
     const task *t = argument;
@@ -160,7 +160,7 @@ static int run_decompress(void *argument, unsigned at)
     return 1;
 }
 
-/* Repeats the frame of a sample behind itself, for run_decompress. */
+/* Appends copies of a sample's frame, for run_decompress. */
 static void spread(const task *t)
 {
     for (unsigned p = 0; p < t->scene->pace.places; p++) {
@@ -170,7 +170,7 @@ static void spread(const task *t)
     }
 }
 
-/* The round trip of the first place, compared with the source; leaves the frame in the other places too. */
+/* Compares the round trip at the first position with the source. Copies the frame to the other positions. */
 static int round_trip(task *t)
 {
     const scene *s = t->scene;
@@ -187,7 +187,7 @@ static int round_trip(task *t)
     return 1;
 }
 
-/* Measures a codec into *r, which keeps what is better in it. Returns 0 where the round trip is not exact. */
+/* Measures a codec, and keeps better values that *r already has. Returns 0 if the round trip is not exact. */
 static int measure_codec(result *r, const codec *c, const scene *s, double budget)
 {
     task t;

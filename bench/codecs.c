@@ -1,5 +1,5 @@
-/* The mode without a name: every codec, level and table on every tensor. A tensor of 1 MiB stands for what is in
- * the cache, one of 256 MiB for what is in memory. */
+/* The default mode: every codec, level and kernel table on every tensor. A tensor of 1 MiB shows speeds in the
+ * cache, one of 256 MiB those in memory. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,7 +18,7 @@ typedef struct row {
     char file[64];
     bitsnap_dtype dtype;
     size_t bytes;
-    double elements; /* of `bytes`; of what was decompressed */
+    double elements; /* number of elements that were decompressed */
     double decompressed_elements;
     double ratio, compress, decompress, memcpy; /* GB/s */
     counts compress_counts, decompress_counts;
@@ -156,7 +156,7 @@ static void report_add(report *p, const row *w)
 
 /* ---- the plan: every codec on every scene ---- */
 
-/* --quick leaves out what the default level and the fast peers do not show. */
+/* --quick keeps only the default level and the fast peers. */
 static int wanted(const options *o, const codec *c)
 {
     if (!passes(o->codec, c->name) || !passes(o->isa, c->isa)) return 0;

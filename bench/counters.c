@@ -54,7 +54,7 @@ counts counters_stop(void)
     counts c = {0, 0};
     ioctl(leader, PERF_EVENT_IOC_DISABLE, PERF_IOC_FLAG_GROUP);
     if (read(leader, &got, sizeof got) != (ssize_t)sizeof got || got.members != 2 || !got.running) return c;
-    /* where others share the unit, the group ran for a part of the time */
+    /* if others share the unit, the group was counted for a part of the time */
     c.cycles = (double)got.values[0] * (double)got.enabled / (double)got.running;
     c.instructions = (double)got.values[1] * (double)got.enabled / (double)got.running;
     return c;

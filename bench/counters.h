@@ -1,5 +1,5 @@
-/* Cycles and instructions of the calling thread, where the system lets a program count its own: Linux with a
- * performance monitoring unit that perf_event_open gives out. */
+/* Counts cycles and instructions of the calling thread. Works on Linux if perf_event_open gives access to a
+ * performance monitoring unit. */
 #ifndef BENCH_COUNTERS_H
 #define BENCH_COUNTERS_H
 
@@ -7,10 +7,10 @@ typedef struct counts {
     double cycles, instructions; /* in user mode; 0: not counted */
 } counts;
 
-/* Returns 1 where counting works. The first call finds out. */
+/* Returns 1 if counting works. The first call tries it. */
 int counters_work(void);
 
-/* What is done between the two counts. */
+/* Count what the thread does between these two calls. */
 void counters_start(void);
 counts counters_stop(void);
 

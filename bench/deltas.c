@@ -1,5 +1,5 @@
-/* --deltas: what a tensor costs beside the one it was before: pairs of checkpoints, and made-up changes of every rate, with
- * zstd on the planes of their XOR and the bare mask of changed elements next to it. */
+/* --deltas: measures tensors coded against an earlier version: pairs of checkpoints, and made-up changes of every rate. Compares
+ * them with zstd on the planes of the XOR, and with the mask of changed elements alone. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -165,7 +165,7 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     const size_t n = size / bitsnap_width(to->dtype), base_size = n * bitsnap_width(base->dtype);
     bitsnap any = {.base = {.data = base->data, .dtype = base->dtype}};
     size_t bound = peers_bound(size);
-    const int cast = base->dtype != to->dtype; /* others have no such thing */
+    const int cast = base->dtype != to->dtype; /* other codecs cannot do this */
     const bitsnap_kernels *kernels;
     const peer *peer;
     change c;
@@ -194,7 +194,7 @@ static void measure_codecs(const options *o, peers *contexts, const char *name, 
     c.frame = frame.at[0];
     c.output = output.at[0];
     c.scratch = scratch.at[0];
-    c.base_id = bitsnap_content_id(c.base, c.n, c.base_dtype); /* its frame's footer has it */
+    c.base_id = bitsnap_content_id(c.base, c.n, c.base_dtype); /* known from the footer of its frame */
     for (size_t i = 0; i < c.n && !cast; i++) c.changed += memcmp(c.base + i * c.width, c.elements + i * c.width, c.width) != 0;
     for (unsigned k = 0; (kernels = bitsnap_kernels_get(k)) != NULL; k++) {
         const coder mask = {"mask", bitsnap_kernels_name(kernels), NULL, kernels, 0, NULL, NULL};
@@ -225,7 +225,7 @@ static void measure_change(const options *o, peers *contexts, const char *name, 
     if (passes(o->where, "dram")) measure_codecs(o, contexts, name, "dram", base, to, o->dram_size);
 }
 
-/* Each element with the same probability one unit in the last place up or down. */
+/* Changes each element with the same probability, one unit in the last place up or down. */
 static void perturb(uint8_t *to, const tensor *t, double rate)
 {
     const double limit = rate * 9007199254740992.0; /* 2^53 */
@@ -246,7 +246,7 @@ static void measure_rates(const options *o, peers *contexts, tensor *t)
 {
     static const double rates[] = {0, 0.001, 0.01, 0.07, 0.25, 0.67};
     tensor to;
-    if (t->size > ((size_t)7 << 20)) t->size = (size_t)7 << 20; /* what the caches hold, as the files of a small model */
+    if (t->size > ((size_t)7 << 20)) t->size = (size_t)7 << 20; /* fits the caches, like the files of a small model */
     to = *t;
     to.data = malloc(t->size);
     if (!to.data) fail("out of memory", "");

@@ -1,4 +1,4 @@
-/* --dtypes: integers, and F64 whose exponents are too far apart for a symbol, each beside the float of the same width. */
+/* --dtypes: integers, and F64 with too many exponents for symbols, each compared with the float of the same width. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,27 +8,27 @@
 #include "modes.h"
 #include "report.h"
 
-/* What the elements are, and the dtypes that are measured with it; the first four are what these are compared with. */
+/* A kind of contents, and the dtypes measured with it. The first four are the floats to compare with. */
 static const struct {
     const char *name;
     bitsnap_dtype dtypes[4];
 } contents[] = {
     {"weights", {BITSNAP_F8_E4M3, BITSNAP_BF16, BITSNAP_F32, BITSNAP_F64}},
     {"random", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},
-    {"normal", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}}, /* as of quantized weights: of 7 or 12 bits */
+    {"normal", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}}, /* like quantized weights of 7 or 12 bits */
     {"signed", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* within +-3000 */
     {"counts", {BITSNAP_I8, BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}}, /* each half as frequent as the one below */
-    {"tokens", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* of a vocabulary of 65,535, about as Zipf says */
+    {"tokens", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* from a vocabulary of 65,535, about Zipf-distributed */
     {"sorted", {BITSNAP_I16, BITSNAP_I32, BITSNAP_I64}},             /* ascending in steps up to 15 */
     {"times", {BITSNAP_I32, BITSNAP_I64}},                           /* ascending by 1 or 2 seconds, or nanoseconds more */
-    {"mask-1", {BITSNAP_BOOL}},                                      /* so many percent are 1 */
+    {"mask-1", {BITSNAP_BOOL}},                                      /* the number: percentage of ones */
     {"mask-10", {BITSNAP_BOOL}},
     {"mask-50", {BITSNAP_BOOL}},
     {"wide", {BITSNAP_F64}},                                         /* all bits random */
 };
 enum { CONTENTS = sizeof contents / sizeof *contents };
 
-/* A float near a number that is neither tiny nor huge. */
+/* Makes a float of medium size. */
 static uint64_t float_bits(double value, unsigned width)
 {
     static const unsigned mantissa[9] = {0, 3, 7, 0, 23, 0, 0, 0, 52}, bias[9] = {0, 7, 127, 0, 127, 0, 0, 0, 1023};
@@ -94,7 +94,7 @@ static void print(const options *o, const tensor *t, const codec *c, const resul
     fflush(stdout);
 }
 
-/* One dtype of one content, each table and level right behind the float. */
+/* Measures one dtype of one content. The float follows directly after each kernel table and level. */
 static void bench_pair(const options *o, const tensor *t, const tensor *like)
 {
     static const char *const levels[] = {"fast", "default", "best"};

@@ -1,5 +1,5 @@
-/* --kernels: every inner loop of every table, on made-up lists that fit the first cache, the second, or neither.
- * The one file with bitsnap's implementation in it, as kernels and what they work on are private. */
+/* --kernels: every kernel of every kernel table, on made-up lists that fit the first cache, the second, or neither.
+ * Only this file includes bitsnap's implementation, because kernels and their structures are private. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,10 +17,10 @@
 #include "modes.h"
 #include "report.h"
 
-/* ---- what a kernel works on ---- */
+/* ---- data of a kernel ---- */
 
-/* Buffers of one level of the memory: `list` is the side whose bytes count, `parts` what it is taken apart into,
- * `planes` bits beside both, `copy` where memcpy writes. */
+/* Buffers for one level of memory. `list`: the side whose bytes count. `parts`: the lists that it is split into.
+ * `planes`: masks beside both. `copy`: the target of memcpy. */
 typedef struct area {
     const char *where;
     size_t size;
@@ -58,10 +58,10 @@ static void area_close(area *a)
 
 typedef struct task task;
 
-/* A kernel in one of its ways. */
+/* A kernel with one choice of parameters. */
 typedef struct way {
     const char *kernel, *variant;
-    unsigned bits;         /* of an element, on the side that counts */
+    unsigned bits;         /* bits of an element, on the side that counts */
     unsigned first, second; /* its parameters */
     void (*fill)(task *t, unsigned at);
     void (*run)(task *t, unsigned at);
@@ -72,11 +72,11 @@ struct task {
     const way *way;
     area *area;
     size_t n;            /* elements */
-    size_t ones;         /* of the mask */
+    size_t ones;         /* number of ones in the mask */
     bsn_field field;
     uint8_t code[256];
     unsigned escape;
-    size_t part[4];      /* lists of a node: where they begin in `parts` */
+    size_t part[4];      /* offsets of a node's children in `parts` */
     uint64_t state[8];
     uint32_t counts[256], scratch[8 * 256];
     volatile size_t sink;
@@ -99,7 +99,7 @@ static void fill_random(uint8_t *p, size_t size)
     }
 }
 
-/* Bytes as exponents of weights are: each is half as frequent as the one above it, 120 the most. */
+/* Makes bytes like exponents of weights: 120 is the most frequent, and each lower one half as frequent. */
 static void fill_symbols(uint8_t *p, size_t size)
 {
     uint64_t state = 1;
@@ -171,8 +171,8 @@ static void run_bits_put(task *t, unsigned at)
 
 /* ---- symbols ---- */
 
-/* Codes of the 8 commonest symbols, and an escape for one in 256, which is its own code: mapping swaps neighbours,
- * so that what has been mapped is as good a list as before. */
+/* Codes of the 8 most frequent symbols, and an escape for one in 256. Each code swaps two neighbours, so a mapped
+ * list can be mapped again. */
 static void fill_mapped(task *t, unsigned at)
 {
     fill_symbols(t->area->list.at[at], t->area->size);
@@ -209,7 +209,7 @@ static bsn_node node_of(const task *t, unsigned at)
     return node;
 }
 
-/* The lists get the room that they need and 64 bytes more. */
+/* Reserves each list with 64 bytes of slack. */
 static void fill_node(task *t, unsigned at)
 {
     const unsigned k = t->way->first;
@@ -219,7 +219,7 @@ static void fill_node(task *t, unsigned at)
     bsn_node node = node_of(t, at);
     fill_random(t->area->list.at[at], t->area->size);
     fill_random(t->area->parts.at[at], t->area->size);
-    if (!strcmp(t->way->kernel, "node_fork")) { /* the planes of its codes, so that the lists become as long */
+    if (!strcmp(t->way->kernel, "node_fork")) { /* masks of its codes, so that the children have these lengths */
         for (unsigned j = 0; j < k; j++)
             for (size_t i = 0; i < t->n / 8; i++)
                 planes[j * stride + i] = (uint8_t)bsn_gather_tops(1, bsn_load64(t->area->list.at[at] + 8 * i) << j & bsn_tops(1));
@@ -259,8 +259,8 @@ static void run_node_counts(task *t, unsigned at)
     t->sink = counts[0];
 }
 
-/* ---- cells of f32: numbers of 16 octaves, rows as long as a chunk, with scales; a table without these kernels has the
- * scalar code ---- */
+/* ---- bins of f32: numbers of 16 octaves, rows as long as a chunk, with scales. A kernel table without these kernels
+ * uses the scalar code ---- */
 
 static bsn_log cells_log;
 static bsn_errors cells_errors;
@@ -269,7 +269,7 @@ static bsn_row row_of(const task *t, unsigned at)
 {
     bsn_row row;
     row.log = &cells_log;
-    row.columns = t->area->planes.at[at] + 4 * t->n; /* within what may be touched behind a buffer */
+    row.columns = t->area->planes.at[at] + 4 * t->n; /* in the accessible bytes past a buffer */
     row.row = 9;
     row.base = 100 * t->way->first;
     row.signs = 1;
@@ -329,7 +329,7 @@ static void run_log_numbers(task *t, unsigned at)
     t->sink = apart;
 }
 
-/* Symbols and low bits of the words, and what is made of both. */
+/* Splits words into symbols and low bits, or makes numbers of both. */
 static bsn_slices joined = { 4, 0, 255, 0 };
 
 static void fill_joined(task *t, unsigned at)
@@ -364,7 +364,7 @@ static void run_log_join(task *t, unsigned at)
 
 /* ---- the plan ---- */
 
-/* A node's variant: slots, and how many of them are lists; the others are leaves. */
+/* A node's variant: the number of slots, and how many of them are children; the others are leaves. */
 #define NODES(kernel, bits, run)                                                                      \
     {kernel, "2, 1 list", bits(1), 1, 1, fill_node, run}, {kernel, "4, 2 lists", bits(2), 2, 2, fill_node, run}, \
     {kernel, "8, 1 list", bits(3), 3, 1, fill_node, run}, {kernel, "8, 4 lists", bits(3), 3, 4, fill_node, run}, \
@@ -405,8 +405,8 @@ static const way ways[] = {
 };
 enum { WAYS = sizeof ways / sizeof *ways };
 
-typedef struct result_at { /* of one level */
-    double gbps, memcpy; /* GB/s; 0 where it was not measured */
+typedef struct result_at { /* of one level of memory */
+    double gbps, memcpy; /* GB/s; 0: not measured */
     counts counts;
     size_t n;
 } result_at;
@@ -438,7 +438,7 @@ static result_at measure_kernel(task *t, double budget)
 {
     area *a = t->area;
     const size_t bytes = t->n / 8 * t->way->bits;
-    const double seconds = a->pace.places > 1 ? budget : 4 * budget; /* what is in memory takes longer to repeat */
+    const double seconds = a->pace.places > 1 ? budget : 4 * budget; /* runs in memory take longer */
     double best = -1, copied = -1;
     result_at r;
     for (unsigned tries = 0; tries < 3; tries++) {

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A packed plane is either one byte, of which all n are copies, or
+/* A packed plane is one byte, if all n are equal, or else
  *     128 bytes   the code length of each symbol, 4 bits each, 0 where it does not occur
  *     the codes   one stream, first code in the lowest bits, padded to whole bytes
- * Codes have at most 11 bits, so that five of them fit a refill of 56 bits and the decoder's table the cache. */
+ * Codes have at most 11 bits. Five of them fit a refill of 56 bits, and the decoder's table fits the cache. */
 enum { LIMIT = 11, TABLE = 1 << LIMIT, LENGTHS_SIZE = 128, CODES_PER_REFILL = 5 };
 
 static uint64_t load64(const uint8_t *p)
@@ -23,7 +23,7 @@ static void store64(uint8_t *p, uint64_t x)
 
 /* ---- code lengths ---- */
 
-/* Four tables, since counting equal neighbours in one waits for its own stores. */
+/* Counts in four tables, because equal neighbours in one table would wait for each other's stores. */
 static void count_symbols(uint32_t counts[256], const uint8_t *from, size_t n)
 {
     uint32_t part[4][256];
@@ -49,8 +49,8 @@ static int by_count(const void *a, const void *b)
     return x->symbol < y->symbol ? -1 : 1;
 }
 
-/* Huffman's tree over leaves sorted by ascending count, with two queues: the leaves, and the inner nodes, whose
- * counts ascend by themselves. depth[i] becomes the depth of leaf i. */
+/* Builds Huffman's tree over leaves sorted by ascending count, with two queues: leaves, and inner nodes, which are
+ * made in ascending order. Sets depth[i] to the depth of leaf i. */
 static void tree_depths(unsigned depth[256], const leaf *leaves, unsigned n)
 {
     uint64_t weight[511];
@@ -70,8 +70,8 @@ static void tree_depths(unsigned depth[256], const leaf *leaves, unsigned n)
     for (unsigned i = 0; i < n; i++) depth[i] = level[i];
 }
 
-/* Cuts depths to LIMIT and repays what this overspends of Kraft's sum with the rarest symbols that can still
- * get longer; then gives what is left over back to the commonest. */
+/* Cuts depths to LIMIT. Then makes the rarest symbols longer until Kraft's sum fits again, and uses what remains
+ * of it to shorten the most frequent ones. */
 static void limit_depths(unsigned depth[256], unsigned n)
 {
     unsigned spent = 0;
@@ -92,7 +92,7 @@ static void limit_depths(unsigned depth[256], unsigned n)
     }
 }
 
-/* For at least two symbols that occur. */
+/* Chooses code lengths. At least two symbols must occur. */
 static void code_lengths(uint8_t lengths[256], const uint32_t counts[256])
 {
     leaf leaves[256];
@@ -111,7 +111,7 @@ static void code_lengths(uint8_t lengths[256], const uint32_t counts[256])
 
 /* ---- canonical codes ---- */
 
-/* The first bit of a code is its lowest, as the stream is filled from there. */
+/* The first bit of a code is its lowest, because the stream is filled from the low end. */
 static unsigned reversed(unsigned code, unsigned length)
 {
     unsigned result = 0;
@@ -119,7 +119,7 @@ static unsigned reversed(unsigned code, unsigned length)
     return result;
 }
 
-/* Canonical: codes ascend by (length, symbol). Returns 1 where the lengths are those of a complete code. */
+/* Assigns canonical codes, ascending by (length, symbol). Returns 1 if the lengths form a complete code. */
 static int canonical_codes(uint16_t codes[256], const uint8_t lengths[256])
 {
     unsigned next = 0;
@@ -194,10 +194,10 @@ size_t lmc_pack(uint8_t *to, const uint8_t *from, size_t n)
 /* ---- unpack ---- */
 
 typedef struct slot {
-    uint8_t length, symbol; /* length first: in the low byte of a load, where a shift wants it */
+    uint8_t length, symbol; /* length first: a shift needs it in the low byte of a load */
 } slot;
 
-/* table[x]: the symbol whose code the bits x begin with. */
+/* table[x] is the symbol whose code begins the bits x. */
 static int decoding_table(slot table[TABLE], const uint8_t *from)
 {
     uint8_t lengths[256];
@@ -216,7 +216,7 @@ int lmc_unpack(uint8_t *to, size_t n, const uint8_t *from, size_t size)
 {
     slot table[TABLE];
     const uint8_t *p = from + LENGTHS_SIZE, *end = from + size;
-    uint64_t window = 0; /* the next `bits` bits of the stream, and some above them */
+    uint64_t window = 0; /* the next `bits` bits of the stream, possibly with more above them */
     unsigned bits = 0;
     size_t i = 0;
     if (size == 1) {
@@ -235,7 +235,7 @@ int lmc_unpack(uint8_t *to, size_t n, const uint8_t *from, size_t size)
             bits -= e.length;
         }
     }
-    /* A refill may have left whole bytes above `bits`: taken again below, they are the same bits. */
+    /* A refill may leave whole bytes above `bits`. The loop below reads the same bytes again. */
     for (; i < n; i++) {
         slot e;
         for (; bits < LIMIT && p < end; bits += 8) window |= (uint64_t)*p++ << bits;

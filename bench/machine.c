@@ -42,7 +42,7 @@ int machine_pin(void)
 
 #if defined(__linux__)
 
-/* The value of a "key : value" line of /proc/cpuinfo, null for another line. */
+/* Returns the value of a "key : value" line of /proc/cpuinfo; null for another key. */
 static const char *value_of(char *line, const char *key)
 {
     size_t n = strlen(key);
@@ -56,7 +56,7 @@ static const char *value_of(char *line, const char *key)
     return value;
 }
 
-/* A virtual machine may hide the model's name and ARM has none, so the numbers stand beside it. */
+/* Adds the model's numbers, because virtual machines may hide its name and ARM has none. */
 void machine_describe(char *text, size_t size)
 {
     enum { KEYS = 5 };

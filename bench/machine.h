@@ -1,21 +1,21 @@
-/* What the benchmark wants to know of the machine; the one place with operating systems in it. */
+/* Facts about the machine. Only machine.c depends on the operating system. */
 #ifndef BENCH_MACHINE_H
 #define BENCH_MACHINE_H
 
 #include <stddef.h>
 
-/* Seconds of a monotonic clock. (Not of the thread's processor time: in virtual machines that runs slow by fits,
- * which would win where the shortest of many times is taken.) */
+/* Returns the seconds of a monotonic clock. The thread's processor time is no substitute: in virtual machines it
+ * sometimes runs slow, and the shortest of many times would be too short. */
 double machine_seconds(void);
 
-/* Keeps the calling thread on the processor it is on. Returns that processor's number, -1 where the system
- * does not offer this. */
+/* Pins the calling thread to its current processor. Returns the number of that, or -1 if the system cannot do
+ * this. */
 int machine_pin(void);
 
-/* The processor's name, as the system tells it. */
+/* Writes the processor's name. */
 void machine_describe(char *text, size_t size);
 
-/* The compiler that built this program, with its version. */
+/* Returns compiler and version that built this program. */
 const char *machine_compiler(void);
 
 #endif

@@ -25,7 +25,7 @@ buffers buffers_open(size_t size, unsigned places, const unsigned shift[PLACES_M
     size_t all = (size + GAP) * places + PAGE;
     b.memory = malloc(all);
     if (!b.memory) fail("out of memory", "");
-    memset(b.memory, 1, all); /* so that no page is missing later */
+    memset(b.memory, 1, all); /* maps all pages now */
     for (unsigned k = 0; k < places; k++) {
         uint8_t *p = b.memory + k * (size + GAP);
         b.at[k] = p + (PAGE - (uintptr_t)p % PAGE) % PAGE + (shift ? shift[k] : 0);
@@ -35,7 +35,7 @@ buffers buffers_open(size_t size, unsigned places, const unsigned shift[PLACES_M
 
 void buffers_close(buffers *b) { free(b->memory); }
 
-/* Seconds of one of p->repeats runs; -1 on an error. */
+/* Returns the seconds of one run, averaged over p->repeats; -1 on an error. */
 static double reading(run_function run, void *task, const pace *p, unsigned at, double begin)
 {
     for (unsigned k = 0; k < p->repeats; k++)
@@ -43,7 +43,7 @@ static double reading(run_function run, void *task, const pace *p, unsigned at, 
     return (machine_seconds() - begin) / p->repeats;
 }
 
-/* The shortest time of a batch, or -1 on an error. */
+/* Returns the shortest time of a batch; -1 on an error. */
 static double batch(run_function run, void *task, const pace *p, unsigned at, double until)
 {
     double best = -1, begin = machine_seconds();
@@ -56,7 +56,7 @@ static double batch(run_function run, void *task, const pace *p, unsigned at, do
     return best;
 }
 
-/* Lowers *best; returns 1 where that is more than noise. */
+/* Lowers *best. Returns 1 if the gain is more than noise. */
 static int improve(double *best, double seconds)
 {
     int much = *best < 0 || seconds < 0.998 * *best;

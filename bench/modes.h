@@ -1,4 +1,4 @@
-/* What the benchmark can do. Each mode prints its report, as a table or as JSON. */
+/* The modes of the benchmark. Each prints its report, as a table or as JSON. */
 #ifndef BENCH_MODES_H
 #define BENCH_MODES_H
 
@@ -14,16 +14,16 @@ void bench_kernels(const options *o);
 /* Tensors of every size. */
 void bench_sizes(const options *o, const tensor *t);
 
-/* One thread to as many as there are processors. */
+/* From one thread to one for each processor. */
 void bench_threads(const options *o, const tensor *t);
 
-/* Changes of tensors, in the cache. */
+/* Deltas of tensors, in the cache. */
 void bench_deltas(const options *o, const tensor *list, size_t count);
 
-/* Integers beside floats, made up. */
+/* Made-up integers, compared with floats. */
 void bench_dtypes(const options *o);
 
-/* F32 tensors in cells of logarithms: adam_m and adam_v where they are among them. */
+/* F32 tensors quantized by logarithmic bins: adam_m and adam_v if the list has them. */
 void bench_quantize(const options *o, const tensor *list, size_t count);
 
 #endif

@@ -71,7 +71,7 @@ static double number(const char *name, const char *text, double least, double mo
     return value;
 }
 
-/* Options that stand alone; 0 where this is none. */
+/* Reads an option without a value. Returns 0 if the word is not one. */
 static int set_flag(options *o, const char *name)
 {
     if (!strcmp(name, "--json")) o->json = 1;
@@ -111,7 +111,7 @@ static void set_option(options *o, const char *name, const char *value)
     else if (!set_filter(o, name, value)) fail("no such option: ", name);
 }
 
-/* What the mode wants where nothing was said. */
+/* Sets the defaults of the mode. */
 static void set_defaults(options *o)
 {
     static const struct {

@@ -1,4 +1,4 @@
-/* What the benchmark is asked to do. */
+/* The options of the benchmark. */
 #ifndef BENCH_OPTIONS_H
 #define BENCH_OPTIONS_H
 
@@ -16,13 +16,13 @@ typedef struct options {
     const char *codec, *isa, *level, *dtype, *file, *checks, *where, *kernel; /* filters; null: everything */
 } options;
 
-/* Does not return where the options are wrong, or ask for help. */
+/* Reads the options. Exits if they are wrong or ask for help. */
 options options_read(int argc, char **argv);
 
-/* Whether `word` contains one of the comma-separated words of a filter. */
+/* Returns 1 if `word` contains one of the comma-separated words of a filter. */
 int passes(const char *filter, const char *word);
 
-/* Says so on standard error and ends the program. */
+/* Prints a message to standard error and exits. */
 void fail(const char *what, const char *detail);
 
 #endif

@@ -15,11 +15,11 @@
 enum { LMC, ZSTD, LZ4 };
 enum { WIDTH_MAX = 4, PIECE_MAX = 1 << 20, PIECE_MIN = 1 << 14, WHOLE = 0 };
 
-/* Sizes of pieces: the best of 32 KiB to 1 MiB for decompression (bf16 and f32, in cache and memory, on Zen 4;
- * --piece tries others). More than 256 KiB gives zstd -1 and -3 their larger windows and tables, which is best for
- * the compression and ratio of -1 too; -19 decodes fastest from single blocks of 128 KiB; lz4 gains 45 % over
- * 64 KiB, and ratio, for 10 % of its compression; lmc hardly differs: smaller pieces are 0.1 % denser and 5 %
- * slower. zstd takes a raw tensor whole. */
+/* Piece sizes: the best of 32 KiB to 1 MiB for decompression (bf16 and f32, in cache and memory, on Zen 4;
+ * --piece tries others). Above 256 KiB, zstd -1 and -3 use larger windows and tables, which is also best for
+ * compression and ratio of -1. zstd -19 decodes fastest from single blocks of 128 KiB. lz4 decodes 45 % faster
+ * than from 64 KiB, with a better ratio, and compresses 10 % slower. lmc hardly differs: smaller pieces are 0.1 %
+ * denser and 5 % slower. zstd packs a raw tensor whole. */
 static const peer list[] = {
 #ifdef BENCH_ZSTD
     {"zstd-1-grouped", 0, ZSTD, 1, 1, 512 << 10},
@@ -66,7 +66,7 @@ const char *peers_versions(void)
 
 struct peers {
     uint8_t planes[WIDTH_MAX][PIECE_MAX];
-    size_t piece; /* 0: the peer's own */
+    size_t piece; /* 0: each peer's own */
 #ifdef BENCH_ZSTD
     ZSTD_CCtx *pack;
     ZSTD_DCtx *unpack;
@@ -104,8 +104,8 @@ void peers_set_piece(peers *p, size_t piece)
 }
 
 /* ---- byte grouping ----
- * In steps of two: every other byte to one half, the rest to the other. Both compilers make vector code of
- * these loops at -O3, with SSE2 alone at 40 GB/s; of loops over four planes they make far less. */
+ * Splits in two: every other byte to one half, the rest to the other. At -O3 gcc and clang vectorize these loops
+ * (40 GB/s with SSE2 only), but not loops over four planes. */
 
 static void deal(uint8_t *restrict even, uint8_t *restrict odd, const uint8_t *restrict from, size_t n)
 {
@@ -125,7 +125,7 @@ static void weave(uint8_t *restrict to, const uint8_t *restrict even, const uint
     }
 }
 
-/* Elements of four bytes in passes that stay in the first-level cache. */
+/* Elements of four bytes take two passes, which stay in the first-level cache. */
 enum { TILE = 2048 };
 
 static void group(uint8_t planes[][PIECE_MAX], const uint8_t *from, size_t n, unsigned width)
@@ -160,8 +160,8 @@ static void ungroup(uint8_t *to, const uint8_t *const planes[], size_t n, unsign
 
 /* ---- one plane ---- */
 
-/* Returns the bytes written, or 0 where the engine could not make n bytes fewer. `to` has room for more than n,
- * as engines are faster when they need not watch its end. */
+/* Returns the bytes written, or 0 if n bytes do not shrink. `to` has more than n bytes, because engines are faster
+ * if they need not check for its end. */
 static size_t pack(peers *p, const peer *which, uint8_t *to, size_t capacity, const uint8_t *from, size_t n)
 {
     size_t size = 0;
@@ -193,7 +193,7 @@ static int unpack(peers *p, const peer *which, uint8_t *to, size_t n, const uint
     return lmc_unpack(to, n, from, size);
 }
 
-/* A packed plane: its size in 4 bytes, then it; a size of n means stored. */
+/* A packed plane follows its size in 4 bytes. If that is n, the plane is stored. */
 static uint8_t *put_plane(peers *p, const peer *which, uint8_t *to, size_t capacity, const uint8_t *from, size_t n)
 {
     size_t size = pack(p, which, to + 4, capacity - 4, from, n);
@@ -205,8 +205,8 @@ static uint8_t *put_plane(peers *p, const peer *which, uint8_t *to, size_t capac
     return to + 4 + size;
 }
 
-/* Sets *plane to the n bytes of a plane: in the frame itself where they were stored, else unpacked to `scratch`.
- * Returns what follows the plane, null on an error. */
+/* Sets *plane to the n bytes of a plane: inside the frame if they are stored, otherwise unpacked to `scratch`.
+ * Returns the end of the plane in the frame; null on an error. */
 static const uint8_t *get_plane(peers *p, const peer *which, const uint8_t **plane, uint8_t *scratch, size_t n,
                                 const uint8_t *from, const uint8_t *end)
 {
@@ -224,7 +224,7 @@ static const uint8_t *get_plane(peers *p, const peer *which, const uint8_t **pla
 
 size_t peers_bound(size_t size) { return size + size / 16 + PIECE_MAX * 2; }
 
-/* Elements of a chunk: planes of `piece` bytes have as many. */
+/* Returns the elements of a chunk, which equal the bytes of a plane. */
 static size_t chunk_elements(const peers *p, const peer *which) { return p->piece ? p->piece : which->piece; }
 
 size_t peers_compress(peers *p, const peer *which, uint8_t *frame, const uint8_t *tensor, size_t size,

@@ -1,5 +1,5 @@
-/* What others have published of themselves: measured on machines of theirs, so to be read beside our own rows for
- * their order of magnitude, never as a comparison. */
+/* Figures that other projects published, measured on their machines. They show an order of magnitude, and cannot
+ * be compared with our own rows. */
 #ifndef BENCH_PUBLISHED_H
 #define BENCH_PUBLISHED_H
 
@@ -12,7 +12,7 @@ typedef struct published {
     const char *claim, *source;
 } published;
 
-/* Null behind the last. */
+/* Returns null past the last. */
 const published *published_get(size_t index);
 
 #endif

@@ -1,4 +1,4 @@
-/* --quantize: what quantizing by cells of logarithms, and by 16 clusters, saves and costs, for every table of kernels. */
+/* --quantize: sizes and speeds of quantizing by logarithmic bins, and by 16 clusters, for every kernel table. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static void bench_tensor(const options *o, const tensor *of, task *t)
             for (unsigned k = 0; bitsnap_kernels_get(k); k++) {
                 const bitsnap_kernels *kernels = bitsnap_kernels_get(k);
                 if (!passes(o->isa, bitsnap_kernels_name(kernels))) continue;
-                if (o->quick && !o->isa && bitsnap_kernels_get(k + 1)) continue; /* the fastest table */
+                if (o->quick && !o->isa && bitsnap_kernels_get(k + 1)) continue; /* the last one is the fastest */
                 t->encoder.kernels = t->decoder.kernels = kernels;
                 t->encoder.quantizer.bins = cells[c];
                 t->encoder.quantizer.clusters = cells[c] ? 0 : 16;

@@ -1,22 +1,23 @@
-/* What all modes print alike. */
+/* Output that all modes share. */
 #ifndef BENCH_REPORT_H
 #define BENCH_REPORT_H
 
 #include "counters.h"
 
-/* Of a table: machine, compiler, commit, peers. `processor`: that the thread is kept on; -1: on none. */
+/* Prints the title of a table: machine, compiler, commit, peers. `processor`: the one that the thread is pinned to; -1: not
+ * pinned. */
 void report_title(int processor);
 
-/* Of JSON: '{' and the same as members, with a comma behind the last. */
+/* Prints '{' and the title as members of JSON, with a comma after the last. */
 void json_title(void);
 
-/* A string and its member, with a comma behind it; null for null. */
+/* Prints a member with a string or null, and a comma after it. */
 void json_member(const char *name, const char *text);
 
-/* null where nothing was measured */
+/* Prints a speed; null if it was not measured. */
 void json_speed(double speed);
 
-/* Members NAMEcycles and NAMEinstructions, for each of n elements, each with a comma before it; nothing where
+/* Prints members NAMEcycles and NAMEinstructions, per element of n, each with a comma before it. Prints nothing if
  * they were not counted. */
 void json_counts(const char *name, const counts *c, double n);
 

@@ -1,4 +1,4 @@
-/* --sizes: what compressing and decompressing a tensor costs, from 1 KiB to 1 GiB. */
+/* --sizes: times of compressing and decompressing tensors from 1 KiB to 1 GiB. */
 #include <stdio.h>
 
 #include "codec.h"

@@ -34,7 +34,7 @@ void tensors_free(tensor *list, size_t count)
 /* ---- .safetensors: 8 bytes of header size, the header in JSON, the data ---- */
 
 typedef struct file_view {
-    uint8_t *bytes; /* the whole file, and a 0 behind it */
+    uint8_t *bytes; /* the whole file, then a 0 */
     size_t size;
     char *header; /* 0-terminated copy of the JSON text */
     const uint8_t *data;
@@ -64,7 +64,7 @@ static uint8_t *file_read(const char *path, size_t *size)
     return bytes;
 }
 
-/* Returns 1 where the file is readable and its header fits in it. */
+/* Returns 1 if the file is readable and contains its whole header. */
 static int file_open(file_view *v, const char *path)
 {
     uint64_t header_size = 0;
@@ -83,17 +83,17 @@ static int file_open(file_view *v, const char *path)
 }
 
 typedef struct entry {
-    unsigned kind; /* index in dtypes; DTYPES: something else */
+    unsigned kind; /* index in dtypes; DTYPES: another dtype */
     size_t begin, end;
 } entry;
 
-/* What an object of the header, "{...}" from `object` on, says. The objects that describe tensors are flat. */
+/* Parses an object of the header, "{...}" from `object` on. Objects that describe tensors are flat. */
 static int entry_parse(entry *e, char *object)
 {
     char *close = strchr(object, '}'), *dtype, *offsets, *next;
     e->kind = DTYPES;
     if (!close) return 0;
-    *close = 0; /* for strstr; put back below */
+    *close = 0; /* for strstr; restored below */
     dtype = strstr(object, "\"dtype\"");
     offsets = strstr(object, "\"data_offsets\"");
     if (dtype) dtype = strchr(dtype + 7, '"');
@@ -111,7 +111,7 @@ static int entry_parse(entry *e, char *object)
     return dtype && offsets;
 }
 
-/* Calls of this walk the header: the next tensor behind `at`, null at the end. */
+/* Returns the next tensor of the header after `at`; null at the end. */
 static char *entry_next(entry *e, char *at, size_t data_size)
 {
     while ((at = strchr(at, '{')) != NULL) {
@@ -121,7 +121,7 @@ static char *entry_next(entry *e, char *at, size_t data_size)
     return NULL;
 }
 
-/* The tensors of the dtype that has most of the file's bytes, one behind the other. */
+/* Joins the tensors of the dtype with the most bytes in the file. */
 static int gather(tensor *t, const file_view *v)
 {
     size_t sum[DTYPES + 1] = {0}, size = 0;
@@ -158,7 +158,7 @@ int tensor_load(tensor *t, const char *directory, const char *name)
 
 static int by_name(const void *a, const void *b) { return strcmp((const char *)a, (const char *)b); }
 
-/* The names of up to `capacity` files, sorted, without their ending. */
+/* Lists the names of up to `capacity` files, sorted, without their ending. */
 static size_t list_directory(char (*names)[64], size_t capacity, const char *directory)
 {
     static const char ending[] = ".safetensors";
@@ -235,7 +235,7 @@ static uint32_t f32_bits(float value)
     return bits;
 }
 
-/* For finite values below 65504, which weights are. */
+/* For finite values below 65504, such as weights. */
 static uint16_t f16_bits(float value)
 {
     uint32_t bits = f32_bits(value), sign = bits >> 16 & 0x8000u, rest = bits & 0x7FFFFFFFu;

@@ -1,4 +1,4 @@
-/* --threads: how bitsnap.run spreads the work, beside memcpy with as many threads. */
+/* --threads: speeds of bitsnap.run with several threads, compared with memcpy on the same number. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ static void table_begin(const options *o, const tensor *t)
     fflush(stdout);
 }
 
-/* `one`: the row of one thread */
+/* `one`: the row of a single thread */
 static void table_row(const codec *c, const result *r, const result *one)
 {
     printf("%7u %-7s %13.3f %7.3f %9.4f %8.2f %7.3f %9.4f %8.2f\n", pool_workers(c->pool), c->isa,
@@ -40,20 +40,20 @@ static void json_row(const codec *c, const tensor *t, const result *r)
     fflush(stdout);
 }
 
-/* 1, 2, ... 8, then doubling, and as many as there are */
+/* Returns the next number of threads: 1, 2, ... 8, then doubling, and last the number of processors. */
 static unsigned next_count(unsigned threads, unsigned all)
 {
     unsigned next = threads < 8 ? threads + 1 : 2 * threads;
     return threads < all && next > all ? all : next;
 }
 
-/* 0 where the system does not give that many threads. */
+/* Returns 0 if the system does not start this number of threads. */
 static int measure_threads(result *r, codec *c, scene *s, unsigned threads, double budget)
 {
     c->pool = pool_new(threads);
     c->workspace = malloc(codec_workspace(c));
     if (!c->pool || !c->workspace) fail("out of memory", "");
-    s->memcpy = -1; /* that of fewer threads is not to be compared */
+    s->memcpy = -1; /* must not be that of fewer threads */
     if (pool_workers(c->pool) < threads) return 0;
     if (!scene_measure(r, c, s, budget)) fail("the round trip failed: ", c->isa);
     return 1;
@@ -73,7 +73,7 @@ void bench_threads(const options *o, const tensor *t)
     for (unsigned k = 0; bitsnap_kernels_get(k); k++) {
         codec c = codec_bitsnap(bitsnap_kernels_get(k));
         result r, one;
-        if (o->isa ? !passes(o->isa, c.isa) : bitsnap_kernels_get(k + 1) != NULL) continue; /* the fastest table */
+        if (o->isa ? !passes(o->isa, c.isa) : bitsnap_kernels_get(k + 1) != NULL) continue; /* the last one is the fastest */
         for (unsigned threads = 1; threads <= all; threads = next_count(threads, all)) {
             if (measure_threads(&r, &c, &s, threads, o->budget)) {
                 if (threads == 1) one = r;
