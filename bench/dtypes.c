@@ -94,7 +94,7 @@ static void print(const options *o, const tensor *t, const codec *c, const resul
     fflush(stdout);
 }
 
-/* Measures one dtype of one content. The float follows directly after each kernel table and level. */
+/* Measures one dtype of one content. For each kernel table and level, the float is measured directly before it. */
 static void bench_pair(const options *o, const tensor *t, const tensor *like)
 {
     static const char *const levels[] = {"fast", "default", "best"};

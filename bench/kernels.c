@@ -209,7 +209,7 @@ static bsn_node node_of(const task *t, unsigned at)
     return node;
 }
 
-/* Reserves each list with 64 bytes of slack. */
+/* Fills a node with random lists. Each child has 64 bytes of slack. */
 static void fill_node(task *t, unsigned at)
 {
     const unsigned k = t->way->first;

@@ -15,8 +15,8 @@
 static const uint8_t *frame, *at, *end;             /* the source; the next byte to read; the end of the source or of a body */
 static uint64_t count, check, cell, given;          /* elements; checks of the header, of a block; cells that have been decoded */
 static unsigned dtype, w, log_cell, flags, entry;   /* log_cell is L; bytes of an entry of the index */
-static uint8_t record[128], *noted;                 /* what the check of a block is the XXH3 of (5.5); the end of it so far */
-static uint8_t *elements, *entries, *places;        /* the result, little-endian; for the footer: of blocks, of pages */
+static uint8_t record[128], *noted;                 /* the record that the check of a block hashes (5.5); its end so far */
+static uint8_t *elements, *entries, *places;        /* the result, little-endian; entries of blocks and of pages for the footer */
 static size_t blocks, used, room;                   /* blocks that have been decoded; bytes of memory */
 static uint8_t *memory;
 static const char *why;                             /* the condition that rejects the frame */
@@ -169,7 +169,7 @@ static void ranked(uint8_t *plane, size_t n, unsigned Z) { /* 5.2: adds the code
     }
 }
 
-static void split_body(uint8_t *to, size_t n, int whole) { /* 5.2; whole: it is a block, of which 5.5 notes this */
+static void split_body(uint8_t *to, size_t n, int whole) { /* 5.2; whole: it is a block, and its parts go to the record of 5.5 */
     const uint8_t *descriptor = take(1, R18), *p;
     const unsigned e = *descriptor & 15, constants = *descriptor >> 4 & 1, planes = e == 8 ? w - 1 : w;
     unsigned fixed = 0, base = 0, any = 0;
@@ -289,7 +289,7 @@ static uint64_t keyed(const uint8_t *p, size_t n) { /* XXH3 of the check of the 
     return memcpy(put(both, check, 8), p, n), xxh3(both, 8 + n);
 }
 
-static void footer(void) { /* 6.2: it follows from the rest of the frame, so it is made anew and compared */
+static void footer(void) { /* 6.2: the rest of the frame determines it, so it is rebuilt and compared */
     uint8_t *level = entries, *p = entries + entry * blocks, *above;
     size_t n = blocks, width = entry;
     for (; n > 256; level = above, n = (n + 255) / 256, width = 24) {
@@ -300,7 +300,7 @@ static void footer(void) { /* 6.2: it follows from the rest of the frame, so it 
         }
     }
     if (flags & 2) p = put(p, content_id(), 8);
-    if (flags & 8) { /* extensions are passed over */
+    if (flags & 8) { /* skips extensions */
         const uint8_t *e = at + (p - entries);
         must((size_t)(end - at) >= (size_t)(p - entries) + 4 && (uint64_t)(end - e - 4) >= number(e, 4), R6);
         p = memcpy(p, e, n = 4 + (size_t)number(e, 4)), p = put(p + n, n - 4, 4);

@@ -1,4 +1,4 @@
-/* What count.sh counts: run TABLE WAY TIMES does one of these so many times, and tells how many elements each time has. */
+/* The program that count.sh measures. `run TABLE WAY TIMES` repeats one of `ways`, and prints the elements of one repetition. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)((state >> 33) % below);
 }
 
-/* a number as weights have them: a sum of four draws, which is nearly normal */
+/* Returns a weight: a sum of four draws, which is nearly normal. */
 static uint32_t weight(void)
 {
     const float x = ((float)draw(1 << 20) + (float)draw(1 << 20) - (float)draw(1 << 20) - (float)draw(1 << 20)) / (1 << 25);
@@ -37,7 +37,7 @@ static struct {
     uint8_t frame[8 * N];
 } job;
 
-/* by its name callgrind begins and ends to count */
+/* callgrind counts inside this function, found by its name. */
 #if defined(__GNUC__) || defined(__clang__)
 __attribute__((noinline))
 #endif

@@ -12,7 +12,7 @@ static uint64_t splitmix64(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-/* Each element with the same probability one unit in the last place up or down; a zero, away from zero. */
+/* Changes each element with the same probability, one unit in the last place up or down; zeros away from zero. */
 static void perturb(uint16_t *to, const uint16_t *from, size_t n, double rate)
 {
     const double limit = rate * 9007199254740992.0; /* 2^53 */

@@ -1,13 +1,13 @@
-/* stages.c - what choosing by the stage of training is worth: the checkpoint engine, in a whole training run of train_gpt, beside every fixed policy.
- * Part of bitsnap; MIT licence, see bitsnap.h. `make study-stages` runs it:
+/* stages.c - compares the checkpoint engine, which chooses by the stage of training, with every fixed policy, in a whole run of
+ * train_gpt. Part of bitsnap; MIT licence, see bitsnap.h. `make study-stages` runs it:
  *
  *     stages STEPS.tsv POLICIES.tsv, then options and text of train_gpt
  *
- * After every step the same state goes to engines that choose, and to the codec, once for each fixed policy: levels, cells of the moments, and
- * anchors at every n-th step with deltas to the last one. Sets of tensors: "lossless", F32 master and both moments; "moments", the same with
- * bounded moments; "weights", BF16 alone, as rollouts and evaluations get them. Bytes are those that a snapshot adds. A bound
- * keeps the floor in a step if it moves a tensor by at most 2^-13 of its size, by all elements of the update (see engine_stage_cells).
- * Times are of the processor, so that what else runs does not count. */
+ * After every step the same state goes to engines that choose, and to the codec, once for each fixed policy: levels, bins of the
+ * moments, and anchors at every n-th step with deltas to the last one. Sets of tensors: "lossless", F32 master and both moments;
+ * "moments", with bounded moments; "weights", only BF16, for rollouts and evaluations. Bytes are those that a snapshot adds. A
+ * bound keeps the floor in a step if it moves a tensor by at most 2^-13 of its size, measured on all elements of the update (see
+ * engine_stage_cells). Times are processor times, so other programs do not count. */
 #define _GNU_SOURCE
 #define TRAIN_STUDY
 #define main train_main
@@ -21,7 +21,7 @@ static const uint64_t cadences[CADENCES] = {1, 2, 3, 4, 6, 8, 12, 24};
 static const int levels[LEVELS] = {BITSNAP_FAST, BITSNAP_BEST};
 static const unsigned bounds[BOUNDS] = {70, 34, 16, 8};
 
-/* A set of tensors, and who chooses for it. */
+/* A set of tensors, and the engine that chooses for it. */
 typedef struct chooser {
     engine *e;
     engine_tensor *tensors;
@@ -36,9 +36,10 @@ static struct study {
     uint16_t *weights, *weight_anchors[CADENCES];
     float *master_anchors[CADENCES], *before;
     uint64_t master[LEVELS][CADENCES], weight[LEVELS][CADENCES];     /* bytes of the run */
-    uint64_t m[LEVELS][BOUNDS + 1], v[LEVELS][BOUNDS + 1];           /* the last ones: lossless */
-    uint64_t below[BOUNDS + 1], judged;                              /* elements whose floor is not kept, the last one as chosen; all */
-    unsigned cells[MAX_TENSORS];                                     /* as the engine says; 0: it has not said anything yet */
+    uint64_t m[LEVELS][BOUNDS + 1], v[LEVELS][BOUNDS + 1];           /* index BOUNDS: lossless */
+    /* elements below the floor, index BOUNDS: with the chosen bins; all elements */
+    uint64_t below[BOUNDS + 1], judged;
+    unsigned cells[MAX_TENSORS];                                     /* bins that the engine reports; 0: no report yet */
     double mean_copy;
     uint8_t *frame, *workspace;
     size_t capacity, workspace_size;
@@ -98,7 +99,7 @@ static void add(chooser *c, const tensor *x, const char *kind, bitsnap_dtype dty
     y->columns = x->rows ? x->columns : 0;
     y->kind = role;
     if (role != ENGINE_EXACT)
-        y->weights = y - role; /* behind its master */
+        y->weights = y - role; /* moments follow their master */
     c->raw += x->count * bitsnap_width(dtype);
 }
 
@@ -148,14 +149,14 @@ static void open_engine(trainer *t)
     }
 }
 
-/* Every fixed policy. Where anchors are of step 1, 1 + n, ... */
+/* Measures every fixed policy. Anchors are at steps 1, 1 + n, ... */
 static void fixed_policies(const trainer *t, const tensor *x)
 {
     const size_t at = x->offset, n = x->count, columns = x->rows ? x->columns : 0;
     for (size_t l = 0; l < LEVELS; l++) {
         for (size_t c = 0; c < CADENCES; c++) {
             const int anchor = study.snapshots % cadences[c] == 0;
-            if (anchor && c) { /* whole: that of cadence 1 */
+            if (anchor && c) { /* cadence 1 needs no copy: all its frames are whole */
                 memcpy(study.master_anchors[c] + at, t->m.master + at, 4 * n);
                 memcpy(study.weight_anchors[c] + at, study.weights + at, 2 * n);
             }
@@ -169,7 +170,7 @@ static void fixed_policies(const trainer *t, const tensor *x)
     }
 }
 
-/* Whose bounds keep the floor, by the whole update. */
+/* Counts the elements for which each bound breaks the floor, on the whole update. */
 static void judge_bounds(const trainer *t, size_t number)
 {
     const tensor *x = &t->m.table[number];

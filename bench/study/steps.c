@@ -13,7 +13,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The steps of which train_gpt has left checkpoints. */
+/* Lists the steps that have checkpoints of train_gpt. */
 static size_t list_steps(unsigned steps[STEPS_MAX], const char *directory)
 {
     size_t count = 0;
@@ -40,7 +40,7 @@ static void load(tensor *t, const char *directory, unsigned step, const char *ki
     if (!tensor_load(t, directory, name)) stop("cannot read ", name);
 }
 
-/* From every 25th step to those so far behind it that are there. */
+/* Measures changes from every 25th step to later ones, at all distances whose checkpoint exists. */
 static void study_kind(const options *o, const unsigned *steps, size_t count, const char *kind)
 {
     static const unsigned distances[] = {1, 5, 25};

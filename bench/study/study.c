@@ -1,6 +1,6 @@
-/* study: how checkpoints change, and what storing the change takes in every form that has been proposed for it.
+/* study: measures how checkpoints change, and the size of the change in every form that has been proposed for it.
  *
- * `make study` trains, runs every mode and draws pictures; build/study --help lists modes and options. */
+ * `make study` trains, runs every mode and draws pictures. build/study --help lists modes and options. */
 #include "study.h"
 
 #include <stdio.h>

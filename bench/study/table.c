@@ -69,7 +69,7 @@ static void figures_row(const char *tensor, const char *from, const char *to, co
     fputc('\n', file);
 }
 
-/* Four digits, whatever the size. */
+/* Prints four significant digits. */
 static void number(double x)
 {
     const int digits = x >= 1000 ? 0 : x >= 100 ? 1 : x >= 10 ? 2 : x >= 1 ? 3 : x >= 0.1 ? 4 : 5;

@@ -1,12 +1,13 @@
-/* bitsnap_hdf5.c - chunks of HDF5 data sets as frames: a filter that HDF5 loads by itself. MIT licence, see bitsnap.h.
+/* bitsnap_hdf5.c - chunks of HDF5 data sets as frames: a filter that HDF5 loads as a plug-in. MIT licence, see bitsnap.h.
  *
- *     cc -O2 -shared -fPIC -I. $(pkg-config --cflags hdf5) docs/examples/hdf5/bitsnap_hdf5.c -o libbitsnap_hdf5.so $(pkg-config --libs hdf5)
+ *     cc -O2 -shared -fPIC -I. $(pkg-config --cflags hdf5) docs/examples/hdf5/bitsnap_hdf5.c -o libbitsnap_hdf5.so $(pkg-config
+ *     --libs hdf5)
  *     export HDF5_PLUGIN_PATH=...                        # the directory of libbitsnap_hdf5.so
  *
- * What may be given with the filter: the level (0 to 3, 0 is the default) and the dtype (a number of bitsnap_dtype, 0: that of the data
- * set's type; 9 for bfloat16 that is kept as 16-bit integers). Set for a data set it is the values below. */
+ * Parameters of the filter: the level (0 to 3, 0 is the default) and the dtype (a number of bitsnap_dtype; 0: from the type of
+ * the data set; 9: bfloat16 stored as 16-bit integers). For a data set, HDF5 stores the values below. */
 #define BITSNAP_STATIC
-#define BITSNAP_NO_DELTA /* chunks have nothing to do with these */
+#define BITSNAP_NO_DELTA /* chunks need none of these features */
 #define BITSNAP_NO_QUANTIZE
 #define BITSNAP_NO_PARTS
 #define BITSNAP_NO_EXTRAS
@@ -17,18 +18,18 @@
 #include <H5PLextern.h>
 #include <string.h>
 
-/* Numbers from 256 to 511 are for tests; a number of its own is to be had from the HDF Group. */
+/* Numbers from 256 to 511 are for tests. The HDF Group assigns permanent ones. */
 #ifndef BITSNAP_HDF5_FILTER
 #define BITSNAP_HDF5_FILTER 411
 #endif
 
-/* Bytes of the largest chunk that is written or read. HDF5 does not tell a filter how large a chunk is: the values below do, which a file
- * can make up, as it can a chunk of 64 bytes that stands for 4 GiB. */
+/* Largest chunk, in bytes. HDF5 does not tell a filter the size of a chunk, so it comes from the values below. A hostile file can
+ * claim any size, and expand 64 bytes to 4 GiB. */
 #ifndef BITSNAP_HDF5_CHUNK_MOST
 #define BITSNAP_HDF5_CHUNK_MOST (UINT32_C(1) << 30)
 #endif
 
-enum { LEVEL, DTYPE, CHUNK_LOW, CHUNK_HIGH, VALUES }; /* chunk: its bytes, which a frame has to decode to */
+enum { LEVEL, DTYPE, CHUNK_LOW, CHUNK_HIGH, VALUES }; /* chunk: its size in bytes, which a frame must decode to */
 
 static bitsnap_dtype dtype_of(hid_t type)
 {
@@ -68,7 +69,8 @@ static herr_t set_local(hid_t properties, hid_t type, hid_t space)
     return H5Pmodify_filter(properties, BITSNAP_HDF5_FILTER, flags, VALUES, values);
 }
 
-/* The other side of a chunk in memory of HDF5's, or null; *size: its bytes. `smaller`: or nothing, and the chunk is stored as it is. */
+/* Encodes a chunk to memory allocated by HDF5. *size: bytes of the frame. Returns null on an error, and, with `smaller`, if the
+ * frame is larger than the chunk, which HDF5 then stores as it is. */
 static void *encode(const void *from, size_t bytes, const unsigned *values, int smaller, size_t *size)
 {
     const bitsnap_dtype dtype = (bitsnap_dtype)values[DTYPE];
@@ -126,6 +128,6 @@ static size_t filter(unsigned flags, size_t count, const unsigned *values, size_
 
 static const H5Z_class2_t class = { H5Z_CLASS_T_VERS, BITSNAP_HDF5_FILTER, 1, 1, "bitsnap", NULL, set_local, filter };
 
-/* What HDF5 asks a plug-in. */
+/* Functions that HDF5 calls in a plug-in. */
 __attribute__((visibility("default"))) H5PL_type_t H5PLget_plugin_type(void) { return H5PL_TYPE_FILTER; }
 __attribute__((visibility("default"))) const void *H5PLget_plugin_info(void) { return &class; }

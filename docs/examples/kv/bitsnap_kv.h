@@ -1,7 +1,7 @@
 /* bitsnap_kv.h - pages of a KV cache, packed into slots of bounded size. MIT licence, see bitsnap.h.
  *
- * A pool has pages of one size and dtype. A packed page takes at most kv.slot bytes of its slot; the host keeps its length, as a file or
- * a network knows it. Allocate slots of kv.slot bytes, or smaller ones and store the page itself when it does not fit.
+ * A pool has pages of one size and dtype. A packed page takes at most kv.slot bytes of its slot. The host keeps its length.
+ * Allocate slots of kv.slot bytes, or smaller ones and store a page that does not fit as it is.
  *
  *     cc -O3 -shared -fPIC -I. docs/examples/kv/bitsnap_kv.c docs/examples/tool/bitsnap.c -o libbitsnap_kv.so -lpthread
  */
@@ -14,7 +14,7 @@
 extern "C" {
 #endif
 
-/* What all pages of a pool share. bitsnap_kv_open sets it; afterwards it is only read, by any number of threads. */
+/* Properties of all pages of a pool. bitsnap_kv_open sets them; after that, any number of threads may read them. */
 typedef struct bitsnap_kv {
     size_t page;         /* bytes of a page */
     size_t slot;         /* most bytes of a packed page, one that does not compress included */
@@ -26,13 +26,13 @@ typedef struct bitsnap_kv {
 /* BITSNAP_E_ARGUMENT if a page is empty or no whole number of elements. */
 bitsnap_status bitsnap_kv_open(bitsnap_kv *kv, bitsnap_dtype dtype, size_t page);
 
-/* Packs one page. *length becomes the number of bytes used, at most `capacity` and kv->slot, or 0 after an error: BITSNAP_E_CAPACITY if
- * the packed page needs more. A capacity of kv->slot always suffices. */
+/* Packs one page. *length becomes the number of bytes used, at most `capacity` and kv->slot, or 0 after an error:
+ * BITSNAP_E_CAPACITY if the packed page needs more. A capacity of kv->slot always suffices. */
 bitsnap_status bitsnap_kv_pack(const bitsnap_kv *kv, void *workspace, const void *page, void *slot, size_t capacity, size_t *length);
 
-/* Restores one page, bit for bit. The slot may hold any bytes, also bytes that change during the call: what is no page of this pool, or
- * has another length, is an error. Only the kv->page bytes of the page and the workspace are written; after an error the page holds
- * unspecified bytes. */
+/* Restores one page, bit for bit. The slot may hold any bytes, and they may change during the call. A slot that holds no page of
+ * this pool, or a wrong length, is an error. Writes only the kv->page bytes of the page and the workspace. After an error the
+ * page is unspecified. */
 bitsnap_status bitsnap_kv_unpack(const bitsnap_kv *kv, void *workspace, void *page, const void *slot, size_t length);
 
 /* One page of a batch. */
@@ -42,8 +42,9 @@ typedef struct bitsnap_kv_item {
     bitsnap_status status; /* output */
 } bitsnap_kv_item;
 
-/* Packs (or unpacks) `count` pages by up to `threads` threads, the caller's included. workspaces: threads * kv->workspace bytes. Returns
- * the number of pages whose status is an error; the others are done. A host that has threads of its own calls the functions above. */
+/* Packs (or unpacks) `count` pages by up to `threads` threads, the caller's included. workspaces: threads * kv->workspace bytes.
+ * Returns the number of pages whose status is an error; the others are done. A host that has threads of its own calls the
+ * functions above. */
 size_t bitsnap_kv_pack_all(const bitsnap_kv *kv, void *workspaces, unsigned threads, bitsnap_kv_item *items, size_t count);
 size_t bitsnap_kv_unpack_all(const bitsnap_kv *kv, void *workspaces, unsigned threads, bitsnap_kv_item *items, size_t count);
 

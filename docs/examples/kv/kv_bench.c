@@ -2,9 +2,9 @@
  *
  *     kv_bench DTYPE PAGE_BYTES FILE...     FILE: raw pages, as kv_extract.py makes them; DTYPE: bf16, f16, f8_e4m3, f8_e5m2
  *
- * Each codec packs all pages of a file to slots of their own and unpacks them, ROUNDS times, on one thread. Of each page the fastest time
- * counts; the table has the mean over pages. What is unpacked is compared. BENCH_ZSTD and BENCH_LZ4 compile these in (link -lzstd, -llz4).
- * `make bench-kv` does all of it. */
+ * Each codec packs all pages of a file, each to its own slot, and unpacks them, ROUNDS times, on one thread. The fastest time of
+ * a page counts; the table has the mean over pages. Unpacked pages are compared. BENCH_ZSTD and BENCH_LZ4 compile these in (link
+ * -lzstd, -llz4). `make bench-kv` builds and runs it. */
 #define _POSIX_C_SOURCE 200809L
 #include "bitsnap_kv.h"
 
@@ -77,7 +77,7 @@ static double now(void)
     return 1e6 * (double)t.tv_sec + 1e-3 * (double)t.tv_nsec;
 }
 
-/* A page: how long its packed form is, and the fastest that it was packed and unpacked. */
+/* The packed length of a page, and its shortest times to pack and unpack. */
 typedef struct result {
     size_t length;
     double best[2];
@@ -85,7 +85,7 @@ typedef struct result {
 
 static void note(double *best, double us, int first) { if (first || us < *best) *best = us; }
 
-/* One row of the table; 1 if the codec fails or returns other pages. */
+/* Measures one row of the table. Returns 1 if the codec fails or restores other pages. */
 static int measure(const codec *c, const unsigned char *pages, size_t count, unsigned char *slots, unsigned char *back, result *results)
 {
     double us[2] = { 0, 0 }, packed = 0, begin;

@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f8_e4m3": torch.float8_
 
 
 def keys_and_values(w, tokens):
-    """Those of each layer: [layer, sequence, token, element]."""
+    """Returns keys and values of each layer: [layer, sequence, token, element]."""
     def dense(x, name):
         return linear(x, w[name + ".weight"], w[name + ".bias"])
 

@@ -4,16 +4,16 @@
  *     wiredtiger_open(home, NULL, "create,extensions=[./libbitsnap_wiredtiger.so=(config=(level=2))]", &connection);
  *     session->create(session, "table:weights", "key_format=S,value_format=u,block_compressor=bitsnap-bf16");
  *
- * A page holds keys, sizes and values, so elements begin anywhere in it, and each value may begin at another place modulo the width of
- * an element. A packed page is:
+ * A page holds keys, sizes and values. So elements begin anywhere in it, and at any offset modulo their width. A packed page, in
+ * little-endian order, is:
  *
  *     u32 check, the low half of XXH3-64 up to the frame; u32 runs; u32 run[runs]: elements << 4 | bytes before them;
  *     those bytes, and the ones after the last run; a frame of all elements
  *
- * in little-endian order. The frame knows where it ends (WiredTiger pads pages with zeros), and its checks notice damage: WiredTiger's
- * own checksums leave compressed pages out by default. */
+ * WiredTiger pads pages with zeros, but the frame says where it ends. Its checks find damage; by default, WiredTiger's own
+ * checksums do not cover compressed pages. */
 #define BITSNAP_STATIC
-#define BITSNAP_NO_DELTA /* pages have nothing to do with these */
+#define BITSNAP_NO_DELTA /* pages need none of these features */
 #define BITSNAP_NO_QUANTIZE
 #define BITSNAP_NO_PARTS
 #define BITSNAP_NO_EXTRAS
@@ -27,7 +27,7 @@
 #include <wiredtiger_ext.h>
 
 typedef struct codec {
-    WT_COMPRESSOR compressor; /* first: WiredTiger hands its address back */
+    WT_COMPRESSOR compressor; /* first, because WiredTiger passes its address to our functions */
     WT_EXTENSION_API *wt;
     bitsnap_dtype dtype;
     int level;
@@ -39,7 +39,7 @@ static const struct { const char *name; bitsnap_dtype dtype; } names[] = {
     { "bitsnap-bf16", BITSNAP_BF16 }, { "bitsnap-f32", BITSNAP_F32 }, { "bitsnap-f64", BITSNAP_F64 }
 };
 
-enum { WINDOW = 64, RUNS = 8 }; /* elements looked at together; where the list of runs begins */
+enum { WINDOW = 64, RUNS = 8 }; /* elements of a window; offset of the list of runs */
 
 static void put32(uint8_t *to, uint64_t x)
 {
@@ -49,8 +49,9 @@ static void put32(uint8_t *to, uint64_t x)
 
 static uint32_t get32(const uint8_t *from) { return from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24; }
 
-/* Where elements begin modulo their width, in WINDOW * width bytes: behind the column of bytes that most often equals the one of the
- * next element but for its highest bit, as exponents do. Zeros tell nothing. `before`: what it is unless another place is clearly better. */
+/* Returns the offset of elements modulo their width, in WINDOW * width bytes. Exponents usually equal those of the next element,
+ * except for the sign bit. So elements end with the column of bytes that repeats most. Zeros do not count. `before`: the result
+ * unless another offset is clearly better. */
 static unsigned place_of(const uint8_t *bytes, unsigned width, unsigned before)
 {
     const uint64_t low = UINT64_C(0x7F7F7F7F7F7F7F7F);
@@ -68,11 +69,11 @@ static unsigned place_of(const uint8_t *bytes, unsigned width, unsigned before)
     return column[best] > column[(before + width - 1) % width] + WINDOW / 8 ? (best + 1) % width : before;
 }
 
-/* The runs of elements in a page, at most size / (WINDOW * width) + 1 of them. */
+/* Finds the runs of elements in a page, at most size / (WINDOW * width) + 1. */
 static size_t find_runs(const uint8_t *page, size_t size, unsigned width, uint32_t *runs)
 {
     const size_t window = WINDOW * width;
-    size_t n = 0, start = 0, end = 0, at; /* start: of this run; end: of the elements before it */
+    size_t n = 0, start = 0, end = 0, at; /* start: of this run; end: of the run before it */
     for (at = 0; width > 1 && size - at >= window; at += window) {
         const unsigned here = (unsigned)((start - at) & (width - 1)), place = place_of(page + at, width, here);
         if (place == here) continue;
@@ -97,7 +98,7 @@ static int compress(WT_COMPRESSOR *compressor, WT_SESSION *session, uint8_t *pag
     const uint8_t *from = page;
     uint32_t *runs;
     bitsnap b;
-    *failed = 1; /* then WiredTiger stores the page as it is */
+    *failed = 1; /* WiredTiger stores the page uncompressed */
     if (size >= UINT32_C(1) << 28) return 0;
     memset(&b, 0, sizeof b);
     b.level = c->level;
@@ -152,7 +153,7 @@ static int decompress(WT_COMPRESSOR *compressor, WT_SESSION *session, uint8_t *p
     if (n > (size - RUNS) / 4) return damaged(c, session, "runs that do not fit");
     for (i = 0; i < n; i++) count += get32(packed + RUNS + 4 * i) >> 4, skipped += get32(packed + RUNS + 4 * i) & 15;
     gap = packed + RUNS + 4 * n;
-    rest = page_size - (size_t)count * width; /* what is no element */
+    rest = page_size - (size_t)count * width; /* bytes outside of runs */
     if (count * width + skipped > page_size || rest > size - RUNS - 4 * n) return damaged(c, session, "runs that do not fit");
     head = RUNS + 4 * n + rest;
     if (get32(packed) != (uint32_t)bitsnap_hash(packed + 4, head - 4)) return damaged(c, session, "the check of the runs does not match");
@@ -166,7 +167,7 @@ static int decompress(WT_COMPRESSOR *compressor, WT_SESSION *session, uint8_t *p
     bad = bitsnap_decode(&b, page + rest, count, c->dtype, packed + head, size - head) != 0;
     c->wt->scr_free(c->wt, session, b.workspace);
     if (bad) return damaged(c, session, bitsnap_message(&b));
-    from = page + rest; /* runs move down, the first one first, never past what is still to be moved */
+    from = page + rest; /* moves runs down in order, so none overwrites a later one */
     for (i = 0; i < n; i++) {
         const uint32_t r = get32(packed + RUNS + 4 * i);
         const size_t skip = r & 15, run = (size_t)(r >> 4) * width;
@@ -186,7 +187,7 @@ static int terminate(WT_COMPRESSOR *compressor, WT_SESSION *session)
     return 0;
 }
 
-/* What WiredTiger calls when it loads the extension. */
+/* WiredTiger calls this when it loads the extension. */
 __attribute__((visibility("default"))) int wiredtiger_extension_init(WT_CONNECTION *connection, WT_CONFIG_ARG *config)
 {
     WT_EXTENSION_API *wt = connection->get_extension_api(connection);
