@@ -18,7 +18,7 @@ import time
 import numpy
 import bitsnap
 
-MOST = 256 << 20  # bytes of a dtype in a file that are looked at
+MOST = 256 << 20  # most bytes of a dtype that are measured in a file
 FLOATS = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
 
 
@@ -27,7 +27,8 @@ class Bitsnap:
         self.name, self.level = f"bitsnap -l {level}", level
 
     def prepare(self, data, dtype, tensors):
-        """Frames as files have them: one of all, but at level best one of each large matrix, whose rows and columns that level looks at."""
+        """Divides the tensors into frames as files do: all in one, but at level best one for each large matrix, because that
+        level uses rows and columns."""
         self.data, self.dtype, self.back, self.parts = data, dtype, numpy.empty_like(data), []
         self.frame = numpy.empty(data.size + data.size // 16 + 65536, numpy.uint8)
         at = 0
@@ -80,7 +81,7 @@ class ZipNN:
         self.data = data
 
     def before(self):
-        self.taken = bytearray(self.data)  # it changes what it is given
+        self.taken = bytearray(self.data)  # a copy, because zipnn changes its input
 
     def pack(self):
         return self.codec.compress(self.taken)
@@ -90,14 +91,14 @@ class ZipNN:
 
 
 class OpenZL:
-    """Of several graphs the one that packs the first 4 MiB smallest."""
+    """OpenZL with the one of several graphs that packs the first 4 MiB smallest."""
 
     def __init__(self):
         from openzl import ext
         self.name, self.ext = "openzl", ext
 
     def context(self, dtype, k):
-        """The graph of number k, ready to pack."""
+        """Returns graph k, ready to pack."""
         c, nodes, graphs = self.ext.Compressor(), self.ext.nodes, self.ext.graphs
         deconstruct = {"BF16": nodes.BFloat16Deconstruct, "F16": nodes.Float16Deconstruct, "F32": nodes.Float32Deconstruct}[dtype]
         signs = nodes.TransposeSplit()(c, graphs.Compress()(c)) if dtype == "F32" else graphs.Store()(c) if k % 2 else graphs.Entropy()(c)
@@ -133,7 +134,7 @@ def codecs(wanted):
 
 
 def best_of(run, budget, before=lambda: None):
-    """The least of the seconds that a function takes, over runs within a budget, three at least."""
+    """Returns the shortest time of a function in seconds, over at least three runs, within a budget."""
     least, spent, runs = float("inf"), 0, 0
     while runs < 3 or spent < budget:
         before()
@@ -144,11 +145,12 @@ def best_of(run, budget, before=lambda: None):
     return least
 
 
-LEAST_MATRIX, LEAST_ROW = 32768, 16  # elements of a tensor that is a frame of its own at level best, and of its rows
+LEAST_MATRIX, LEAST_ROW = 32768, 16  # least elements of a tensor with its own frame at level best, and of its rows
 
 
 def columns_of(shape):
-    """Elements of a row, as the tool has it: the product of the fewest last dimensions that is LEAST_ROW or more, without the first one."""
+    """Returns the elements of a row by the rule of the tool: the product of the fewest last dimensions that is at least
+    LEAST_ROW, without the first dimension."""
     row = 1
     for dimension in reversed(shape[1:]):
         row *= dimension
@@ -158,7 +160,7 @@ def columns_of(shape):
 
 
 def arrays(path):
-    """The bytes of all tensors of each dtype, one after the other, and of each its bytes and columns."""
+    """Returns, for each dtype, the joined bytes of all tensors, and the size and columns of each tensor."""
     parts = {}
     with bitsnap.safe_open(path, framework="np") as f:
         for name in f.offset_keys():

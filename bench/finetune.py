@@ -25,7 +25,7 @@ MASK = 103  # the token [MASK] of BERT's vocabulary
 
 
 def encode(w, tokens, there, rate):
-    """What the last layer makes of each token. w: the model's tensors; there: where a token is."""
+    """Returns the output of the last layer for each token. w: the model's tensors; there: 1 for a token, 0 for padding."""
     def dense(x, name):
         return linear(x, w[name + ".weight"], w[name + ".bias"])
 
@@ -69,7 +69,7 @@ class Run:
         return cross_entropy(x @ self.w["embeddings.word_embeddings.weight"].T, tokens[hidden])
 
     def train(self, steps):
-        """Each step's sentences, masks and dropout follow from the seed and its number."""
+        """A run whose seed and step number determine the sentences, masks and dropout of each step."""
         for self.step in range(self.step + 1, self.step + steps + 1):
             torch.manual_seed(1000 * self.seed + self.step)
             self.adam.zero_grad()
@@ -77,7 +77,7 @@ class Run:
             self.adam.step()
 
     def unseen(self):
-        """The loss on the last tenth of the text, the words that are masked always the same."""
+        """Returns the loss on the last tenth of the text, always with the same masked words."""
         torch.manual_seed(0)
         first = len(self.text[0]) * 9 // 10
         with torch.no_grad():
@@ -101,7 +101,7 @@ def bits(t):
 
 
 def deltas(before, after):
-    """Elements that have changed; bytes of all tensors whole, as deltas, and by XOR and zstd."""
+    """Returns the number of changed elements, and the bytes of all tensors whole, as deltas, and by XOR and zstd."""
     zstd = Zstd(1)
     changed = sum(int((before[n].view(torch.int16) != after[n].view(torch.int16)).sum()) for n in after)
     whole = sum(len(bitsnap.compress(t)) for t in after.values())
@@ -111,7 +111,7 @@ def deltas(before, after):
 
 
 def restore(run, bounds):
-    """Moments become what lossy frames give back. Returns [(kind, bytes of the frame, moments before, after), ...]."""
+    """Replaces moments by those restored from lossy frames. Returns [(kind, bytes of the frame, moments before, after), ...]."""
     taken = []
     for name, t, kind in run.moments():
         frame, before = bitsnap.compress(t, max_relative_error=bounds[kind]), t.clone()
@@ -121,7 +121,7 @@ def restore(run, bounds):
 
 
 def errors(taken):
-    """Bits of m + v, of 64, and of each kind mean relative and mean square error."""
+    """Returns the bits of m + v, which have 64 uncompressed, and the mean relative and mean square error of each kind."""
     bits = 64 * sum(size for _, size, _, _ in taken) / sum(4 * x.numel() for _, _, x, _ in taken)
     measured = []
     for kind in ("exp_avg", "exp_avg_sq"):
@@ -134,7 +134,8 @@ BOUNDS = ((0.005, 0.01), (0.022, 0.043))
 
 
 def continuations(run, steps, measure):
-    """The loss after `steps` more steps, undisturbed and with each policy; with `measure` also bits and errors of each policy's first restore."""
+    """Returns the loss after `steps` more steps, undisturbed and with each policy. With `measure`, also bits and errors of each
+    policy's first restore."""
     undisturbed = run.copy()
     undisturbed.train(steps)
     losses, firsts = [undisturbed.unseen()], []

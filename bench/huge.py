@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A checkpoint that no disk here holds: 100,000 tensors, all but some places of it holes, one tensor an eighth of the whole. Every
-command has to go through it within 256 MiB, and those that look for one thing without reading the rest.
+"""Runs the tool on a sparse checkpoint larger than the disk: 100,000 tensors, one of them an eighth of the whole. Every command
+must finish within 256 MiB of memory, and commands that look for one tensor must not read the rest.
 
     huge.py TOOL DIRECTORY SIZE TABLE
 
-SIZE: 1T, 64G, ... (with 1T the large tensor has 2^37 bytes). The table says what each took: seconds, those of processors, MiB
-resident, system calls that read, and MiB that they read."""
+SIZE: 1T, 64G, ... (with 1T the large tensor has 2^37 bytes). The table lists seconds, processor seconds, resident MiB, system
+calls that read, and MiB read."""
 import json
 import multiprocessing
 import os
@@ -22,7 +22,7 @@ base, new = (os.path.join(directory, name) for name in ("step1.safetensors", "st
 
 
 def place_of(i):
-    """The n-th tensor, which is in layers of one dtype, and where its data is."""
+    """Returns position and size of the data of tensor i."""
     return (0, large) if i == 0 else (large + (i - 1) * each, each)
 
 
@@ -41,7 +41,7 @@ def make(path, changes):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text)
         f.truncate(8 + len(text) + at + n)
-        for i in range(0, TENSORS, 97):  # some weights in the middle, and the last bytes of the large one
+        for i in range(0, TENSORS, 97):  # some weights in the middle of tensors, and the last bytes of the large one
             at, n = place_of(i)
             f.seek(8 + len(text) + (at + n - 65536 if i == 0 else at + n // 2 // 4096 * 4096))
             data = bytearray(bytes(noise.choices(range(256), k=4096)) * 16)
@@ -86,7 +86,7 @@ def extract(what, last, *arguments):
 
 rows, failures = [], []
 os.makedirs(directory, exist_ok=True)
-with multiprocessing.Pool(1) as others:  # which need memory that would be taken for the tool's
+with multiprocessing.Pool(1) as others:  # a process of their own, so their memory is not counted as the tool's
     last, changed = others.starmap(make, ((base, 0), (new, 1)))
 packed, delta = base + ".bsnap", os.path.join(directory, "step2.delta")
 run("`compress`", "compress", "-q", "-f", base)

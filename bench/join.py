@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""One .safetensors file of several: join.py OUTPUT FILE... Tensors are called like their file and themselves."""
+"""Joins .safetensors files: join.py OUTPUT FILE... The name of a tensor is that of its file and its own."""
 import json
 import os
 import sys

@@ -44,7 +44,7 @@ def save(path, tensors):
 
 
 class Run:
-    """The checkpoints that kinds are made from."""
+    """The checkpoints from which the kinds are made."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
@@ -53,7 +53,7 @@ class Run:
         return load(self.folder / f"{name}.safetensors")
 
     def each(self, change, name="bf16-1000"):
-        """`change` of every matrix; what it returns as a dict is tensors with suffixes."""
+        """Applies `change` to every matrix. If it returns a dict, its keys are suffixes of tensor names."""
         out = {}
         for key, t in self.all(name).items():
             if t.size >= 16384:
@@ -63,7 +63,7 @@ class Run:
 
 
 def pruned(share):
-    """The smallest weights are zero, wherever they lie."""
+    """Sets the smallest weights to zero, at any position."""
     def change(t):
         size = np.abs(t.astype(np.float32))
         return np.where(size <= np.quantile(size, share), t.dtype.type(0), t)
@@ -71,7 +71,7 @@ def pruned(share):
 
 
 def two_of_four(t):
-    """The two smallest of every four weights are zero."""
+    """Sets the two smallest of every four weights to zero."""
     groups = np.abs(t.astype(np.float32)).ravel()[:t.size // 4 * 4].reshape(-1, 4)
     smallest = np.argsort(groups, 1, kind="stable")[:, :2] + 4 * np.arange(len(groups))[:, None]
     out = t.ravel().copy()
@@ -80,7 +80,7 @@ def two_of_four(t):
 
 
 def rows(share, change):
-    """`change` of whole rows, chosen at random."""
+    """Applies `change` to random rows."""
     def some(t):
         if t.ndim < 2:
             return t
@@ -91,7 +91,7 @@ def rows(share, change):
 
 
 def dequantized(bits, group=0):
-    """Integers times a scale for each row, or for each `group` of a row, as floats again."""
+    """Quantizes to integers with a scale for each row, or for each `group` of a row, and dequantizes."""
     def change(t):
         if t.ndim < 2:
             return t
@@ -103,7 +103,7 @@ def dequantized(bits, group=0):
 
 
 def int4(t, group=128):
-    """Two codes of four bits a byte, as GPTQ and AWQ store them."""
+    """Packs two 4-bit codes a byte, like GPTQ and AWQ."""
     x = t.astype(np.float32).ravel()[:t.size // group * group].reshape(-1, group)
     scale = np.abs(x).max(1, keepdims=True) / 7 + 1e-30
     codes = (np.clip(np.round(x / scale), -8, 7) + 8).astype(np.uint8).ravel()
@@ -114,7 +114,7 @@ E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6], np.float32)
 
 
 def mxfp4(t, back=False):
-    """E2M1 codes, two a byte, and a power of two for every 32 of them; `back`: as floats again."""
+    """Packs E2M1 codes, two a byte, with a power of two for every 32. `back`: returns floats instead."""
     x = t.astype(np.float32).ravel()[:t.size // 32 * 32].reshape(-1, 32)
     power = np.floor(np.log2(np.abs(x).max(1, keepdims=True) + 1e-30)) - 2
     x = x / 2 ** power
@@ -126,7 +126,7 @@ def mxfp4(t, back=False):
 
 
 def fp8(t, back=False):
-    """E4M3 with a scale for every 128 x 128; `back`: as floats again."""
+    """Converts to E4M3 with a scale for every 128 x 128. `back`: returns floats instead."""
     if t.ndim < 2:
         return t
     x, out = t.astype(np.float32), np.empty(t.shape, t.dtype if back else float8_e4m3fn)
@@ -143,12 +143,12 @@ STEP = {"bf16-1000": "model.", "master-1000": "optimizer.fp32_param.", "adam_m-1
 
 
 def training(run):
-    """What a trainer stores of one step."""
+    """The state that a trainer stores after a step."""
     return {prefix + key: t for name, prefix in STEP.items() for key, t in run.all(name).items()}
 
 
 def training_flat(run):
-    """The same as a distributed optimizer has it: all tensors of a kind in one, in another order."""
+    """The state in the form of a distributed optimizer: all tensors of a kind joined, in another order."""
     tensors = {"model." + key: t for key, t in run.all("bf16-1000").items()}
     for name, prefix in list(STEP.items())[1:]:
         parts = run.all(name)
@@ -157,7 +157,7 @@ def training_flat(run):
 
 
 def with_largest(run, change):
-    """All weights, and `change` of the largest one's name and values."""
+    """Copies all weights, and adds the result of `change`, called with name and values of the largest one."""
     tensors = run.all("bf16-1000")
     largest = max(tensors, key=lambda key: tensors[key].size)
     return {**tensors, **change(largest, tensors[largest])}
@@ -248,13 +248,14 @@ def theirs(path, scratch):
         yield codec.__name__, rest + sum(min(codec(data, dtype), len(data)) for dtype, data in ((d, np.concatenate(those)) for d, those in parts.items()))
 
 
-# codec: shape around (0, 0), drawn as an outline so that none hides another, and colour; ours is the better level, zstd the better of two
+# codec: shape around (0, 0), drawn as an outline so that none hides another, and colour; ours is the better level, zstd the
+# better of two
 SERIES = {"bitsnap": ('<circle r="5"/>', "#0072b2"), "zstd": ('<path d="M-4 -4h8v8h-8z"/>', "#d55e00"), "ZipNN": ('<path d="M0 -5L5 4H-5z"/>', "#009e73"),
           "OpenZL": ('<path d="M0 -6L5 0L0 6L-5 0z"/>', "#cc79a7")}
 
 
 def plot(table):
-    """An SVG: the ratio of each kind, on a scale of logarithms, from the rows of ratios of the table."""
+    """Draws an SVG with the ratio of each kind, on a logarithmic scale, from the table's rows of ratios."""
     rows = {kind: dict(zip(SERIES, (max(r[:2]), max(r[2:4]), r[4], r[5]))) for kind, r in table.items()}
     place = lambda ratio: 230 + 520 * np.log2(ratio) / np.log2(1.1 * max(max(r.values()) for r in rows.values()))
     text = lambda x, y, words, anchor="start": f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}">{words}</text>'
@@ -273,7 +274,7 @@ def plot(table):
 
 
 def draw(table, picture):
-    """Draws the picture from the rows of a table that --out has written."""
+    """Draws the picture from a table that --out has written."""
     rows = [line.strip("| \n").split(" | ") for line in open(table, encoding="utf-8") if re.match(r"\| \w+ \| [\d.]+ \|", line)]
     pathlib.Path(picture).write_text(plot({kind: [float(r) for r in ratios[:6]] for kind, *ratios in rows}))
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Draws bench/results/*.svg from the *.json beside them, with gnuplot (plots.gp). `make bench-plots` measures and calls it.
-  plots.py RESULTS SCRATCH      SCRATCH: where the tables for gnuplot go"""
+  plots.py RESULTS SCRATCH      SCRATCH: folder for the tables that gnuplot reads"""
 import json
 import os
 import shutil
@@ -27,7 +27,7 @@ def origin(data):
 
 
 def blocks(series):
-    """Tables behind each other as gnuplot's `index` counts them, each under its title."""
+    """Returns consecutive tables, each under its title, as gnuplot's `index` expects them."""
     return "\n\n\n".join("\n".join([f'"{title}"'] + ["\t".join(f'"{c}"' if isinstance(c, str) else f"{c:.6g}" for c in row) for row in rows])
                        for title, rows in series.items() if rows) + "\n"
 
@@ -49,9 +49,9 @@ def add(series, title, row):
 
 
 def codecs(data):
-    """Ratio against speed, in memory: one picture for each file. Speeds as shares of the memcpy measured beside each, since
-    what else a machine does may change from row to row."""
-    shapes = {"fast": 8, "default": 6, "best": 12}  # gnuplot's: triangle, circle, diamond; hollow, so that none hides another
+    """Draws ratio against speed in memory, one picture for each file. Speeds are shares of the memcpy of the same row, because
+    the load of the machine may differ between rows."""
+    shapes = {"fast": 8, "default": 6, "best": 12}  # shapes of gnuplot: triangle, circle, diamond; hollow, so none hides another
     rows = [r for r in data["results"] if r["where"] == "dram"]
     for file in dict.fromkeys(r["file"] for r in rows):
         ours, others = {}, {}
@@ -87,7 +87,7 @@ def threads(data):
 
 
 def kernels(data):
-    """What each kernel makes of memcpy's speed, in the second-level cache."""
+    """Draws the speed of each kernel as a share of memcpy's, in the second-level cache."""
     series = {}
     rows = [r for r in data["kernels"] if r["where"] == "l2"]
     names = list(dict.fromkeys((r["kernel"] + " " + r["variant"]).strip() for r in rows))

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""What the package bitsnap of docs/examples/python costs, beside the C benchmark and safetensors, as tables for its README.
+"""Measures the package bitsnap of docs/examples/python against the C benchmark and safetensors. Prints tables for its README.
 
     bench/python.py BENCH DATA [GIB]
 
-BENCH: build/bench. DATA: a directory with bf16-1000.safetensors. GIB: of the file that a row is taken from (2). Needs numpy,
-ml_dtypes, safetensors, torch and bitsnap. The best of several runs counts, in turns."""
+BENCH: build/bench. DATA: a directory with bf16-1000.safetensors. GIB: size of the file that a row is taken from (2). Needs numpy,
+ml_dtypes, safetensors, torch and bitsnap. Runs alternate between the packages, and the best counts."""
 import json
 import os
 import subprocess
@@ -57,8 +57,8 @@ def round_trips(bench, data, weights):
 
 
 def loads(weights, directory):
-    """From the page cache into new memory: what the C library takes for a tensor of 40 MiB is never memory that was used before.
-    safetensors maps the file, so its tensors are copied."""
+    """Loads files from the page cache into new memory. The C library always maps new pages for a tensor of 40 MiB. safetensors
+    maps the file, so its tensors are copied."""
     names = [os.path.join(directory, "a." + kind) for kind in ("bsnap", "safetensors")]
     tensors = {f"layers.{i}": numpy.resize(weights, (40 << 20) // 2).reshape(-1, 1024) for i in range(4)}
     bitsnap.numpy.save_file(tensors, names[0], level="fast")
@@ -71,7 +71,7 @@ def loads(weights, directory):
     times = dict.fromkeys(ways, 1e9)
     for _ in range(10):
         for way, function in ways.items():
-            times[way] = min(times[way], best(function, 1, time.process_time))  # of one thread, without what others use
+            times[way] = min(times[way], best(function, 1, time.process_time))  # processor time, without other programs
     print(f"\n| {size >> 20} MiB of bf16 in 4 tensors | GB/s |\n|---|---|")
     for way, seconds in times.items():
         print(f"| {way} | {size / 1e9 / seconds:.2f} |")

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Deltas of docs/examples/sync beside what frameworks send, bytes and seconds: sync.py [DIR] [--mib N]. DIR: bf16-*.safetensors.
+"""Compares deltas of docs/examples/sync with the messages of frameworks, in bytes and seconds. sync.py [DIR] [--mib N]. DIR:
+bf16-*.safetensors.
 
-Each form turns `old` into `new` on one thread: encode compares them and makes a message, apply brings a copy of the old weights to the
-new ones. Times are the best of several, all forms in turns. bitsnap checks the weights before and after; the others nothing: what
-two passes of XXH3 over the weights take, at the trainer and at the rollout, stands beside.
+Each form turns `old` into `new` on one thread: encode compares them and makes a message, apply brings a copy of the old weights
+to the new ones. Times are the best of several runs, which alternate between the forms. bitsnap checks the weights before and
+after; the others check nothing. So a column adds the time of two passes of XXH3 over the weights to theirs, at the trainer and at
+the rollout.
 """
 import os
 import platform
@@ -37,7 +39,7 @@ class Index:
 
 
 class Xor:
-    """zstd -1 of the exclusive or."""
+    """zstd -1 of the XOR."""
 
     def encode(self, new, old):
         return (zstd.encode(new ^ old),)
@@ -65,17 +67,17 @@ class Gaps:
 
 
 def clock(function, *args):
-    start = time.thread_time()  # of the processor: others may use the machine
+    start = time.thread_time()  # processor time, because others may use the machine
     result = function(*args)
     return time.thread_time() - start, result
 
 
 def measure(name, old, new, repeats):
-    """One row of each form, of dictionaries of tensors."""
+    """Prints one row for each form. old, new: dictionaries of tensors."""
     trainer = Trainer(old)
     trainer.spare.fill(new)
     changed = total = 0
-    pairs = []  # of each piece, in elements
+    pairs = []  # one for each piece, as elements
     for (dtype, after), (_, before) in zip(trainer.spare.pieces, trainer.weights.pieces):
         kind = f"u{bitsnap.files._width(dtype)}"
         pairs.append((after.view(kind), before.view(kind)))
@@ -109,11 +111,11 @@ def measure(name, old, new, repeats):
 
 def change(bits, share, rng):
     at = numpy.flatnonzero(rng.random(bits.size) < share)
-    bits[at] += rng.choice(numpy.array([1, -1], bits.dtype.str.replace("u", "i")).view(bits.dtype), at.size)  # to the next number
+    bits[at] += rng.choice(numpy.array([1, -1], bits.dtype.str.replace("u", "i")).view(bits.dtype), at.size)  # up or down by one
 
 
 def synthetic(kind, mib, share):
-    """Normal numbers, of which that share goes to a neighbour. FP8: as weights are, with a scale for each 128 x 128."""
+    """Makes normal numbers, and changes a share of them to a neighbour. FP8: like weights, with a scale for each 128 x 128."""
     rng = numpy.random.default_rng(1)
     count = (mib << 20) // (2 if kind == "BF16" else 1)
     weights = torch.from_numpy(rng.standard_normal(count, "f4")) * 0.02
@@ -130,7 +132,7 @@ def synthetic(kind, mib, share):
 
 
 def eighths(weights):
-    """The same model in FP8, a scale for each row."""
+    """Converts a model to FP8, with a scale for each row."""
     result = {}
     for name, t in weights.items():
         if t.dim() == 2:

@@ -28,12 +28,13 @@ from report import numpy
 import states
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LIMIT = 0.01  # of the way gone: how far `resume` may lead the weights astray
+LIMIT = 0.01  # largest distance of the weights after `resume`, relative to the way since the first restore
 COLUMNS = ["form", "restores", "m_bits", "v_bits", "m_huffman", "v_huffman", "v_zeroed", "update_l2", "update_worst", "loss", "loss_difference",
            "loss_in_spreads", "loss_worst", "distance"]
 
 
-# ------------------------------------------------------------------------------------------------------------- runs of the trainer
+# ------------------------------------------------------------------------------------------------------------- runs of the
+# trainer
 
 def path(folder, step, kind):
     return os.path.join(folder, f"gpt-{step:05}-{kind}.safetensors")
@@ -51,7 +52,7 @@ def new_folder(o, name):
 
 
 def train(o, folder, seed, save, resume=None):
-    """Up to the last of the steps to save. False where the training diverges."""
+    """Trains up to the last step in `save`. Returns False if the training diverges."""
     command = [o.trainer, "--quiet", "--threads", "1", "--steps", str(o.steps), "--until", str(save[-1]), "--save", ",".join(map(str, save)),
                "--seed", str(seed), "--beta2", str(o.beta2), "--out", folder, "--log", os.path.join(folder, "log.csv"), *o.model.split(),
                "--text", os.path.join(o.scratch, "seen.txt")]
@@ -66,7 +67,7 @@ def train(o, folder, seed, save, resume=None):
 
 
 def losses(folder):
-    """The loss of each step's batch, and the last one on unseen text."""
+    """Returns the loss of each step's batch, and the last loss on unseen text."""
     with open(os.path.join(folder, "log.csv"), encoding="utf-8") as f:
         rows = [line.rstrip("\n").split(",") for line in f if not line.startswith("step")]
     return {int(row[0]): float(row[1]) for row in rows}, ([math.nan] + [float(row[4]) for row in rows if row[4]])[-1]
@@ -77,7 +78,7 @@ def weights(folder, step):
 
 
 def write_texts(o):
-    """The project's sources and documents; each 32nd piece of 4 KiB is not trained on."""
+    """Writes the project's sources and documents as text. Every 32nd piece of 4 KiB is kept for validation."""
     root, whole = os.path.join(HERE, "..", ".."), b""
     for pattern in ("bitsnap*.h", "docs/*.md", "docs/examples/*.c", "docs/examples/tool/*/*.c", "tests/*/*.c"):
         for name in sorted(glob.glob(os.path.join(root, pattern))):
@@ -90,14 +91,14 @@ def write_texts(o):
 
 
 def from_start(o, seed):
-    """Other first weights and another order of the text; seed 1 is the undisturbed run."""
+    """A run with other initial weights and another order of the text. Seed 1 is the undisturbed run."""
     folder = new_folder(o, f"seed {seed}")
     train(o, folder, seed, [o.first, o.first + 1, o.steps])
     return losses(folder)
 
 
 def other_order(o, seed):
-    """The undisturbed run until the first restore, then another order of the text."""
+    """Follows the undisturbed run until the first restore, then takes another order of the text."""
     folder = new_folder(o, f"order {seed}")
     train(o, folder, seed, [o.steps], os.path.join(undisturbed(o), f"gpt-{o.first:05}"))
     found = losses(folder)
@@ -106,13 +107,13 @@ def other_order(o, seed):
 
 
 def forms(o, scratch):
-    """Those of states.py between the two that everything is held against."""
+    """Returns the forms of states.py, with a lossless one first and one_ulp last, for comparison."""
     return {"lossless": states.lossless, **states.forms(o.tool, scratch), "one ulp": states.one_ulp}
 
 
 def restored(o, name, restores):
-    """Goes on from the first restore. The losses, and the weights' distance from the undisturbed run in parts of the way that
-    it went since; NaN where the training diverged."""
+    """Continues from the first restore. Returns the losses, and the distance of the weights from the undisturbed run, relative to
+    the way that this run went since; NaN if the training diverged."""
     folder, base = new_folder(o, f"{name} {restores}"), undisturbed(o)
     scratch = os.path.join(folder, "form")
     os.makedirs(scratch)
@@ -139,11 +140,11 @@ def restored(o, name, restores):
 
 
 def first_restore(o, name):
-    """Bits an element of m and v, elements of v that become 0, and the error of the update that follows."""
+    """Returns the bits an element of m and v, the number of elements of v that become 0, and the error of the next update."""
     base = undisturbed(o)
     m, v = states.read(path(base, o.first, "exp_avg")), states.read(path(base, o.first, "exp_avg_sq"))
     after = states.read(path(base, o.first + 1, "exp_avg")).values.astype(numpy.float64)
-    gradient = (after - states.BETA1 * m.values) / (1 - states.BETA1)  # the one that the undisturbed run had
+    gradient = (after - states.BETA1 * m.values) / (1 - states.BETA1)  # the gradient of the undisturbed run
     with tempfile.TemporaryDirectory() as scratch:
         form = forms(o, scratch)[name]
         a, b = form(m, "m"), form(v, "v")
@@ -155,7 +156,7 @@ def first_restore(o, name):
 # ------------------------------------------------------------------------------------------------------------------------ results
 
 def write_curves(o, curves):
-    """A column for each run, a row for each step; smoothed over 10 steps, as a batch's loss is noisy."""
+    """Writes a column for each run and a row for each step, smoothed over 10 steps, because the loss of a batch is noisy."""
     rows = []
     for step in range(o.first + 1, o.steps + 1):
         window = range(max(o.first + 1, step - 9), step + 1)
@@ -190,7 +191,7 @@ def write_tables(o, table, spread, spread_seeds, elements, said):
 
 
 def verdicts(o, table, spread):
-    """The lines to print, and whether one that counts has failed."""
+    """Returns the lines to print, and whether a required one has failed."""
     rows = [dict(zip(COLUMNS, row)) for row in table]
     exact = all(row["distance"] == 0 and row["loss_difference"] == 0 for row in rows if row["form"] == "lossless")
     said, failed = [report.verdict(exact, "lossless: the same bits as the undisturbed run")], not exact

@@ -25,15 +25,15 @@ HEADINGS = ["form", "m, bits", "v, bits", "m, Huffman", "v, Huffman", "m, MRE", 
 
 
 def errors(x, y):
-    """Mean and largest relative error of the elements that are not 0, mean squared error, elements that became 0."""
+    """Returns mean and largest relative error of nonzero elements, the mean squared error, and the elements that became 0."""
     d, there = y.astype(numpy.float64) - x, x != 0
     relative = numpy.abs(d[there] / x[there])
     return float(relative.mean()), float(relative.max()), float((d * d).mean()), int((y[there] == 0).sum())
 
 
 def matrix(tool, scratch, side=4096):
-    """One large second moment whose rows and columns differ in scale (factors exp(N(0, 1.5)), elements chi squared of 8): bits an
-    element without and with columns, lossless and quantized. Small tensors pay more for their scales."""
+    """Measures one large second moment whose rows and columns differ in scale (factors exp(N(0, 1.5)), elements chi squared of
+    8): bits an element without and with columns, lossless and quantized. In small tensors, scales take a larger share."""
     draw = numpy.random.default_rng(2)
     rows, columns = numpy.exp(draw.normal(0, 1.5, (side, 1))), numpy.exp(draw.normal(0, 1.5, (1, side)))
     values = (1e-9 * rows * columns * draw.chisquare(8, (side, side))).astype(numpy.float32)
@@ -89,7 +89,7 @@ def main():
                         list(states.update_error(m.values, v.values, a.values, b.values, gradient, o.beta2, o.step)))
             raw[name] = a.values, b.values
             print(f"{name:22} {rows[-1][1]:7.3f} {rows[-1][2]:7.3f} bits, next update off by {rows[-1][-1]:.4g} lr at most", flush=True)
-    taken = numpy.concatenate([numpy.full(end - start, end - start >= 4096) for start, end in m.bounds])  # others stay exact
+    taken = numpy.concatenate([numpy.full(end - start, end - start >= 4096) for start, end in m.bounds])  # smaller ones stay exact
     for name, cells in states.PRESETS.items():
         if name in raw:
             same, kept = True, 0
@@ -97,7 +97,7 @@ def main():
                 wanted = states.logarithmic(*cells)(file, kind).values
                 back, wanted, given = (x.view(numpy.uint32) for x in (values, wanted, file.values))
                 same &= bool(((back == wanted) | (back == given)).all())
-                kept = max(kept, float((back != wanted)[taken].mean()))  # those far from all others
+                kept = max(kept, float((back != wanted)[taken].mean()))  # exactly stored elements, far from all others
             same &= kept < 0.01
             print(report.verdict(same, f"preset {name} brings back LOG-{cells[0]} and LOG-{cells[1]} as numpy has them, but for "
                                        f"small tensors and {kept:.2%} that it keeps"))

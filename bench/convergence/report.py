@@ -1,4 +1,4 @@
-"""What the programs here share: numpy or a word on how to get it, tables as .tsv and Markdown, verdicts."""
+"""Shared code of these programs: imports numpy or says how to get it, writes tables as .tsv and Markdown, and gives verdicts."""
 import math
 import os
 import re
@@ -16,7 +16,7 @@ def verdict(good, text):
 
 
 def origin():
-    """Machine, compiler and commit: the first from the system, the others from the Makefile, by COMPILER and COMMIT."""
+    """Returns machine, compiler and commit. The Makefile sets the latter two in COMPILER and COMMIT."""
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as f:
             text = f.read()
@@ -36,7 +36,7 @@ def cell(value):
 
 
 def show(value, per_cent=False):
-    """For people: four digits."""
+    """Formats a number with four digits."""
     if not isinstance(value, float):
         return str(value)
     if not math.isfinite(value):

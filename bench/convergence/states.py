@@ -1,7 +1,7 @@
-"""States of AdamW in safetensors files, and the forms they are stored in: what a form gives back, and what it takes.
+"""States of AdamW in safetensors files, and the forms that store them: the elements that a form restores, and its size.
 
-A form is a function of a file and of whether it is the first ("m") or the second moment ("v"). It returns the elements that
-come back and the bits that the file takes, as the form has them and with an order-0 Huffman stage (None: not asked)."""
+A form is a function of a file and a kind: the first ("m") or the second moment ("v"). It returns the restored elements and the
+size of the file in bits, without and with an order-0 Huffman stage (None: not computed)."""
 import collections
 import heapq
 import json
@@ -12,12 +12,12 @@ import numpy
 
 BLOCK = 65536  # elements that share a Huffman code
 
-File = collections.namedtuple("File", "head values bounds")  # bytes before the data; float32; where tensors begin and end
+File = collections.namedtuple("File", "head values bounds")  # bytes before the data; float32; begin and end of each tensor
 Stored = collections.namedtuple("Stored", "values bits huffman")  # bits: of the whole file
 
 
 def read(path):
-    """A file of F32 tensors that stand one behind the other."""
+    """Reads a file of consecutive F32 tensors."""
     with open(path, "rb") as f:
         data = f.read()
     size = 8 + int.from_bytes(data[:8], "little")
@@ -42,8 +42,8 @@ def write(path, head, values):
 # ------------------------------------------------------------------------------------------------------------- what codes take
 
 def huffman(codes):
-    """Bits of a Huffman code for each block: the codes themselves, 4 bits a symbol of the span that occurs for their lengths,
-    32 bits besides."""
+    """Returns the bits of a Huffman code for each block: the codes, 4 bits for the length of each symbol between the smallest
+    and the largest, and 32 bits more."""
     total = 0
     for first in range(0, len(codes), BLOCK):
         block = codes[first:first + BLOCK].astype(numpy.int64)
@@ -66,7 +66,7 @@ def lossless(file, kind):
 
 
 def one_ulp(file, kind):
-    """Not a form to store: the smallest change that there is, to see what the training makes of any change at all."""
+    """Changes each element by one unit in the last place, to see how training reacts to the smallest possible change."""
     changed = file.values.view(numpy.uint32) ^ (file.values != 0).astype(numpy.uint32)
     return Stored(changed.view(numpy.float32), 32 * len(changed), None)
 
@@ -79,8 +79,8 @@ def bfloat16(file, kind):
 
 
 def scaled(values, wanted):
-    """The elements of a tensor in blocks of `wanted` (0: one block), each divided by its largest magnitude. Returns the blocks
-    as rows, filled up with zeros, and the magnitudes."""
+    """Divides a tensor into blocks of `wanted` elements (0: one block), and each block by its largest magnitude. Returns the
+    blocks as rows, padded with zeros, and the magnitudes."""
     size = wanted or len(values)
     rows = -(-len(values) // size)
     blocks = numpy.zeros(rows * size, numpy.float32)
@@ -92,7 +92,7 @@ def scaled(values, wanted):
 
 
 def by_table(file, size, table):
-    """Each element, divided by the largest magnitude of its block, becomes the nearest of at most 256 numbers."""
+    """Divides each element by the largest magnitude of its block, and rounds it to the nearest of at most 256 numbers."""
     x = file.values
     back, codes = numpy.empty_like(x), numpy.empty(len(x), numpy.uint8)
     middles, side = ((table[:-1] + table[1:]) / 2).astype(numpy.float32), 0
@@ -106,7 +106,7 @@ def by_table(file, size, table):
 
 
 def linear(size):
-    """8 bits: m in 255 steps from -scale to scale, v in 256 from 0 to scale; a float32 scale a block."""
+    """8 bits: m has 255 steps from -scale to scale, v has 256 from 0 to scale. Each block has a float32 scale."""
     def form(file, kind):
         table = numpy.arange(-127, 128) / 127 if kind == "m" else numpy.arange(256) / 255
         return by_table(file, size, table.astype(numpy.float32))
@@ -114,7 +114,7 @@ def linear(size):
 
 
 def dynamic_table(signed):
-    """The map of 8-bit optimizers: seven decades, each with twice the steps of the one below, 0 and 1."""
+    """Returns the map of 8-bit optimizers: 0, 1, and seven decades, each with twice the steps of the one below."""
     numbers = [0.0, 1.0]
     for decade in range(7):
         edges = numpy.linspace(0.1, 1, 2 ** (decade + (not signed)) + 1)
@@ -130,8 +130,8 @@ def dynamic(size):
 
 
 def quantile(clusters, width):
-    """The elements of a tensor in order of size, in clusters of equal numbers; each has a label, its least and greatest, and a
-    linear code of `width` bits between them."""
+    """Sorts the elements of a tensor into clusters of equal size. A cluster stores its smallest and largest element; an element
+    has its label and a linear code of `width` bits between the two."""
     def form(file, kind):
         x = file.values
         back, codes, side = numpy.empty_like(x), numpy.empty(len(x), numpy.int64), 0
@@ -146,14 +146,14 @@ def quantile(clusters, width):
                     back[members] = least + code * step
                     codes[members] = label << width | code.astype(numpy.int64)
             side += 64 * clusters
-        # A code of 12 bits takes its upper 8 in the Huffman stage, the rest as they are.
+        # The Huffman stage codes the upper 8 bits; lower ones are stored as they are.
         low = max(0, label_bits + width - 8)
         return Stored(back, (label_bits + width) * len(x) + side, huffman(codes >> low) + low * len(x) + side)
     return form
 
 
 def log_thresholds(n):
-    """The least significands of n cells that divide an octave evenly: T[j] is the least integer with T^n >= 2^(23n + j)."""
+    """Returns the thresholds of n bins that divide an octave evenly: T[j] is the smallest integer with T^n >= 2^(23n + j)."""
     thresholds = []
     for j in range(n + 1):
         low, high = 2 ** 23, 2 ** 24
@@ -165,9 +165,9 @@ def log_thresholds(n):
 
 
 def logarithmic(n_m, n_v):
-    """LOG-n: cell and octave of each element, sign for itself; it comes back as the harmonic mean of its cell's ends, where the
-    relative error is the same on both. Zeros, subnormals, infinities and NaNs stay. The sizes are those of one Huffman code for
-    the upper bits of cell and octave, without a prediction."""
+    """LOG-n: stores octave, bin and sign of each element. It is restored as the harmonic mean of the bin's ends, which has the
+    same relative error to both. Zeros, subnormals, infinities and NaNs are exact. The size is that of one Huffman code for the
+    upper bits of octave and bin, without a prediction."""
     def form(file, kind):
         n = n_m if kind == "m" else n_v
         edges = log_thresholds(n)
@@ -185,11 +185,11 @@ def logarithmic(n_m, n_v):
     return form
 
 
-PRESETS = {"resume": (70, 35), "standard": (16, 8), "small": (8, 4)}  # cells of m and of v
+PRESETS = {"resume": (70, 35), "standard": (16, 8), "small": (8, 4)}  # bins of m and of v
 
 
 def by_tool(tool, preset, scratch):
-    """What the tool makes of a file; its size is that of the .bsnap file, everything in it."""
+    """Compresses and restores a file with the tool. The size is that of the whole .bsnap file."""
     def form(file, kind):
         name = os.path.join(scratch, "exp_avg" if kind == "m" else "exp_avg_sq")
         paths = [name + end for end in (".safetensors", ".safetensors.bsnap", ".back.safetensors")]
@@ -206,27 +206,28 @@ def by_tool(tool, preset, scratch):
 
 
 def forms(tool, scratch):
-    """All that take part, by name."""
+    """Returns all forms by name."""
     presets = {name: by_tool(tool, name, scratch) for name in PRESETS}
     return {**presets, "bf16 cast": bfloat16, "quantile 16 + 8 bit": quantile(16, 8), "dynamic 8 /256": dynamic(256),
             "linear 8 /256": linear(256), "linear 8 tensor": linear(0)}
 
 
-# ------------------------------------------------------------------------------------------------------- what a form does to AdamW
+# ------------------------------------------------------------------------------------------------------- what a form does to
+# AdamW
 
 EPSILON = 1e-8
 BETA1 = 0.9
 
 
 def update(m, v, gradient, beta2, step):
-    """The update after `step` others, in units of the learning rate. In double precision: it judges float32."""
+    """Returns the update after `step` others, in units of the learning rate. Double precision, to judge float32 against."""
     m = BETA1 * m.astype(numpy.float64) + (1 - BETA1) * gradient
     v = beta2 * v.astype(numpy.float64) + (1 - beta2) * gradient * gradient
     return m / (1 - BETA1 ** (step + 1)) / (numpy.sqrt(v / (1 - beta2 ** (step + 1))) + EPSILON)
 
 
 def update_error(m, v, back_m, back_v, gradient, beta2, step):
-    """Of the next update, with the same gradient for both: the relative L2 error, and the worst element in units of the rate."""
+    """Returns the error of the next update, for the same gradient: relative in L2, and the worst element in units of the rate."""
     exact = update(m, v, gradient, beta2, step)
     error = update(back_m, back_v, gradient, beta2, step) - exact
     return float(numpy.sqrt((error * error).sum() / (exact * exact).sum())), float(numpy.abs(error).max())

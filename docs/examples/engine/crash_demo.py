@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""crash_demo.py - training on several ranks is killed again and again, and ends at the same bits as if it had not been.
+"""crash_demo.py - kills training on several ranks again and again; it must end at the same bits as without kills.
 Part of bitsnap; MIT licence, see bitsnap.h.
 
     crash_demo.py TRAIN_MPI ENGINE WORK [--ranks N] [--kills N] [--seed N] [--group N] TEXT...
 
-Each kill, at a random moment, is one of: a trainer; the agent of a rank; a whole rank, with its agent and its shared memory, as if its machine were
-gone; now and then a rank and its partner at once, so that only files are left. The run is started again and goes on from memory, from the partner of who was lost, or from disk. Prints what snapshots and recoveries took."""
+Each kill comes at a random moment. It hits a trainer, the agent of a rank, or a whole rank with its agent and its shared memory,
+as if its machine were gone; sometimes a rank and its partner at once, so that only files are left. The run is started again, and
+continues from memory, from the partner of a lost rank, or from disk. Prints the times of snapshots and recoveries."""
 import argparse
 import os
 import random
@@ -26,7 +27,7 @@ NAME, KINDS = f"crash-{os.getpid()}", ("model", "master", "exp_avg", "exp_avg_sq
 shutil.rmtree(o.work, ignore_errors=True)
 os.makedirs(o.work)
 work, train, engine = os.path.abspath(o.work), os.path.abspath(o.train), os.path.abspath(o.engine)
-text = [shutil.copy(t, os.path.join(work, f"{i}.txt")) for i, t in enumerate(o.text)]  # who edits them meanwhile changes nothing
+text = [shutil.copy(t, os.path.join(work, f"{i}.txt")) for i, t in enumerate(o.text)]  # edits during the run change nothing
 environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 choose = random.Random(o.seed)
 
@@ -58,7 +59,7 @@ def kill(pid):
 
 
 def trainers():
-    """Of this run alone, by the name that stands in their command lines: rank -> process."""
+    """Finds the trainers of this run by the name in their command lines. Returns rank -> process."""
     found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -73,7 +74,7 @@ def trainers():
 
 
 def progress():
-    """The last step that rank 0 has handed over."""
+    """Returns the last step that rank 0 has handed to the engine."""
     try:
         with open(os.path.join(work, "log.0"), "rb") as f:
             f.seek(max(0, os.path.getsize(f.name) - 400))
