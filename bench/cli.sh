@@ -1,8 +1,8 @@
 #!/bin/sh
-# The command-line tool beside cp, zstd, lz4 and bzip2: sizes, times and processor time of whole processes, files in the page
-# cache in and out, by hyperfine. Every output is restored and compared first. Writes RESULT, tables in Markdown, and prints it.
+# Compares the command-line tool with cp, zstd, lz4 and bzip2: sizes, times and processor time of whole processes, with files in
+# the page cache, by hyperfine. Every output is restored and compared first. Writes RESULT, tables in Markdown, and prints it.
 #   cli.sh TOOL DATA SCRATCH RESULT [quick]      DATA: a directory with *.safetensors; quick: one file, fewer rows, 3 runs
-# COMMIT in the environment: what RESULT says of the tool's commit, COMPILER of what compiled it.
+# COMMIT and COMPILER in the environment: commit and compiler of the tool, for RESULT.
 LC_ALL=C; export LC_ALL
 if [ $# -lt 4 ] || [ -z "$2" ]; then
     echo "cli.sh TOOL DATA SCRATCH RESULT [quick]; with make: DATA=dir (make demo leaves checkpoints in build/demo)"; exit 2
@@ -14,7 +14,7 @@ trap 'rm -f "$scratch"/cli.*' EXIT
 runs='-m 2 -M 10'; if [ -n "$quick" ]; then runs='-r 3'; fi
 back=$scratch/cli.back
 
-# TITLE|PACKED FILE|COMMAND|COMMAND BACK for $in, or for $in against $base. Threads, where a tool has them: one, or one on each
+# TITLE|PACKED FILE|COMMAND|COMMAND BACK for $in, or for $in against $base. Tools with threads run on one, and on one for each
 # processor.
 list() {
     p=$scratch/cli
@@ -42,7 +42,7 @@ list() {
     echo "lz4|$p.lz4|lz4 -q -c '$in'|lz4 -q -d -c $p.lz4"
 }
 
-# The shortest time of a command whose output goes to a file, and the mean of its processor time; nothing where it fails.
+# Prints the shortest time of a command whose output goes to a file, and its mean processor time; nothing if it fails.
 seconds() { # command output
     # shellcheck disable=SC2086
     hyperfine -N $runs --style none --output "$2" --export-csv "$scratch/cli.csv" -n it "$1" >/dev/null 2>"$scratch/cli.err" &&

@@ -44,7 +44,7 @@ def save(path, tensors):
 
 
 class Run:
-    """The checkpoints from which the kinds are made."""
+    """The checkpoints that are made into kinds."""
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)

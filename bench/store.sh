@@ -1,7 +1,7 @@
 #!/bin/sh
-# A run's checkpoints in a store: of 20 snapshots a fifth of the elements is changed by one unit each time. The size of the store
-# against zstd -3 --long=27 of each checkpoint, at the defaults and with --max-chain 32, and the seconds of each snapshot.
-#   store.sh TOOL [ELEMENTS [SNAPSHOTS]]   elements of a BF16 shard, of which there are two: 2000000; 20
+# Measures a store of 20 snapshots; each changes a fifth of the elements by one unit. Compares the size of the store with zstd -3
+# --long=27 of each checkpoint, at the defaults and with --max-chain 32, and prints the seconds of each snapshot.
+#   store.sh TOOL [ELEMENTS [SNAPSHOTS]]   ELEMENTS of each of two BF16 shards: 2000000; SNAPSHOTS: 20
 # Needs python3 with numpy ($PYTHON), and zstd.
 set -eu
 tool=$1 elements=${2:-2000000} snapshots=${3:-20}

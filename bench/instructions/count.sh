@@ -1,6 +1,6 @@
 #!/bin/sh
-# Instructions for an element on AArch64, portable code and NEON, beside those of AVX2: no clock is needed, nor a machine with
-# NEON. qemu logs each instruction of two runs and of one; callgrind counts what one has.
+# Counts instructions an element on AArch64, of portable code and NEON, and compares them with AVX2. Needs neither a clock nor a
+# machine with NEON: qemu logs each instruction of two repetitions and of one, and callgrind counts those of one.
 #   bench/instructions/count.sh FOLDER OUT.md      FOLDER for what is compiled
 set -e
 cd "$(dirname "$0")/../.."

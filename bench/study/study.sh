@@ -9,7 +9,7 @@ trainer=$1 study=$2 scratch=$3 results=$4 data=$5 quick=$6
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$scratch" "$results" || exit 1
 
-# Every 25th step and the ones 1 and 5 behind it.
+# Every 25th step, and the steps 1 and 5 after it.
 steps=400; options=
 if [ -n "$quick" ]; then steps=50; options='--layers 1 --dim 64 --context 32'; fi
 saves=$(awk -v n=$steps 'BEGIN { for (b = 0; b < n; b += 25) printf "%d,%d,%d,", b, b + 1, b + 5; print n }')

@@ -65,24 +65,24 @@ static uint64_t nanoseconds(void) /* since the machine was started: this clock i
 static double seconds_since(uint64_t start) { return 1e-9 * (double)(nanoseconds() - start); }
 
 /* ================================================================================= SEGMENT
- * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal, whose map lists chunks: so it looks like
- * bytes in a row, though chunks are taken wherever they are free, and two snapshots may share some. Which chunks are free is written
- * nowhere: those that no sealed slot has. So a trainer that is killed leaves nothing to be put right.
+ * A file in /dev/shm: a header, slots, their maps, chunks. A snapshot is a slot with a seal. Its map lists chunks in order, so
+ * they can lie anywhere, and two snapshots can share some. No list of free chunks is stored: a chunk is free if no sealed slot
+ * uses it. So there is nothing to repair after a trainer was killed.
  *
- * Two phases: all chunks and the map are written while the slot has no seal; then the seal, its check last. Before a slot is
- * used again its seal goes first. */
+ * A slot is written in two phases: first all chunks and the map, while it has no seal; then the seal, its check last. Before a
+ * slot is used again, its seal is removed. */
 
 #define SEGMENT_MAGIC UINT64_C(0x324E474E45534EB5) /* also tells the byte order; the first digit is the version */
 
 typedef struct segment_header {
     uint64_t magic, size, chunk_log2, chunks;
     uint64_t check;                        /* XXH3 of these */
-    uint64_t trainer_pid, agent_pid;       /* for messages: who lives, locks tell */
+    uint64_t trainer_pid, agent_pid;       /* for messages; locks show which process lives */
     uint64_t disk_step, disk_made, skipped; /* by the agent, for engine_read_status */
     disk_entry target, common;             /* see DISK; by the trainer, */
     uint64_t target_number, begun;         /* which counts targets; 1: the trainer has recovered, and the agent may write again */
-    uint64_t agent_every, target_done, target_whole; /* and by the agent: option --every, 0 if it writes nothing; the last target it is done
-                                              with, and whether that is on disk */
+    /* and by the agent: option --every, 0 if it writes nothing; the last target it is done with, and whether that is on disk */
+    uint64_t agent_every, target_done, target_whole;
     uint64_t beat, disk_failed;            /* nanoseconds() when the agent last moved; 1: its last try to write failed */
     uint64_t exposed;                      /* snapshots in a row that nothing protects */
     char disk_wrong[TEXT], wrong[TEXT];    /* why it failed, by the agent; what is wrong with protection, by the trainer */
@@ -90,12 +90,12 @@ typedef struct segment_header {
 } segment_header;
 
 typedef struct slot_seal {
-    uint64_t check;                        /* XXH3 of what follows; 0: nothing is here */
+    uint64_t check;                        /* XXH3 of the members below; 0: no seal */
     uint64_t sequence, step, made;         /* the first snapshot is 1; nanoseconds() */
     uint64_t chunks, map_check;            /* entries of the map, and XXH3 of them */
     uint64_t contents_at, contents_size, contents_check;
     uint64_t tensors, pieces, elements_size, frames_size;
-    uint64_t rank, ranks;                  /* whose state it is */
+    uint64_t rank, ranks;                  /* the rank whose state it is */
     uint64_t parity;                       /* not 0: this is the parity of a group of this many ranks */
     double max_relative;
     engine_lineage line;                   /* of the attempt that took it */
@@ -103,23 +103,23 @@ typedef struct slot_seal {
 
 typedef struct segment_slot {
     slot_seal seal;
-    uint64_t claim; /* the trainer is about to take the seal away */
-    uint64_t pin;   /* the reader wants it to stay */
-    uint64_t wanted; /* it should let go: the trainer had no room */
-    uint64_t counted; /* the sequence of a snapshot that all ranks have, and their partners */
-    uint64_t alone;   /* the sequence of a snapshot that other ranks may lack, but that the agent is to write all the same */
+    uint64_t claim; /* the trainer is about to remove the seal */
+    uint64_t pin;   /* a reader needs the snapshot */
+    uint64_t wanted; /* the reader should release it, because the trainer lacks room */
+    uint64_t counted; /* the sequence of a snapshot that all ranks and their partners have */
+    uint64_t alone;   /* the sequence of a snapshot that the agent must write although other ranks may lack it */
     uint8_t free_[512 - sizeof(slot_seal) - 40];
 } segment_slot;
 
 typedef struct map_entry {
-    uint64_t id;     /* of these bytes: no others have it, on any rank, in any run */
+    uint64_t id;     /* unique id of these bytes, over all ranks and runs */
     uint32_t chunk;
-    uint32_t next;   /* the entry where a frame goes on that does not end in this chunk */
+    uint32_t next;   /* the entry with the next part of a frame that does not end in this chunk */
 } map_entry;
 
 enum { HEADER = 4096, ARENA_ALIGN = 4096, LEAST_LOG2 = 14, MOST_LOG2 = 20, MOST_CHUNKS = 1 << 24 };
 enum { LOCK_TRAINER, LOCK_AGENT, LOCK_READER };
-enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* the other slots are for the rank whose partner this one is */
+enum { OWN_SLOTS = ENGINE_SLOTS / 2 }; /* the other slots hold snapshots of another rank, as its partner */
 
 typedef struct segment {
     int fd; /* -1 also in a child of the process that opened it */
@@ -152,7 +152,7 @@ static uint64_t seal_check(const slot_seal *s)
     return x ? x : 1;
 }
 
-/* A copy of the seal, if there is one. */
+/* Copies the seal, if there is one. */
 static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
 {
     memcpy(seal, &slot_of(s, slot)->seal, sizeof *seal);
@@ -161,7 +161,7 @@ static int read_seal(const segment *s, unsigned slot, slot_seal *seal)
 
 static const char has_been_cut[] = "the segment has been cut; remove it";
 
-/* Whether the file still has all bytes of the mapping. An access to those that are gone would end the process. */
+/* Returns whether the file still has all bytes of the mapping. An access past its end would kill the process. */
 static int is_whole(const segment *s)
 {
     struct stat st;
@@ -179,7 +179,7 @@ static struct flock lock_of(short type, int which)
     return l;
 }
 
-static int lock(const segment *s, short type, int which) /* 0, or -1: somebody else has it */
+static int lock(const segment *s, short type, int which) /* -1: another process has it */
 {
     struct flock l = lock_of(type, which);
     return fcntl(s->fd, F_OFD_SETLK, &l);
@@ -191,7 +191,7 @@ static int is_locked(const segment *s, int which)
     return fcntl(s->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK;
 }
 
-/* Whether the file still has its name. Only then will a later process find it. */
+/* Returns whether the file still has its name. Otherwise no later process finds it. */
 static int is_named(const segment *s)
 {
     struct stat here, there;
@@ -199,8 +199,8 @@ static int is_named(const segment *s)
 }
 
 /* ---- open segments ----
- * A forked child shares the open files of its parent, and with them their locks. If it kept them, a worker of a data loader that outlives its
- * trainer would hold the segment. So a child closes all of them at once; the parent's descriptors keep the locks. */
+ * A forked child shares the open files of its parent, and with them their locks. If it kept them, a worker of a data loader that
+ * outlives its trainer would hold the segment. So a child closes all of them at once; the parent's descriptors keep the locks. */
 
 static pthread_mutex_t segments_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t segments_once = PTHREAD_ONCE_INIT;
@@ -214,7 +214,7 @@ static void in_child(void)
     for (; segments; segments = segments->next) {
         close(segments->fd);
         segments->fd = -1;
-        segments->base = NULL; /* MADV_DONTFORK: no mapping of a child's */
+        segments->base = NULL; /* MADV_DONTFORK: a child has no mapping */
         segments->link = NULL;
     }
     pthread_mutex_unlock(&segments_mutex);
@@ -245,7 +245,7 @@ static void segment_close(segment *s)
     if (s->base) munmap(s->base, (size_t)s->size);
     pthread_mutex_lock(&segments_mutex);
     if (s->fd >= 0) {
-        close(s->fd); /* with it go the locks */
+        close(s->fd); /* also releases the locks */
         *s->link = s->next;
         if (s->next) s->next->link = s->link;
     }
@@ -266,17 +266,17 @@ static engine_status segment_name(segment *s, const char *directory, const char 
     return ENGINE_OK;
 }
 
-/* Maps the file of the descriptor, over the mapping that there is, if there is one. */
+/* Maps the file of the descriptor, in place of an existing mapping. */
 static engine_status segment_map(segment *s, int fd, int populate, engine_error *error)
 {
     void *p = mmap(s->base, (size_t)s->size, PROT_READ | PROT_WRITE, MAP_SHARED | (s->base ? MAP_FIXED : 0) | (populate ? MAP_POPULATE : 0), fd, 0);
     if (p == MAP_FAILED) return engine_fail(error, ENGINE_E_SYSTEM, "%.180s: cannot map it: %s", s->path, strerror(errno));
     s->base = (uint8_t *)p;
-    (void)madvise(p, (size_t)s->size, MADV_DONTFORK); /* else a child would keep its memory after it has been removed */
+    (void)madvise(p, (size_t)s->size, MADV_DONTFORK); /* otherwise a child would keep the memory of a removed segment */
     return ENGINE_OK;
 }
 
-/* An open segment, with what its header says, as far as that can be true. */
+/* Opens a segment, and checks its header. */
 static engine_status segment_check(segment *s, int populate, engine_error *error)
 {
     segment_header h;
@@ -308,7 +308,7 @@ static engine_status segment_attach(segment *s, const char *directory, const cha
     return error->status;
 }
 
-/* A file for a segment of s->size bytes, all of them taken, with the trainer's lock, under a temporary name. */
+/* Makes the file of a segment, with s->size allocated bytes and the trainer's lock, under a temporary name. */
 static engine_status segment_create(segment *s, char *temporary, size_t room_for_name, engine_error *error)
 {
     struct statvfs room;
@@ -327,7 +327,7 @@ static engine_status segment_create(segment *s, char *temporary, size_t room_for
                        (unsigned long long)s->size, strerror(status));
 }
 
-/* A new segment gets its name when it is whole. ENGINE_E_BUSY: another one has it. */
+/* Gives a complete new segment its name. ENGINE_E_BUSY: another segment has it. */
 static engine_status segment_make(segment *s, uint64_t budget, engine_error *error)
 {
     char temporary[PATH + 24];
@@ -357,8 +357,8 @@ static engine_status segment_make(segment *s, uint64_t budget, engine_error *err
     return error->status;
 }
 
-/* Gives a segment whose name is gone another file, with the name and the same bytes, at the same place in memory. A file without a name
- * cannot be linked again. Until then, and after an error, the old file is used. */
+/* Restores the name of a segment: copies its bytes to a new file with that name, mapped at the same address. A file without a
+ * name cannot be linked again. Until this succeeds, the old file stays in use. */
 static engine_status segment_replace(segment *s, engine_error *error)
 {
     char temporary[PATH + 24];
@@ -401,8 +401,8 @@ static engine_status fail_busy(const segment *s, engine_error *error)
     return engine_fail(error, ENGINE_E_BUSY, "%.160s: another trainer has it, process %llu", s->path, pid);
 }
 
-/* Opens the segment with the trainer's lock, or makes it. A file that loses its name between the two is not the segment any more: then both
- * are done again. */
+/* Opens the segment and takes the trainer's lock, or makes the segment. If the file loses its name before the lock is taken,
+ * tries again. */
 static engine_status segment_take(segment *s, uint64_t budget, int *fresh, engine_error *error)
 {
     unsigned tries;
@@ -426,10 +426,11 @@ static engine_status segment_take(segment *s, uint64_t budget, int *fresh, engin
 
 /* ---- protection ---- */
 
-/* Seconds without a beat after which an agent hangs. It beats every 20 ms, and with every block that it writes. */
+/* Seconds without a beat after which an agent is considered to hang. It beats every 20 ms, and with every block that it
+ * writes. */
 #define HUNG 30.0
 
-/* Copies a text out of a segment, which another process may be writing. */
+/* Copies a text out of a segment. Another process may be writing it. */
 static void take_text(char *to, size_t size, const char *from)
 {
     size_t i;
@@ -465,7 +466,8 @@ static void protection_of(const segment *s, engine_protection *p)
 }
 
 /* ================================================================================= CONTENTS
- * What a snapshot holds: tensors, their pieces, names; 64-bit numbers in native byte order. It is in the chunks, as frames are. */
+ * The contents of a snapshot: tensors, their pieces, names; 64-bit numbers in native byte order. They are stored in chunks, like
+ * frames. */
 
 #define CONTENTS_MAGIC UINT64_C(0x32524944454E4EB5)
 
@@ -485,8 +487,8 @@ typedef struct contents_frame {
 
 typedef struct contents_piece {
     uint64_t tensor, first, count; /* elements */
-    contents_frame frame;  /* no bytes: the elements are those of the master, rounded, and the check is theirs */
-    contents_frame anchor; /* the base of the frame; no bytes: the frame is no delta */
+    contents_frame frame;  /* size 0: the elements are those of the master, rounded, and the check is of these */
+    contents_frame anchor; /* the base of the frame; size 0: the frame is not a delta */
     uint64_t settled;       /* 1: the anchor, or a frame that can become one, is in a chunk of frames that are likely to stay */
 } contents_piece;
 
@@ -497,19 +499,19 @@ typedef struct contents {
     const contents_tensor *tensors;
     const contents_piece *pieces;
     const char *names;
-    /* instead of all these, of parity */
+    /* for parity, instead of all these */
     const slot_seal *seals;   /* of each member of the group */
     const map_entry *maps[64];
     const uint64_t *checks;   /* of each chunk of parity */
     uint64_t rows;
 } contents;
 
-/* Elements of each piece but the last: whole rows, where rows are short enough. */
+/* Returns the elements of each piece except the last: whole rows if they are short enough. */
 static uint64_t piece_count(uint64_t columns) { return columns && columns <= PIECE ? PIECE / columns * columns : PIECE; }
 
 static int is_float16(uint64_t dtype) { return dtype == BITSNAP_BF16 || dtype == BITSNAP_F16; }
 
-/* More bytes than a frame of a piece can have. */
+/* Returns an upper bound for the frame of a piece, in bytes. */
 static uint64_t frame_most(uint64_t count, unsigned width) { return count * width + count / 512 + 4096; }
 
 static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, uint64_t *piece)
@@ -541,7 +543,7 @@ static const char *check_tensor(const contents *d, uint64_t i, uint64_t *name, u
     return NULL;
 }
 
-/* Takes over d->bytes, which may be anything. Returns what is wrong with them, or null. */
+/* Parses d->bytes, which may be any bytes. Returns null, or what is wrong with them. */
 static const char *contents_parse(contents *d)
 {
     const uint64_t most = d->size / sizeof(contents_piece);
@@ -584,7 +586,7 @@ static const char *parity_parse(contents *d, uint64_t group)
 
 /* ================================================================================= VIEWS */
 
-/* What keeps a snapshot from being read, and may pass: the snapshot is good, as far as is known. All else that is found wrong is damage. */
+/* Messages of temporary faults, after which a snapshot may still be good. All other messages mean damage. */
 static const char out_of_memory[] = "out of memory", not_fetched[] = "its master cannot be fetched", not_stored[] = "its elements cannot be stored";
 
 static engine_status status_of(const char *wrong)
@@ -592,7 +594,7 @@ static engine_status status_of(const char *wrong)
     return wrong == out_of_memory || wrong == not_fetched || wrong == not_stored ? ENGINE_E_SYSTEM : ENGINE_E_DAMAGED;
 }
 
-/* A snapshot that can be read. Its bytes may change during a read: the result is what was checked, or an error. */
+/* A snapshot that can be read. If its bytes change during a read, the result is either verified or an error. */
 typedef struct snapshot {
     const segment *s;
     slot_seal seal;
@@ -626,7 +628,7 @@ static int snapshot_read(const snapshot *v, uint64_t at, uint64_t size, uint8_t 
     return 0;
 }
 
-/* Opens the snapshot of a slot, with map and contents. Returns null, or what is wrong with it; "" if the slot is empty. */
+/* Opens the snapshot of a slot, with map and contents. Returns null, or a message; "" if the slot is empty. */
 static const char *snapshot_open(snapshot *v, const segment *s, unsigned slot)
 {
     uint64_t i, size;
@@ -690,11 +692,11 @@ static int is_rounded(const uint16_t *elements, const void *master, size_t n)
     return 1;
 }
 
-/* What a thread needs to code a piece. */
+/* Memory of a thread that codes pieces. */
 typedef struct worker {
     bitsnap b;
     uint8_t *frame, *elements; /* a frame, and the elements of an anchor */
-    uint8_t *live, *master;    /* elements of tensors that are elsewhere */
+    uint8_t *live, *master;    /* elements of tensors in other memory */
     uint64_t frame_size, elements_size, live_size, master_size;
 } worker;
 
@@ -726,7 +728,7 @@ static void worker_free(worker *w)
     memset(w, 0, sizeof *w);
 }
 
-/* Elements of a tensor, wherever it is: in *room if not in memory. Null: they cannot be had. */
+/* Returns elements of a tensor; those in other memory are copied to *room. Null: cannot be fetched. */
 static const uint8_t *bring(const engine_tensor *t, uint64_t first, uint64_t count, uint8_t **room, uint64_t *room_size)
 {
     if (!t->fetch) return elements_at(t, first);
@@ -734,17 +736,18 @@ static const uint8_t *bring(const engine_tensor *t, uint64_t first, uint64_t cou
     return *room;
 }
 
-/* Decodes w->frame. Returns what is wrong, or null. */
+/* Decodes w->frame. Returns null, or what is wrong. */
 static const char *decode(worker *w, uint64_t size, void *elements, uint64_t count, bitsnap_dtype dtype)
 {
     bitsnap_info info;
     if (bitsnap_read_info(&info, w->frame, (size_t)size)) return "a frame that is none";
-    if (info.count != count || info.dtype != dtype) return "a frame of other elements"; /* count and dtype bound the workspace, too */
+    /* count and dtype bound the workspace, too */
+    if (info.count != count || info.dtype != dtype) return "a frame of other elements";
     if (reserve_workspace(&w->b, info.workspace_size)) return out_of_memory;
     return bitsnap_decode(&w->b, elements, count, dtype, w->frame, (size_t)size) ? bitsnap_message(&w->b) : NULL;
 }
 
-/* The elements of a piece; master: the same elements of its tensor's master, or null. */
+/* Restores the elements of a piece. master: the same elements of its tensor's master, or null. */
 static const char *decode_piece(const snapshot *v, uint64_t piece, worker *w, void *elements, const void *master)
 {
     const contents_piece *p = &v->d.pieces[piece];
@@ -833,7 +836,7 @@ static int pool_start(pool *p, unsigned threads)
     return 1;
 }
 
-/* run(context, worker) by every thread at once; each takes from the same tasks. */
+/* Calls run(context, worker) on every thread at once. All take from the same tasks. */
 static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
 {
     pthread_mutex_lock(&p->mutex);
@@ -853,11 +856,12 @@ static void pool_run(pool *p, void (*run)(void *, unsigned), void *context)
 
 enum { RUNS = 8, RUN = 8 };
 
-/* What is kept of a piece, to choose by.
- * Whether a delta to its anchor is worth a try: some elements of the anchor, 8 in a row at 8 places; snapshots until a try, where the last one has
- * failed, and where the next one does.
- * Whether the anchor has served its time: bytes of it and its deltas, and of how many snapshots; the same elements in the last one.
- * Of whole frames and of deltas, whether level_most is used, and how many there were. */
+/* State of a piece, for choices.
+ * sample, wait, pause: whether to try a delta. Elements of the anchor, 8 in a row at 8 places; the snapshots until the next try,
+ * after the last one failed, and those to wait if the next one fails, too.
+ * last, cycle, cycle_size: whether a new anchor is due. The sampled elements in the last snapshot; the number of frames since the
+ * anchor, which counts itself, and their bytes.
+ * high, frames: for whole frames and for deltas, whether level_most is used, and the number of frames. */
 typedef struct choice {
     uint8_t sample[RUNS * RUN * 8], last[RUNS * RUN * 8];
     uint8_t has_sample, has_last, wait, pause, high[2];
@@ -867,13 +871,14 @@ typedef struct choice {
 
 enum { PACES = 1024, PACE_RUN = 64 };
 
-/* How fast a tensor of weights moves: some elements in the last snapshot; what an update is of the weights; bins of the moments that are of it. */
+/* How fast a tensor of weights changes: some elements in the last snapshot; the size of an update relative to the weights; bins
+ * of its moments. */
 typedef struct pace {
     float last[PACES];
     uint64_t step;
     double ratio;
     unsigned seen, cells;
-    uint8_t deltas, high[2]; /* options.say has been told of that */
+    uint8_t deltas, high[2]; /* options.say has been told */
 } pace;
 
 struct engine {
@@ -884,25 +889,26 @@ struct engine {
     snapshot last;   /* the newest one that counts, if last.map is not null. It stays: deltas are made against it */
     choice *choices; /* of its pieces */
     pace *paces;     /* of its tensors */
-    int afresh;      /* the next snapshot is to be made without deltas */
+    int afresh;      /* 1: the next snapshot has no deltas */
     engine_lineage line; /* of this attempt; without links before it begins */
-    uint64_t least;  /* a step below it begins another attempt */
+    uint64_t least;  /* a lower step begins another attempt */
     int is_lone;     /* the last snapshot was taken while a rank stalled: it never counts, though the one before may */
     uint64_t choices_count, sequence, origin, agent_started;
     engine_cost cost;
     struct mover *mover; /* with a transport, or options.copy */
-    pthread_mutex_t room; /* for which chunks are free: whoever takes some holds it until they are sealed, or in `held` */
-    uint8_t *held;        /* messages that still read or write each chunk */
-    pthread_mutex_t telling; /* for what the header says of protection */
+    pthread_mutex_t room; /* protects the set of free chunks: a thread that takes some holds it until they are sealed or in
+                             `held` */
+    uint8_t *held;        /* for each chunk, the number of messages that read or write it */
+    pthread_mutex_t telling; /* protects the header's members on protection */
     unsigned doubtful, exposed; /* snapshots in a row with something wrong; without any protection */
-    /* what is wrong with the other ranks; why the segment has no name, why there is no agent; or "" */
+    /* fault of the other ranks; why the segment has no name; why there is no agent; or "" */
     char others_wrong[TEXT], nameless[TEXT], no_agent[TEXT];
 };
 
 static void set_counted(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->counted, v->seal.sequence, __ATOMIC_SEQ_CST); }
 static void set_alone(const segment *s, const snapshot *v) { __atomic_store_n(&slot_of(s, v->slot)->alone, v->seal.sequence, __ATOMIC_SEQ_CST); }
 
-/* With e->room. */
+/* Called with e->room locked. */
 static void hold(engine *e, uint32_t chunk, int more) { e->held[chunk] = (uint8_t)(e->held[chunk] + more); }
 
 static int counts(const segment *s, unsigned slot, const slot_seal *seal)
@@ -910,7 +916,7 @@ static int counts(const segment *s, unsigned slot, const slot_seal *seal)
     return __atomic_load_n(&slot_of(s, slot)->counted, __ATOMIC_SEQ_CST) == seal->sequence;
 }
 
-/* Whether the agent is to write it though it does not count. */
+/* Returns whether the agent must write a snapshot that does not count. */
 static int is_alone(const segment *s, unsigned slot, const slot_seal *seal)
 {
     return __atomic_load_n(&slot_of(s, slot)->alone, __ATOMIC_SEQ_CST) == seal->sequence;
@@ -942,7 +948,7 @@ int engine_policy(engine_options *o, const char *name)
     return 1;
 }
 
-/* The newest snapshot that opens, older than `below`. ENGINE_E_SYSTEM: one may be whole, but cannot be read now. */
+/* Opens the newest valid snapshot older than `below`. ENGINE_E_SYSTEM: one may be whole, but cannot be read now. */
 static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine_error *error)
 {
     slot_seal seal;
@@ -971,7 +977,7 @@ static engine_status newest(const engine *e, uint64_t below, snapshot *v, engine
                    : engine_fail(error, ENGINE_E_NONE, "%.150s: there is no snapshot in it yet", e->s.path);
 }
 
-/* Starts an agent if none is running. It has a session of its own, which does not end with this one. */
+/* Starts an agent if none is running. It has its own session, so it survives this one. */
 static engine_status start_agent(engine *e, engine_error *error)
 {
     char *const *argv = (char *const *)(uintptr_t)e->o.agent; /* execv changes nothing */
@@ -991,7 +997,7 @@ static engine_status start_agent(engine *e, engine_error *error)
     return engine_fail(error, ENGINE_E_SYSTEM, "%.150s: the agent does not start", argv[0]);
 }
 
-/* Draws an id that no other one has. */
+/* Draws a unique id. */
 static engine_id new_id(void)
 {
     static uint64_t drawn;
@@ -1061,7 +1067,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     header_of(&e->s)->trainer_pid = (uint64_t)getpid();
     __atomic_store_n(&header_of(&e->s)->begun, 0, __ATOMIC_SEQ_CST);
     for (i = 0; i < ENGINE_SLOTS; i++) {
-        __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* of a trainer that was killed */
+        __atomic_store_n(&slot_of(&e->s, i)->claim, 0, __ATOMIC_SEQ_CST); /* left by a killed trainer */
         if (read_seal(&e->s, i, &seal) && seal.sequence > e->sequence) e->sequence = seal.sequence;
     }
     *header_of(&e->s)->wrong = 0, header_of(&e->s)->exposed = 0;
@@ -1080,7 +1086,7 @@ engine_status engine_open(engine **made, const engine_options *o, engine_error *
     }
     pool_stop(&e->workers);
 failed:
-    if (fresh) unlink(e->s.path); /* no other process has it yet, and it holds all its memory */
+    if (fresh) unlink(e->s.path); /* no other process uses it yet, and all its memory is allocated */
     segment_close(&e->s);
     free(e->held), free(e->w);
     free(e);
@@ -1090,7 +1096,7 @@ failed:
 void engine_close(engine *e, int remove)
 {
     unsigned i;
-    if (!e || e->s.fd < 0) return; /* in a child the threads are missing, and all else is the parent's */
+    if (!e || e->s.fd < 0) return; /* a child has no threads, and everything else belongs to the parent */
     mover_stop(e);
     pool_stop(&e->workers);
     for (i = 0; i < e->o.threads; i++) worker_free(&e->w[i]);
@@ -1127,12 +1133,12 @@ typedef struct making {
     const engine_tensor *tensors;
     size_t count;
     contents d;              /* being filled in */
-    contents_piece *pieces;  /* those of d */
-    const contents_piece *before; /* those of the last snapshot, if it is of the same tensors; else null */
+    contents_piece *pieces;  /* pieces of d */
+    const contents_piece *before; /* pieces of the last snapshot if it has the same tensors; otherwise null */
     int afresh;               /* no deltas */
-    const snapshot *also;     /* stays beside the last one: it is on its way to another rank */
-    int counting;             /* with the mutex: there is no room, the other pieces are encoded to say how much they take */
-    pthread_mutex_t mutex;    /* for what follows */
+    const snapshot *also;     /* also kept, because it is being sent to another rank; or null */
+    int counting;             /* with the mutex: out of room; the remaining pieces are encoded only to learn their size */
+    pthread_mutex_t mutex;    /* protects the members below */
     map_entry *map;
     uint32_t chunks;
     uint32_t *free_, frees;   /* chunks that no snapshot has */
@@ -1154,7 +1160,7 @@ static void making_fail(making *m, engine_status status, const char *what, uint6
     pthread_mutex_unlock(&m->mutex);
 }
 
-/* The own slot that a reader holds; ENGINE_SLOTS: none does. */
+/* Returns this rank's slot that a reader holds; ENGINE_SLOTS: none. */
 static unsigned pinned(const segment *s)
 {
     unsigned i;
@@ -1162,8 +1168,8 @@ static unsigned pinned(const segment *s)
     return i < OWN_SLOTS && is_locked(s, LOCK_READER) ? i : ENGINE_SLOTS;
 }
 
-/* There is no room. If it is in use only for now, says by whom, and returns 1. Else the rest is encoded, so that the budget that is enough can
- * be named. */
+/* Handles lack of room. If a reader or a snapshot in transit has the room for a time, sets the error and returns 1. Otherwise the
+ * remaining pieces are encoded, to find out which budget is enough. */
 static int no_room(making *m)
 {
     const segment *s = &m->e->s;
@@ -1190,8 +1196,8 @@ static int no_room(making *m)
     return !counting;
 }
 
-/* Names the budget that is enough. It holds two whole snapshots and a fourth, one more if an agent reads it, the same of the partner or parity
- * of these, and the chunks that threads leave half full. */
+/* Fails, and names a budget that is enough: two and a quarter whole snapshots, one more if there is an agent, the same for the
+ * partner's or for parity, and the chunks that threads leave partly empty. */
 static engine_status fail_full(making *m)
 {
     const engine_options *o = &m->e->o;
@@ -1228,7 +1234,7 @@ static uint64_t id_of(uint64_t origin, uint64_t sequence, uint64_t number)
     return bitsnap_hash(x, sizeof x);
 }
 
-/* With the mutex: a new entry of the map. */
+/* Adds an entry to the map. Called with the mutex. */
 static uint32_t new_chunk(making *m)
 {
     map_entry *x = &m->map[m->chunks];
@@ -1271,7 +1277,7 @@ static int append(making *m, stream *st, const uint8_t *bytes, uint64_t size, ui
     return 0;
 }
 
-/* Takes a frame of the last snapshot over to the new one, which then shares its chunks. */
+/* Reuses a frame of the last snapshot. The new one then shares its chunks. */
 static contents_frame import(making *m, const contents_frame *f)
 {
     const snapshot *v = &m->e->last;
@@ -1308,7 +1314,7 @@ static int encode(worker *w, uint64_t capacity, size_t *size, const void *elemen
     return bitsnap_encode(&w->b, w->frame, (size_t)capacity, size, elements, count, dtype) != BITSNAP_OK;
 }
 
-/* The elements of a sample are those at these places. */
+/* Returns a run of sampled elements. */
 static const uint8_t *sampled(const uint8_t *elements, uint64_t count, unsigned width, unsigned run)
 {
     return elements + (count - RUN) / (RUNS - 1) * run * width;
@@ -1321,10 +1327,10 @@ static void take_sample(uint8_t *sample, uint8_t *has, const uint8_t *elements, 
     for (r = 0; r < RUNS && *has; r++) memcpy(sample + r * RUN * width, sampled(elements, count, width, r), RUN * width);
 }
 
-/* Bits an element that a delta will take, more or less: those of the differences, and one to tell how many they are. */
+/* Estimates the bits an element of a delta: those of the differences, and one for their number. */
 static double guess_delta(const uint8_t *sample, const uint8_t *elements, uint64_t count, unsigned width)
 {
-    unsigned r, k, bits = 1; /* that something changes the sample may have missed */
+    unsigned r, k, bits = 1; /* for changes that the sample misses */
     for (r = 0; r < RUNS; r++) {
         const uint8_t *now = sampled(elements, count, width, r), *then = sample + r * RUN * width;
         for (k = 0; k < RUN; k++) {
@@ -1338,19 +1344,19 @@ static double guess_delta(const uint8_t *sample, const uint8_t *elements, uint64
     return (double)bits / (RUNS * RUN);
 }
 
-/* Whether a delta to this frame seems to take no more of it than it may. */
+/* Returns whether a delta to this frame is likely to stay within delta_percent of it. */
 static int seems_to_pay(const engine *e, choice *c, const contents_frame *anchor, const uint8_t *elements, uint64_t count, unsigned width)
 {
     if (e->o.deltas != ENGINE_ADAPT) return e->o.deltas == ENGINE_TRY;
-    if (!c->has_sample) return 1; /* after a restart: that tells */
+    if (!c->has_sample) return 1; /* after a restart: a try gives the sample */
     if (guess_delta(c->sample, elements, count, width) > 0.012 * e->o.delta_percent * 8 * (double)anchor->size / (double)count) return 0;
     if (!c->wait) return 1;
     c->wait--;
     return 0;
 }
 
-/* Encodes at the level that serves this piece. If level_most is allowed, it is tried with the first, second, fourth, eighth ... whole
- * frame, and with these deltas. It stays while it saves 1/32 of the bytes. */
+/* Encodes at the best level for this piece. If level_most is allowed, it is tried on the first, second, fourth, eighth ... whole
+ * frame, and in the same way on deltas. It is used as long as it saves 1/32 of the bytes. */
 static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, size_t *size, const uint8_t *elements, uint64_t count,
                           const engine_tensor *t)
 {
@@ -1373,8 +1379,9 @@ static int encode_leveled(making *m, worker *w, choice *c, uint64_t capacity, si
     return failed;
 }
 
-/* Returns 1 if a new anchor would soon pay although deltas to this one no longer grow, as after a stage of many changes. A delta to the last
- * snapshot would take d bytes. If deltas grew by d each time, the best average would be sqrt(2 * d * anchor); 1.5 times that is allowed. */
+/* Returns 1 if a new anchor would soon pay although deltas to this one no longer grow, as after a stage of many changes. A delta
+ * to the last snapshot would take d bytes. If deltas grew by d each time, the best average would be sqrt(2 * d * anchor); 1.5
+ * times that is allowed. */
 static int is_stale(const engine *e, const choice *c, const contents_piece *before, const uint8_t *elements, uint64_t count, unsigned width)
 {
     if (e->o.deltas != ENGINE_ADAPT || !c->has_sample || !c->has_last) return 0;
@@ -1382,10 +1389,11 @@ static int is_stale(const engine *e, const choice *c, const contents_piece *befo
            4.5 * (double)before->anchor.size * guess_delta(c->last, elements, count, width);
 }
 
-/* Encodes a delta to the anchor of this piece in the last snapshot. Returns 0 if it takes more than delta_percent of the anchor, or more than the
- * average of the frames since the anchor: if deltas grow with the distance, a new anchor then minimizes the average. With delta_percent 50,
- * anchor and two deltas never take more than two whole frames. A frame keeps its chunks while it is an anchor. So it becomes one only if it
- * is in a chunk of frames that are likely to stay; when deltas begin to pay, one more whole frame comes first. */
+/* Encodes a delta to the anchor of this piece in the last snapshot. Returns 0 if it takes more than delta_percent of the anchor,
+ * or more than the average of the frames since the anchor: if deltas grow with the distance, a new anchor then minimizes the
+ * average. With delta_percent 50, anchor and two deltas never take more than two whole frames. A frame keeps its chunks while it
+ * is an anchor. So it becomes one only if it is in a chunk of frames that are likely to stay; when deltas begin to pay, one more
+ * whole frame comes first. */
 static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elements, const engine_tensor *t)
 {
     const bitsnap_dtype dtype = t->dtype;
@@ -1417,7 +1425,8 @@ static size_t encode_delta(making *m, worker *w, uint64_t i, const uint8_t *elem
 unsigned engine_stage_cells(unsigned least, double update)
 {
     static const unsigned cells[] = { 8, 12, 16, 24, 34, 48, 70 };
-    const double allowed = update > 1e-12 ? 1 / (8192 * update) : 1e9; /* of an update, so that the weights are off by 2^-13 of them */
+    /* share of an update that changes the weights by 2^-13 of their size */
+    const double allowed = update > 1e-12 ? 1 / (8192 * update) : 1e9;
     size_t i;
     for (i = 0; i < sizeof cells / sizeof *cells; i++) {
         const double m = 1 + bitsnap_log_bound(cells[i]), v = 1 - bitsnap_log_bound(cells[i] / 2);
@@ -1426,7 +1435,7 @@ unsigned engine_stage_cells(unsigned least, double update)
     return least > 70 ? least : 70;
 }
 
-/* What an update is of the weights, by the elements of the last snapshot. */
+/* Measures the size of an update relative to the weights, on sampled elements of the last snapshot. */
 static void measure_pace(pace *c, const engine_tensor *t, uint64_t step)
 {
     const unsigned width = bitsnap_width(t->dtype), run = t->count < PACES ? 1 : PACE_RUN;
@@ -1450,14 +1459,16 @@ static void measure_pace(pace *c, const engine_tensor *t, uint64_t step)
             *last = now;
         }
     }
-    while ((root + 1) * (root + 1) <= apart) root++; /* of several updates that go anywhere each is at most the root-th part */
+    /* a sum of n updates in random directions is about sqrt(n) times one of them */
+    while ((root + 1) * (root + 1) <= apart) root++;
     moved = size > 0 ? moved / (size * (double)root) : 1;
     c->ratio = c->seen ? moved : 1; /* unknown */
     c->seen = 1;
     c->step = step;
 }
 
-/* Bins of moments, by what an update is of the weights that they are of. Fewer only where an update a fourth larger would have fewer, too. */
+/* Chooses the bins of moments by the size of an update of their weights. Takes fewer only if an update a quarter larger would
+ * also get fewer. */
 static void choose_cells(making *m, uint64_t step)
 {
     size_t i;
@@ -1480,7 +1491,7 @@ static void choose_cells(making *m, uint64_t step)
     }
 }
 
-/* 0: the tensor is lossless. */
+/* Returns the bins of a tensor; 0: lossless. */
 static unsigned cells_of(const engine *e, const engine_tensor *t, const engine_tensor *tensors)
 {
     const unsigned stage = e->o.stage && t->weights ? e->paces[t->weights - tensors].cells : 0;
@@ -1587,7 +1598,7 @@ static const char *wrong_tensor(const engine_tensor *t, const engine_tensor *ten
     return NULL;
 }
 
-/* Makes the contents for these tensors, without the places of frames. */
+/* Makes the contents for these tensors, without the positions of frames. */
 static engine_status list_tensors(contents *d, uint64_t step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     contents_header h;
@@ -1634,7 +1645,7 @@ static engine_status list_tensors(contents *d, uint64_t step, const engine_tenso
     return ENGINE_OK;
 }
 
-/* Whether two contents list the same tensors. */
+/* Returns whether two contents list the same tensors. */
 static int same_tensors(const contents *a, const contents *b)
 {
     return a->header->tensors == b->header->tensors && a->header->pieces == b->header->pieces && a->header->names_size == b->header->names_size &&
@@ -1644,7 +1655,7 @@ static int same_tensors(const contents *a, const contents *b)
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-/* Refuses two tensors of one name, which nothing could tell apart later. */
+/* Refuses two tensors of one name, because recovery could not tell them apart. */
 static engine_status refuse_twins(const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const char **names = (const char **)malloc((count + 1) * sizeof *names);
@@ -1660,8 +1671,8 @@ static engine_status refuse_twins(const engine_tensor *tensors, size_t count, en
     return error->status;
 }
 
-/* Takes the seal away, unless the reader wants it: then 1. Each of the two says what it is about to do before it looks at
- * what the other does. */
+/* Removes the seal. Returns 1 if a reader needs the snapshot. Trainer and reader each announce their intent before they look at
+ * that of the other. */
 static int unseal(const segment *s, unsigned slot)
 {
     segment_slot *x = slot_of(s, slot);
@@ -1675,7 +1686,8 @@ static int unseal(const segment *s, unsigned slot)
     return 0;
 }
 
-/* Finds a slot for the next snapshot, from `first` on, and empties all others except `stays`, `also`, which may be null, and those that are read. */
+/* Finds a slot for the next snapshot, from `first` on. Empties all others, except `stays`, `also` (may be null), and slots that
+ * are being read. */
 static int free_slot(const segment *s, unsigned first, const snapshot *stays, const snapshot *also, unsigned *slot)
 {
     slot_seal seal;
@@ -1690,7 +1702,7 @@ static int free_slot(const segment *s, unsigned first, const snapshot *stays, co
     return !found;
 }
 
-/* Chunks that no sealed slot has and no message holds, the first ones last. A slot whose map is damaged has none that could still be used. */
+/* Lists the chunks that no sealed slot and no message uses, in descending order. A slot with a damaged map uses none. */
 static engine_status find_free(const engine *e, uint32_t *chunks, uint32_t *count, engine_error *error)
 {
     const segment *s = &e->s;
@@ -1715,7 +1727,7 @@ static engine_status find_free(const engine *e, uint32_t *chunks, uint32_t *coun
     return ENGINE_OK;
 }
 
-/* Map and seal: from here on the snapshot is there. */
+/* Writes map and seal, after which the snapshot is valid. */
 static void seal_slot(const segment *s, unsigned slot, slot_seal *seal, const map_entry *map)
 {
     segment_slot *x = slot_of(s, slot);
@@ -1813,11 +1825,12 @@ static void say_choices(const making *m, uint64_t step)
     }
 }
 
-/* The snapshot that is on its way to another rank and must stay, or null; and takes it back, so that its room is free: then 1. */
+/* flying returns the snapshot that is being sent and must stay, or null. recall takes it back to free its room, and returns 1 if
+ * it did. */
 static const snapshot *mover_flying(engine *e);
 static int mover_recall(engine *e);
 
-/* What is wrong with the other ranks, or null; *away: no snapshot is on its way to them, or none that counts. */
+/* Returns the fault of the other ranks, or null. *away: no snapshot is being sent to them, or none that counts. */
 static const char *mover_wrong(engine *e, int *away);
 
 static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made,
@@ -1837,7 +1850,7 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage
         m.map = NULL;
         m.d.bytes = NULL;
         e->sequence++;
-        /* some chunks hold frames that are no anchors any longer: all is made anew before these are more than 1/8 */
+        /* some chunks hold frames that are no longer anchors; everything is encoded anew before these exceed 1/8 */
         e->afresh = m.chunks > 9 * ((m.cost.frames_size >> e->s.chunk_log2) + 1) / 8 + 2 * e->o.threads;
         say_choices(&m, step);
         m.cost.sent_size = cost->sent_size;
@@ -1850,7 +1863,8 @@ static engine_status try_snapshot(engine *e, uint64_t step, const engine_lineage
     return error->status;
 }
 
-/* Takes a snapshot. If a reader has the room, waits for it, if the options say so. If a snapshot has it that another rank does not take, that one goes. */
+/* Takes a snapshot. If a reader has the room, waits for it if the options say so. If a snapshot that another rank does not take
+ * has the room, that one is taken back. */
 static engine_status make_snapshot(engine *e, uint64_t step, const engine_lineage *line, const engine_tensor *tensors, size_t count, snapshot *made,
                                    engine_cost *cost, engine_error *error)
 {
@@ -1961,7 +1975,7 @@ static void copy_parts(void *context, unsigned number)
     }
 }
 
-/* ---- what protects it ---- */
+/* ---- protection of snapshots ---- */
 
 static const char is_forked[] = "this process is a child of the one that opened the engine; it may open one of another name";
 
@@ -1971,7 +1985,7 @@ static int mover_end(engine *e, double patience, int away_ends);
 static void mover_owe(engine *e);
 static engine_status begin(engine *e, engine_error *error);
 
-/* Training went back: the step is at most the one before. The id of the new attempt follows from what all ranks know. */
+/* Begins an attempt after training went back to an earlier step. All ranks compute its id from what they all know. */
 static void turn_back(engine *e, uint64_t step)
 {
     const engine_id *old = &e->line.links[0].attempt;
@@ -1981,7 +1995,8 @@ static void turn_back(engine *e, uint64_t step)
     engine_lineage_child(&e->line, &e->line, &id, step);
 }
 
-/* Notes in the segment what is wrong with protection, and for how many snapshots, unless that is null: for engine_protected and the program `engine`. */
+/* Writes the fault of protection to the segment, for engine_protected and the program `engine`. *exposed: the number of
+ * unprotected snapshots; null: unchanged. */
 static void tell(engine *e, const char *what, const unsigned *exposed)
 {
     pthread_mutex_lock(&e->telling);
@@ -1993,7 +2008,8 @@ static void tell(engine *e, const char *what, const unsigned *exposed)
     pthread_mutex_unlock(&e->telling);
 }
 
-/* Gives a segment without a name one again, and starts an agent if no agent runs. No message of another rank may be under way. */
+/* Restores the name of the segment if it is gone, and starts an agent if none runs. No message of another rank may be in
+ * transit. */
 static void mend(engine *e)
 {
     const uint64_t started = e->agent_started;
@@ -2017,14 +2033,14 @@ static void mend(engine *e)
     }
 }
 
-/* What keeps snapshots from the disk, to `text`; "": nothing does. */
+/* Writes to `text` why snapshots do not reach the disk; "": they do. */
 static void disk_wrong(engine *e, char text[TEXT])
 {
     const segment_header *h = header_of(&e->s);
     const double quiet = age_of(h->beat);
     *text = 0;
     if (*e->no_agent) snprintf(text, TEXT, "%s", e->no_agent);
-    else if (nanoseconds() - e->agent_started <= 1000000000u) return; /* it may not have begun yet */
+    else if (nanoseconds() - e->agent_started <= 1000000000u) return; /* it may not have started yet */
     else if (!is_locked(&e->s, LOCK_AGENT)) snprintf(text, TEXT, "there is no agent");
     else if (quiet > HUNG)
         snprintf(text, TEXT,
@@ -2033,8 +2049,9 @@ static void disk_wrong(engine *e, char text[TEXT])
     else if (h->disk_failed) take_text(text, TEXT, h->disk_wrong);
 }
 
-/* Whether something protects the snapshot that was taken, if it was: else says so, the first, second, fourth, eighth ... time in a row, and
- * returns that. A snapshot is protected if its memory has a name, and a partner or a disk takes snapshots, where the options ask for either. */
+/* Whether something protects the snapshot that was taken, if it was: else says so, the first, second, fourth, eighth ... time in
+ * a row, and returns that. A snapshot is protected if its memory has a name, and a partner or a disk takes snapshots, where the
+ * options ask for either. */
 static engine_status judge(engine *e, uint64_t step, engine_error *error)
 {
     char disk[TEXT] = "", why[TEXT];
@@ -2110,7 +2127,7 @@ void engine_protected(engine *e, engine_protection *p)
     if (!is_named(&e->s)) snprintf(p->reason, sizeof p->reason, "the segment's name is gone; the next snapshot makes it again");
 }
 
-/* Whether every byte that restoring would read is what it was. */
+/* Verifies every byte that a restore would read. */
 static const char *verify(const snapshot *v)
 {
     uint64_t i;
@@ -2136,13 +2153,13 @@ static const char *verify(const snapshot *v)
 }
 
 /* ================================================================================= PARTNERS
- * A snapshot goes to the next rank while that of the previous rank comes in: head, map, the list of chunks that are missing there, these
- * chunks. Then rank 0 asks all ranks whether they have both, and tells them whether the step counts. */
+ * A rank sends its snapshot to the next rank while it receives that of the previous one: head, map, the list of missing chunks,
+ * these chunks. Then rank 0 asks all ranks whether they have both, and tells them whether the step counts. */
 
 enum { TAG_HEAD, TAG_MAP, TAG_MISSING, TAG_CHUNK, TAG_ASK, TAG_VERDICT, TAG_OFFER, TAG_PLAN, WINDOW = 4, MOST_OPEN = 64 };
 
 typedef struct message_head {
-    uint64_t step, ok; /* 0: there is no snapshot, nothing else follows */
+    uint64_t step, ok; /* 0: no snapshot, and nothing follows */
     slot_seal seal;
 } message_head;
 
@@ -2151,25 +2168,25 @@ typedef struct mover {
     pthread_mutex_t mutex;  /* for these: */
     pthread_cond_t changed;
     int busy, quit, counted;
-    unsigned owed;          /* snapshots that were left out: the other ranks have to be told */
-    snapshot made;          /* what it moves, if made.map is not null */
+    unsigned owed;          /* skipped snapshots, which the other ranks must be told of */
+    snapshot made;          /* the snapshot to send, if made.map is not null */
     uint64_t step;
-    engine_lineage line;    /* of the attempt that it is of */
+    engine_lineage line;    /* of the attempt of `made` */
     engine_cost cost;       /* of encoding the copy */
     /* of the thread alone, while it is busy */
-    staging g;              /* what it encodes before, if it has tensors */
-    snapshot kept;          /* the newest one of the rank before that counts, if kept.map is not null */
+    staging g;              /* what it encodes first, if it has tensors */
+    snapshot kept;          /* the previous rank's newest snapshot that counts, if kept.map is not null */
     uint64_t sent;
-    int moving;             /* it is between ranks */
-    int broken;             /* nothing is sent any more: the transport fails, or this rank; memory that may be in use is not freed */
+    int moving;             /* a snapshot is in transit between ranks */
+    int broken;             /* the transport or this rank has failed, and nothing is sent; memory of open messages is not freed */
     /* with the mutex: */
-    int stalled;            /* nothing has come for partner_patience seconds; or broken */
+    int stalled;            /* nothing was received for partner_patience seconds; or broken */
     unsigned lost;          /* snapshots in a row that did not count */
-    char wrong[TEXT];       /* what is wrong with the others, or of the copy that was not encoded, or "" */
+    char wrong[TEXT];       /* fault of the other ranks, or of encoding the copy; or "" */
     /* with engine.room: */
-    int flying, recalled;   /* `made` must stay; it has been taken back */
-    int promised;           /* this rank has said that it has `made` */
-    uint8_t *nothing;       /* a chunk to send instead of one that has been taken back */
+    int flying, recalled;   /* `made` must stay; `made` was taken back */
+    int promised;           /* this rank has reported that it has `made` */
+    uint8_t *nothing;       /* zeros, sent instead of a chunk that was taken back */
 } mover;
 
 static unsigned rank_after(const engine_transport *t, unsigned distance) { return (t->rank + distance) % t->ranks; }
@@ -2183,7 +2200,7 @@ static int is_quitting(mover *v)
     return quit;
 }
 
-/* Nothing is sent any more. Returns 1. */
+/* Stops all sending. Returns 1. */
 static int give_up(const engine *e, const char *why)
 {
     mover *v = e->mover;
@@ -2201,8 +2218,8 @@ static int give_up(const engine *e, const char *why)
 static const char refused[] = "snapshots do not count: a rank, or its partner, has no room for them, or cannot take them, and says why";
 static const char no_answer[] = "another rank does not answer", no_transport[] = "the transport fails", no_bytes[] = "this rank has no memory";
 
-/* Another rank stalls. It may be stopped, or its network: the exchange goes on when it answers, however long that takes, so that no message is
- * ever lost or out of turn. Until then engine_snapshot takes snapshots alone, and the agent writes them, and the one that is on its way. */
+/* Notes that another rank, or its network, stalls. The exchange continues when it answers, however late, so no message is lost or
+ * out of order. Until then engine_snapshot takes snapshots alone. The agent writes these, and the one in transit. */
 static void stall(engine *e)
 {
     mover *v = e->mover;
@@ -2221,7 +2238,7 @@ static void stall(engine *e)
     say(e, "%s", wrong);
 }
 
-/* A message has come or gone. */
+/* Notes that a message was received or sent. */
 static void answered(engine *e)
 {
     mover *v = e->mover;
@@ -2237,11 +2254,11 @@ static void answered(engine *e)
 typedef struct requests {
     engine *e;
     void *open[MOST_OPEN];
-    uint32_t chunks[MOST_OPEN]; /* that they hold, or NONE */
+    uint32_t chunks[MOST_OPEN]; /* chunks that the messages use, or NONE */
     unsigned count;
 } requests;
 
-/* Looks which requests are done; how many. */
+/* Tests the requests. Returns the number of those that are done. */
 static unsigned reap(requests *r)
 {
     const engine_transport *t = r->e->o.transport;
@@ -2266,7 +2283,8 @@ static unsigned reap(requests *r)
     return before - r->count;
 }
 
-/* Nothing was done: a pause. `since`: when something was. If that is long ago, a snapshot stalls; a recovery fails. */
+/* Pauses when nothing could be done. `since`: the time of the last progress. After a long time, a snapshot stalls and a recovery
+ * fails. */
 static void idle(engine *e, uint64_t since)
 {
     const int late = seconds_since(since) > e->o.partner_patience;
@@ -2287,7 +2305,7 @@ static int post_send(requests *r, unsigned to, int tag, const void *bytes, uint6
     return 0;
 }
 
-/* Sends a chunk, and holds it until it is sent. If the snapshot has been taken back the other rank gets zeros, which will not count. */
+/* Sends a chunk, and holds it until it is sent. If the snapshot was taken back, sends zeros, which will not count. */
 static int post_chunk(requests *r, unsigned to, const snapshot *v, uint64_t i)
 {
     engine *e = r->e;
@@ -2311,7 +2329,7 @@ static int post_receive(requests *r, unsigned from, int tag, void *bytes, uint64
     return 0;
 }
 
-/* Chunks for what comes in: none else takes them until they are sealed. */
+/* Reserves chunks for incoming data until they are sealed. */
 static void hold_places(engine *e, const map_entry *map, const uint8_t *missing, uint64_t n, int more)
 {
     uint64_t i;
@@ -2319,7 +2337,7 @@ static void hold_places(engine *e, const map_entry *map, const uint8_t *missing,
         if (!missing || missing[1 + i]) hold(e, map[i].chunk, more);
 }
 
-/* One message each way; either may be of no bytes, and is then left out. */
+/* Exchanges one message each way. A message of 0 bytes is not sent. */
 static int trade(engine *e, int tag, unsigned to, const void *out, uint64_t out_size, unsigned from, void *in, uint64_t in_size)
 {
     const uint64_t start = nanoseconds();
@@ -2339,11 +2357,11 @@ static int by_id(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* What a rank takes in. */
+/* An incoming snapshot. */
 typedef struct incoming {
     message_head head;
     map_entry *map;
-    uint8_t *missing; /* first a byte that says whether anything is wanted, then one for each chunk */
+    uint8_t *missing; /* a byte: whether anything is wanted; then one for each chunk */
     unsigned slot;
 } incoming;
 
@@ -2380,7 +2398,7 @@ static int find_places(engine *e, incoming *x, const snapshot *kept, unsigned fi
     return fits;
 }
 
-/* The chunks themselves, some at a time. */
+/* Exchanges the chunks, a few at a time. */
 static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8_t *missing, unsigned from, const incoming *in, uint64_t *sent)
 {
     const segment *s = &e->s;
@@ -2406,8 +2424,9 @@ static int trade_chunks(engine *e, unsigned to, const snapshot *out, const uint8
     return e->mover->broken;
 }
 
-/* Sends a snapshot, or none, to a rank, and takes one in, to a slot from `first_slot` on. All of these may go except the slot of `kept`.
- * `came`: it is there, whole. Returns 1 if nothing more will come. */
+/* Sends a snapshot, or none, to a rank, and receives one, to a slot from `first_slot` on. May empty all these slots except that
+ * of `kept`.
+ * `came`: a whole one was received. Returns 1 if the transport has failed. */
 static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t step, unsigned from, const snapshot *kept, unsigned first_slot,
                            snapshot *came, uint64_t *sent)
 {
@@ -2454,13 +2473,14 @@ static int trade_snapshots(engine *e, unsigned to, const snapshot *out, uint64_t
 }
 
 /* ---- DISK ----
- * Agents of several ranks write the same steps, so that after a loss of all memory there is one that all have. A target is a step that counts; it
- * is told in the verdict on that step, and only when no agent is at work any more, so every agent that can has the one before on disk. If all have,
- * that one is common: agents keep it until a later one is. They learn both in the segment's header. */
+ * Agents of all ranks write the same steps, so that a step is complete on disk even if all memory is lost. A target is a step
+ * that counts. It is announced with the verdict on that step, once no agent is writing, so every working agent has the previous
+ * target on disk. If all have it, it is common: agents keep it until a later target is common. They read both from the segment's
+ * header. */
 
 typedef struct ask {
     uint64_t step, status, every; /* agent_every */
-    uint64_t pending, whole;      /* the agent is not done with the target; the target is on disk */
+    uint64_t pending, whole;      /* the agent has not finished the target; the target is on disk */
 } ask;
 
 typedef struct verdict {
@@ -2501,7 +2521,7 @@ static void decide(const ask *all, unsigned ranks, verdict *x)
     x->common = !pending && whole;
 }
 
-/* `made`: what counts now. `here`: it has its room still. */
+/* `made`: the snapshot that counts now. `here`: it was not taken back. */
 static void aim_at(const segment *s, const verdict *x, const snapshot *made, int here)
 {
     segment_header *h = header_of(s);
@@ -2509,11 +2529,13 @@ static void aim_at(const segment *s, const verdict *x, const snapshot *made, int
     if (!x->aim) return;
     h->target.step = made->seal.step, h->target.ranks = made->seal.ranks, h->target.attempt = made->seal.line.links[0].attempt;
     if (here && h->agent_every && is_locked(s, LOCK_AGENT))
-        __atomic_store_n(&slot_of(s, made->slot)->pin, 1, __ATOMIC_SEQ_CST); /* until the agent has it, who takes that away */
+        __atomic_store_n(&slot_of(s, made->slot)->pin, 1, __ATOMIC_SEQ_CST); /* until the agent has it, which then clears the
+                                                                                pin */
     __atomic_store_n(&h->target_number, h->target_number + 1, __ATOMIC_SEQ_CST);
 }
 
-/* Of the same step: ENGINE_OK if all ranks say that, else what one of them says that does not; -1 if nothing more will come. */
+/* Combines the statuses of all ranks for a step: ENGINE_OK if all report it, otherwise another one of them; -1 if the transport
+ * has failed. */
 static int all_agree(engine *e, uint64_t step, engine_status status, verdict *decided)
 {
     const engine_transport *t = e->o.transport;
@@ -2537,13 +2559,13 @@ static int all_agree(engine *e, uint64_t step, engine_status status, verdict *de
 }
 
 /* ---- parity ----
- * Chunk c of member j of a group of k belongs to row c / (k - 1), and to the holder that is number c % (k - 1) among the others. A holder keeps,
- * of each row, the XOR of the chunks that all others have for it there. */
+ * Chunk c of member j of a group of k belongs to row c / (k - 1), and to holder c % (k - 1), counted without j. For each row, a
+ * holder keeps the XOR of the chunks that the others have for it. */
 
 static unsigned member_of(const engine *e) { return e->o.transport->rank / e->o.distance % e->o.group; }
 static unsigned rank_of(const engine *e, unsigned member) { return e->o.transport->rank + (member - member_of(e)) * e->o.distance; }
 
-/* The number of a holder among those other than the member. */
+/* Returns the number of a holder, counted without the member. */
 static unsigned place_of(unsigned member, unsigned holder) { return holder < member ? holder : holder - 1; }
 
 static void add_chunk(uint8_t *to, const uint8_t *from, uint64_t size)
@@ -2562,8 +2584,7 @@ static uint8_t *chunk_at(const segment *s, const map_entry *map, uint64_t i)
     return s->base + arena_at(s->chunks) + ((uint64_t)map[i].chunk << s->chunk_log2);
 }
 
-/* Sends the chunks of a snapshot that belong to one holder, and adds those of another member to the rows. Each takes the next when one before
- * has come. */
+/* Sends the chunks of a snapshot that belong to one holder, and adds those received from another member to the rows. */
 static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned from, uint64_t from_chunks, const map_entry *rows, uint64_t *sent)
 {
     const segment *s = &e->s;
@@ -2591,7 +2612,7 @@ static int trade_rows(engine *e, const snapshot *out, unsigned holder, unsigned 
     return 0;
 }
 
-/* Places chunks for the rows, and after them for their description, in *seal and *map. Returns 0 if there are not enough. */
+/* Reserves chunks for the rows, then for their description, in *seal and *map. Returns 0 if there are not enough. */
 static int place_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry **map, uint64_t *rows,
                         unsigned *slot)
 {
@@ -2630,7 +2651,7 @@ static int place_parity(engine *e, const message_head *heads, map_entry *const *
     return *map != NULL;
 }
 
-/* Seals the rows, with what says what they are. */
+/* Seals the rows with their description. */
 static const char *seal_parity(engine *e, const message_head *heads, map_entry *const *maps, slot_seal *seal, map_entry *map, uint64_t rows,
                                unsigned slot, snapshot *made)
 {
@@ -2669,8 +2690,8 @@ static int trade_with_group(engine *e, int tag, const void *out, uint64_t out_si
     return 0;
 }
 
-/* The parity of a snapshot with those of the group. Returns 1 if nothing more will come; `made`: it is there. Memory that a broken member may
- * still have is not freed. */
+/* The parity of a snapshot with those of the group. Returns 1 if nothing more will come; `made`: it is there. Memory that a
+ * broken member may still have is not freed. */
 static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot *made, uint64_t *sent)
 {
     const unsigned group = e->o.group, me = member_of(e);
@@ -2719,7 +2740,7 @@ static int trade_parity(engine *e, const snapshot *out, uint64_t step, snapshot 
     return 0;
 }
 
-/* What a member sends, so that another one, that has lost it, has its chunk c again: its parity, or its own chunk of that row; null: nothing. */
+/* Returns what a member sends to rebuild chunk c of another member: its parity, or its own chunk of that row; null: nothing. */
 static const uint8_t *share_of(const engine *e, const snapshot *own, const snapshot *parity, unsigned lost, uint64_t c)
 {
     const unsigned me = member_of(e), place = (unsigned)(c % (e->o.group - 1)), holder = place < lost ? place : place + 1;
@@ -2728,7 +2749,7 @@ static const uint8_t *share_of(const engine *e, const snapshot *own, const snaps
     return i < own->seal.chunks ? chunk_at(&e->s, own->map, i) : NULL;
 }
 
-/* Sends all shares of what another member has lost. */
+/* Sends all shares that rebuild another member's snapshot. */
 static int send_shares(engine *e, const snapshot *own, const snapshot *parity, unsigned lost, uint64_t *sent)
 {
     const uint64_t size = UINT64_C(1) << e->s.chunk_log2, chunks = parity->d.seals[lost].chunks;
@@ -2818,7 +2839,7 @@ static int take_shares(engine *e, snapshot *came)
     return 0;
 }
 
-/* What has come of it: whether it counts. */
+/* Carries out the verdict on a snapshot: it and the incoming one count, or do not. */
 static void settle_move(engine *e, snapshot *made, snapshot *came, int counted, const verdict *decided)
 {
     mover *v = e->mover;
@@ -2837,7 +2858,7 @@ static void settle_move(engine *e, snapshot *made, snapshot *came, int counted, 
     snapshot_free(came);
 }
 
-/* Exchanges one snapshot, or none, and `none` says why. Returns 1 if it counts. */
+/* Exchanges one snapshot, or none, for the reason in `none`. Returns 1 if it counts. */
 static int move(engine *e, snapshot *made, engine_status none)
 {
     mover *v = e->mover;
@@ -2891,7 +2912,8 @@ static int move(engine *e, snapshot *made, engine_status none)
 
 static const snapshot *mover_flying(engine *e) { return e->mover && e->mover->flying ? &e->mover->made : NULL; }
 
-/* If it counts after all, other ranks have it: its partner has been sent it before that was said. The members of a group cannot rebuild two. */
+/* Safe without parity: if the snapshot counts after all, its partner has received it. With parity, a group cannot rebuild two
+ * lost snapshots, so nothing is taken back. */
 static int mover_recall(engine *e)
 {
     mover *v = e->mover;
@@ -2911,7 +2933,7 @@ static const char *mover_wrong(engine *e, int *away)
     return *e->others_wrong ? e->others_wrong : NULL;
 }
 
-/* Encodes the copy, if there is one, and moves what was made. Returns whether it counts. */
+/* Encodes the copy, if there is one, and sends the snapshot. Returns whether it counts. */
 static int finish(engine *e)
 {
     mover *v = e->mover;
@@ -2985,7 +3007,7 @@ static void mover_owe(engine *e)
     pthread_mutex_unlock(&e->mover->mutex);
 }
 
-/* Takes over *made, which may be none. */
+/* Takes ownership of *made, which may be empty. */
 static void mover_give(engine *e, snapshot *made, uint64_t step)
 {
     mover *v = e->mover;
@@ -2999,7 +3021,8 @@ static void mover_give(engine *e, snapshot *made, uint64_t step)
     pthread_mutex_unlock(&v->mutex);
 }
 
-/* Waits for the end of what it does; 1: it goes on. Afterwards last is what counts. `away_ends`: does not wait for ranks that stall. */
+/* Waits until the mover is idle, then sets `last` to the snapshot that counts. Returns 1 if it is still busy. `away_ends`: does
+ * not wait for ranks that stall. */
 static int mover_end(engine *e, double patience, int away_ends)
 {
     mover *v = e->mover;
@@ -3067,7 +3090,7 @@ typedef struct restoring {
     const snapshot *v;
     const engine_tensor **to; /* for each tensor of the snapshot */
     uint64_t next;
-    int casts;                /* those that have a master, after all others */
+    int casts;                /* 1: the pass over pieces with a master, after all others */
     pthread_mutex_t mutex;
     const char *wrong;
     uint64_t wrong_tensor;
@@ -3160,7 +3183,7 @@ static engine_status restore(engine *e, const snapshot *v, const engine_tensor *
     return error->status;
 }
 
-/* "run7" of "run7.3" */
+/* Returns the name without its rank: "run7" for "run7.3". */
 static void run_of(const engine *e, char run[256])
 {
     const char *dot = strrchr(e->o.name, '.');
@@ -3168,8 +3191,9 @@ static void run_of(const engine *e, char run[256])
 }
 
 /* ---- which step ----
- * Each rank offers what it has: steps of attempts, and how these descend. Rank 0 finds the attempt that descends from all others which have a
- * snapshot that counted, and of its lineage the newest living step that all ranks can have. A rank alone does the same with its own offer. */
+ * Each rank offers its steps, with their attempts and lineages. Rank 0 finds the attempt that descends from all others with a
+ * snapshot that counted, and the newest living step of its lineage that all ranks can have. A single rank does the same with its
+ * own offer. */
 
 enum { NOT_THERE = 3, OFFERS = ENGINE_SLOTS + DISK_ENTRIES, OFFERED_LINES = ENGINE_SLOTS + 1 };
 enum { FROM_OWN = 1, FROM_KEPT = 2, FROM_FILE = 4, OF_OTHERS = 8 /* of another number of ranks */, IS_DAMAGED = 16 };
@@ -3180,7 +3204,8 @@ typedef struct offered {
 } offered;
 
 typedef struct offer {
-    uint64_t unread, damaged, scattered, anew; /* something cannot be read now; files or seals whose run is not known; see disk_list_files */
+    uint64_t unread, damaged, scattered, anew; /* something cannot be read now; files or seals whose run is not known; see
+                                                  disk_list_files */
     char why[160];                             /* it cannot be read */
     uint64_t other_ranks;                      /* a snapshot has this number of ranks, which is not the present one */
     uint64_t count, lines_count, counted;      /* bit i: a snapshot of lines[i] counted */
@@ -3190,7 +3215,7 @@ typedef struct offer {
 
 static unsigned ranks_of(const engine *e) { return e->o.transport ? e->o.transport->ranks : 1; }
 
-/* Whether this rank is to have such a snapshot in this slot: its own, or the copy or parity of others that its options ask for. */
+/* Returns whether a snapshot belongs in this slot: this rank's own, or the copy or parity of others that the options ask for. */
 static int is_ours(const engine *e, const slot_seal *seal, unsigned slot)
 {
     const engine_transport *t = e->o.transport;
@@ -3215,7 +3240,7 @@ static void offer_step(offer *x, const engine_id *attempt, uint64_t step, uint64
     o->attempt = *attempt, o->step = step, o->from = from;
 }
 
-/* `check`: reads every byte of memory, so that no rank is promised what it cannot have. */
+/* `check`: verifies every byte in memory, so that only valid snapshots are offered. */
 static void make_offer(const engine *e, offer *x, int check)
 {
     disk_manifest m;
@@ -3260,7 +3285,7 @@ static int offers(const offer *x, const engine_id *attempt, uint64_t step, uint6
     return 0;
 }
 
-/* From where a rank can have this step. */
+/* Returns the source from which a rank can get this step. */
 static int source_of(const offer *all, unsigned rank, const engine *e, const engine_id *attempt, uint64_t step)
 {
     const unsigned ranks = ranks_of(e), group = e->o.transport ? e->o.group : 0,
@@ -3276,7 +3301,7 @@ static int source_of(const offer *all, unsigned rank, const engine *e, const eng
     return offers(&all[rank], attempt, step, FROM_FILE) ? ENGINE_FROM_DISK : NOT_THERE;
 }
 
-/* What all ranks agree on. */
+/* The plan that all ranks agree on. */
 typedef struct plan {
     uint64_t status;      /* an engine_status; ENGINE_E_NONE: begin a run; and its message */
     char message[sizeof ((engine_error *)0)->message];
@@ -3293,7 +3318,7 @@ static void plan_fail(plan *p, const engine_error *error)
     p->status = (uint64_t)error->status, memcpy(p->message, error->message, sizeof p->message);
 }
 
-/* Steps that ranks have, each once, and lineages. */
+/* Steps of all ranks, each once, and lineages. */
 typedef struct view {
     offered *steps; /* all steps; IS_DAMAGED is cleared if another copy is whole */
     engine_lineage *lines;
@@ -3354,7 +3379,7 @@ static void view_free(view *x)
     free(x->steps), free(x->lines), free(x->counted);
 }
 
-/* Also lineages of the files of ranks that there are no more. */
+/* Adds lineages from files of ranks that no longer exist. */
 static engine_status make_view(view *x, const offer *all, const engine *e, engine_error *error)
 {
     char run[256], name[300];
@@ -3392,8 +3417,8 @@ static int is_adopted(const engine *e, const engine_lineage *line)
     return !engine_parse_id(&id, e->o.adopt) && (engine_same_id(&line->run, &id) || engine_lineage_place(line, &id) >= 0);
 }
 
-/* The lineage that descends from all others, or from the adopted ones. Lineages without a snapshot that counted are looked at only if there are no
- * others. */
+/* Finds the lineage that descends from all others, or from the adopted ones. Lineages without a snapshot that counted are used
+ * only if there are no others. */
 static engine_status find_head(const view *x, const engine *e, const engine_lineage **head, engine_error *error)
 {
     char a[ID_TEXT], b[ID_TEXT];
@@ -3424,7 +3449,7 @@ static engine_status find_head(const view *x, const engine *e, const engine_line
                        engine_id_text(b, i ? &other->run : &other->links[0].attempt));
 }
 
-/* Appends to a message, as far as it goes. */
+/* Appends to a message, and cuts text that does not fit. */
 static void append_text(char *text, size_t size, const char *format, ...)
 {
     const size_t n = strlen(text);
@@ -3434,7 +3459,7 @@ static void append_text(char *text, size_t size, const char *format, ...)
     va_end(arguments);
 }
 
-/* The steps that a rank has from one source, by attempts; steps that follow each other as 3-7. */
+/* Lists the steps that a rank has from one source, by attempt; consecutive steps as 3-7. */
 static void list_steps(char *text, size_t size, const offer *x, uint64_t from, const char *where)
 {
     uint8_t told[OFFERS] = { 0 };
@@ -3483,14 +3508,14 @@ static engine_status say_what_is_there(const offer *all, const engine *e, engine
     return error->status;
 }
 
-/* Whether step a of a lineage is newer than b. */
+/* Returns whether step a of a lineage is newer than b. */
 static int is_newer(const engine_lineage *line, const disk_entry *a, const disk_entry *b)
 {
     const int x = engine_lineage_place(line, &a->attempt), y = engine_lineage_place(line, &b->attempt);
     return !b->ranks || x < y || (x == y && a->step > b->step);
 }
 
-/* The newest living steps that all ranks can have, and that all have on disk. */
+/* Finds the newest living step that all ranks can have, and the newest that all have on disk. */
 static engine_status choose(plan *p, const view *x, const offer *all, const engine *e, const engine_lineage *head, engine_error *error)
 {
     char run[256];
@@ -3516,8 +3541,9 @@ static engine_status choose(plan *p, const view *x, const offer *all, const engi
     return engine_good(error);
 }
 
-/* The lineage of the attempt that begins: a child of the head. A full lineage first loses an ancestor without a step that is left. Attempts of this run that
- * are passed over are listed as ancestors without a living step, so that their disks can be taken over. */
+/* Makes the lineage of the new attempt, a child of the head. A full lineage first drops an ancestor without remaining steps.
+ * Attempts of this run that are not continued are listed as ancestors without living steps, so that their files can be
+ * replaced. */
 static void descend(plan *p, const view *x, const engine_lineage *head, const engine_id *id)
 {
     engine_lineage line = *head;
@@ -3581,7 +3607,7 @@ static void make_plan(const offer *all, const engine *e, plan *p)
     plan_fail(p, &error);
 }
 
-/* The plan, the same on all ranks. 1: somebody does not answer. */
+/* Agrees on a plan with all ranks. Returns 1 if a rank does not answer. */
 static int agree_on_plan(engine *e, plan *p)
 {
     const engine_transport *t = e->o.transport;
@@ -3598,7 +3624,7 @@ static int agree_on_plan(engine *e, plan *p)
     return failed;
 }
 
-/* This run is to have its place on disk, if another one has it; on all ranks, or it is an error of all. */
+/* Frees the run's name on disk if another run has it. An error on one rank is an error on all. */
 static engine_status make_room(engine *e, engine_error *error)
 {
     char to[DISK_PATH] = "";
@@ -3612,8 +3638,8 @@ static engine_status make_room(engine *e, engine_error *error)
     return agreed && !error->status ? engine_fail(error, (engine_status)agreed, "another rank could not make room on disk") : error->status;
 }
 
-/* Seals go of steps that are dead for the attempt that begins. With several ranks all go but `only`: else a later recovery would find more of them at
- * some ranks than at others. */
+/* Removes the seals of steps that are dead for the new attempt. With several ranks, removes all except that of `only`: otherwise
+ * a later recovery would find different steps on different ranks. */
 static void forget(const engine *e, const disk_entry *only)
 {
     slot_seal seal;
@@ -3626,7 +3652,7 @@ static void forget(const engine *e, const disk_entry *only)
     }
 }
 
-/* From here on this attempt takes snapshots. */
+/* Sets up the engine for the new attempt. */
 static void take_up(engine *e, const plan *p)
 {
     segment_header *h = header_of(&e->s);
@@ -3638,7 +3664,7 @@ static void take_up(engine *e, const plan *p)
     __atomic_store_n(&h->begun, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Nothing is there, or is to be there: a run begins. */
+/* Begins a new run, because nothing exists or `anew` is set. */
 static engine_status begin_run(engine *e, const plan *p, engine_error *error)
 {
     take_up(e, p);
@@ -3647,7 +3673,7 @@ static engine_status begin_run(engine *e, const plan *p, engine_error *error)
     return error->status;
 }
 
-/* A first snapshot without recovery: agrees on the ids of a new run. */
+/* Agrees on the ids of a new run, before a first snapshot without recovery. */
 static engine_status begin(engine *e, engine_error *error)
 {
     plan *p = (plan *)calloc(1, (size_t)plan_size(e));
@@ -3678,8 +3704,8 @@ static engine_status begin(engine *e, engine_error *error)
     return error->status;
 }
 
-/* The snapshot of a step in slots from `first` on: 1, or 0 if it is missing. -1: out of memory, so that this is not known; with other ranks, this one
- * does not answer any more. */
+/* Opens the snapshot of a step in slots from `first` on. Returns 1, or 0 if it is missing. Returns -1 if memory is too short to
+ * find out; then this rank no longer answers the others. */
 static int find_step(const engine *e, unsigned first, const disk_entry *wanted, snapshot *v)
 {
     unsigned i;
@@ -3697,7 +3723,7 @@ static int find_step(const engine *e, unsigned first, const disk_entry *wanted, 
     return unread;
 }
 
-/* What one of the group has lost, if one has. */
+/* Rebuilds the snapshot of a member of the group that has lost it, if there is one. */
 static int rebuild(engine *e, const plan *p, const snapshot *parity, snapshot *came, uint64_t *sent)
 {
     snapshot own;
@@ -3714,7 +3740,7 @@ static int rebuild(engine *e, const plan *p, const snapshot *parity, snapshot *c
     return failed;
 }
 
-/* The chosen step from files, or from the snapshot in *own if it is there, which else is looked for. */
+/* Restores the chosen step from files, or from the snapshot in *own, which is searched if empty. */
 static engine_status restore_chosen(engine *e, const plan *p, snapshot *own, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     char run[256];
@@ -3781,14 +3807,15 @@ static engine_status recover_together(engine *e, plan *p, const engine_tensor *t
     return engine_good(error);
 }
 
-/* Agrees with the others on a plan, and follows it. */
+/* Agrees with the other ranks on a plan, and carries it out. */
 static engine_status recover_with_others(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     const uint64_t start = nanoseconds();
     plan *p = (plan *)calloc(1, (size_t)plan_size(e));
     snapshot_free(&e->mover->kept);
     if (!p) return no_memory(error);
-    if (agree_on_plan(e, p)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory"); /* p may still be written to */
+    /* p may still be written to */
+    if (agree_on_plan(e, p)) return engine_fail(error, ENGINE_E_SYSTEM, "a rank does not answer, or has no memory");
     e->cost.agree_seconds = seconds_since(start);
     *step = p->chosen.step;
     if (p->status == ENGINE_E_NONE) (void)begin_run(e, p, error);
@@ -3798,7 +3825,7 @@ static engine_status recover_with_others(engine *e, uint64_t *step, const engine
     return error->status;
 }
 
-/* Of a rank alone: the newest that is whole. What is found damaged is said, and passed over. */
+/* Recovers a single rank from the newest whole snapshot. Reports and skips damaged ones. */
 static engine_status recover_alone(engine *e, uint64_t *step, const engine_tensor *tensors, size_t count, engine_error *error)
 {
     plan *p = (plan *)calloc(1, (size_t)plan_size(e));
@@ -3814,7 +3841,8 @@ static engine_status recover_alone(engine *e, uint64_t *step, const engine_tenso
         if (p->status) break;
         e->cost.source = (int)p->from[0];
         *step = p->chosen.step;
-        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE && tries++ < 3) { /* an agent was about to end a file */
+        /* an agent was about to end a file */
+        if (restore_chosen(e, p, &own, tensors, count, error) == ENGINE_E_NONE && tries++ < 3) {
             make_offer(e, all, 0);
             continue;
         }
@@ -3863,7 +3891,7 @@ engine_status engine_recover(engine *e, uint64_t *step, const engine_tensor *ten
     if (is_whole(&e->s)) {
         __atomic_store_n(&header_of(&e->s)->begun, 0, __ATOMIC_SEQ_CST);
     } else {
-        if (e->mover) (void)give_up(e, has_been_cut); /* the other ranks are not to wait for this one */
+        if (e->mover) (void)give_up(e, has_been_cut); /* so that other ranks do not wait for this one */
         return engine_fail(error, ENGINE_E_DAMAGED, "%.180s: %s", e->s.path, has_been_cut);
     }
     if (e->o.transport) (void)recover_with_others(e, step, tensors, count, error);
@@ -3933,7 +3961,7 @@ engine_status engine_remove(const char *directory, const char *name, engine_erro
     if (lock(&s, F_WRLCK, LOCK_TRAINER) || lock(&s, F_WRLCK, LOCK_AGENT))
         (void)engine_fail(error, ENGINE_E_BUSY, "%.180s: a trainer or an agent has it", s.path);
     else if (!is_named(&s))
-        (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody else has removed it", s.path); /* the name may be another segment's by now */
+        (void)engine_fail(error, ENGINE_E_NONE, "%.180s: somebody else has removed it", s.path); /* another segment may have the name now */
     else if (unlink(s.path)) (void)engine_fail(error, ENGINE_E_SYSTEM, "%.180s: %s", s.path, strerror(errno));
     else (void)engine_good(error);
     segment_close(&s);
@@ -3973,7 +4001,8 @@ engine_status engine_reader_open(engine_reader **made, const char *directory, co
         engine_reader_close(r);
         return error->status;
     }
-    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST); /* of one that was killed */
+    /* of one that was killed */
+    for (i = 0; i < ENGINE_SLOTS; i++) __atomic_store_n(&slot_of(&r->s, i)->pin, 0, __ATOMIC_SEQ_CST);
     r->agent = agent;
     if (agent) header_of(&r->s)->agent_pid = (uint64_t)getpid(), header_of(&r->s)->agent_every = 0, engine_reader_note(r, NULL);
     *made = r;
@@ -4028,8 +4057,8 @@ static engine_status list_names(engine_reader *r, engine_error *error)
     return engine_good(error);
 }
 
-/* Whether the agent, or another reader, is to have this one. Of several ranks' the agent writes targets, what was taken while other ranks did not
- * answer, and, when the trainers are gone, the newest. */
+/* Returns whether this snapshot is for the agent, or for another reader. With several ranks the agent writes targets, snapshots
+ * taken while other ranks did not answer, and, once the trainers are gone, the newest one. */
 static int is_for_disk(const engine_reader *r, unsigned slot, const slot_seal *seal)
 {
     const segment_header *h = header_of(&r->s);
@@ -4131,7 +4160,7 @@ static void pieces_of(const contents *d, uint64_t tensor, uint64_t *first, uint6
     *end = tensor + 1 < d->header->tensors ? d->tensors[tensor + 1].first_piece : d->header->pieces;
 }
 
-/* Elements of an F32 tensor to r->master; they may belong to several pieces. */
+/* Decodes elements of an F32 tensor to r->master. They may belong to several pieces. */
 static const char *read_master(engine_reader *r, uint64_t tensor, uint64_t first, uint64_t count)
 {
     uint64_t i, end;
