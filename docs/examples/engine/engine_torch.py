@@ -1,4 +1,4 @@
-"""Checkpoints in memory for trainers in PyTorch: the engine of bitsnap_engine.h, with ranks that talk by sockets.
+"""Checkpoints in memory for trainers in PyTorch: the engine of bitsnap_engine.h, with sockets between ranks.
 
     engine = Engine("run7", 3 * size_of_the_state // 2, group=dist.new_group(backend="gloo"))
     step = engine.recover(state)                  # a Stateful, or a dictionary; None: no snapshot exists, begin anew
@@ -86,7 +86,7 @@ class Error(RuntimeError):
 
 
 class Outcome(str):
-    """What became of a snapshot: "ok", or one of STATUS, with the engine's words in `message`. True only if it is "ok"."""
+    """The outcome of a snapshot: "ok", or one of STATUS, with the engine's message in `message`. True only if it is "ok"."""
 
     def __new__(cls, status, message):
         outcome = super().__new__(cls, STATUS[status] or "ok")
@@ -99,11 +99,11 @@ class Outcome(str):
 
 # ------------------------------------------------------------------------------------ state
 
-VALUES = "(values)"  # the tensor that holds all that is no tensor, as JSON
+VALUES = "(values)"  # the tensor that holds all other values, as JSON
 
 
 def _flatten(value, name, tensors, values):
-    """Lists tensors, and other values, by the path that leads to them: {"model": {"w": t}} -> {"model.w": t}."""
+    """Lists tensors and other values by their path: {"model": {"w": t}} -> {"model.w": t}."""
     if isinstance(value, Mapping) or type(value) is list or isinstance(value, tuple):
         for key, x in value.items() if isinstance(value, Mapping) else enumerate(value):
             _flatten(x, f"{name}.{key}" if name else str(key), tensors, values)
@@ -118,7 +118,7 @@ def _flatten(value, name, tensors, values):
 
 
 def _replace(value, name, values):
-    """Puts values to their paths, in place except for tuples. Returns what replaces `value`."""
+    """Restores values by their paths, in place except for tuples. Returns the replacement of `value`."""
     if not isinstance(value, Mapping) and type(value) is not list and not isinstance(value, tuple):
         return values.get(name, value)
     items = list(value.items() if isinstance(value, Mapping) else enumerate(value))
@@ -133,7 +133,7 @@ def _replace(value, name, values):
 
 
 def _pack(values, write):
-    """The tensor of values. Its size depends on their names alone: numbers may become longer, and strings by 64 KiB together."""
+    """Returns the tensor of values. Its size depends only on their names. Numbers may grow, and strings by 64 KiB in all."""
     text = json.dumps(values).encode() if write else b""
     size = (sum(len(name.encode()) + 64 for name in values) // 65536 + 2) * 65536
     if len(text) > size:
@@ -142,8 +142,8 @@ def _pack(values, write):
 
 
 class _State:
-    """The tensors and values of a Stateful, or of a dictionary that may have some. entries: {name for the engine: (plain name, tensor of this rank)}.
-    ranks: DTensors are read from the shards of that many ranks; None: each rank has its own."""
+    """The tensors and values of a Stateful, or of a dictionary that may contain some. entries: {name for the engine: (plain name,
+    tensor of this rank)}. ranks: the number of ranks whose shards DTensors are read from; None: each rank reads its own."""
 
     def __init__(self, state, write, ranks=None):
         self._state = state if isinstance(state, Mapping) else {"": state}
@@ -164,7 +164,7 @@ class _State:
         self.entries[shard] = name, tensor
 
     def _reshard(self, name, tensor, ranks):
-        """Lists the shards of that many ranks that overlap this rank's, with memory for them."""
+        """Lists the shards of a tensor on `ranks` ranks that overlap the shard of this rank, with memory for them."""
         if len(tensor.placements) != 1:
             raise ValueError(f"{name}: is sharded on a mesh of {len(tensor.placements)} dimensions; only one can be changed")
         dim, (part,) = tensor.placements[0].dim, tensor.__create_chunk_list__()
@@ -179,7 +179,7 @@ class _State:
             self._copies.append((tensor.to_local().detach().narrow(dim, at - begin, end - at), shard.narrow(dim, at - first, end - at)))
 
     def take(self):
-        """Hands on what was recovered."""
+        """Passes the recovered tensors and values to the state."""
         for to, shard in self._copies:
             to.copy_(shard)
         if self._values:
@@ -196,7 +196,7 @@ class _State:
 
 
 def local(tensor):
-    """The part of a tensor that this rank has."""
+    """Returns the part of a tensor on this rank."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
@@ -205,8 +205,8 @@ def _shard(name, offsets, sizes, shape):
 
 
 def shard_name(name, tensor):
-    """The name that the engine has for a tensor. A shard has its place in the whole tensor and the shape of that: "w[0:32,0:64 of 64,64]".
-    So ranks that shard in another way do not find it, and ranks that hold the same part must hold the same elements."""
+    """Returns the engine's name of a tensor. That of a shard includes its position and the whole shape: "w[0:32,0:64 of 64,64]".
+    So ranks with other shards do not find it, and ranks with the same part must have the same elements."""
     if not isinstance(tensor, DTensor):
         return name
     if any(isinstance(p, Partial) for p in tensor.placements):
@@ -229,11 +229,11 @@ class _Stage:
         self.store = COPY(lambda *where: self._copy(*where, store=True))
 
     def begin(self):
-        """Forgets the tensors of the call before."""
+        """Forgets the tensors of the last call."""
         self.tensors, self.failed = [], None
 
     def add(self, tensor):
-        """The number of a tensor in callbacks; not 0, which is a null pointer."""
+        """Returns the number of a tensor in callbacks. It is not 0, which would be a null pointer."""
         if tensor.device not in [t.device for t in self.tensors]:
             torch.get_device_module(tensor.device).synchronize(tensor.device)  # the callbacks' streams do not wait for the trainer's
         self.tensors.append(tensor.detach().view(-1))
@@ -263,7 +263,7 @@ class _Stage:
 
 # ------------------------------------------------------------------------------------ ranks
 
-_open = weakref.WeakSet()  # engines and transports, which a forked child leaves
+_open = weakref.WeakSet()  # engines and transports, which a forked child must drop
 os.register_at_fork(after_in_child=lambda: [x.leave() for x in list(_open)])
 
 
@@ -273,7 +273,7 @@ class _Message:
 
 
 class _Peer:
-    """What goes to another rank, and what comes from there."""
+    """The messages to and from another rank."""
 
     def __init__(self):
         self.out, self.queue = None, collections.deque()  # [bytes, message] that are to be sent
@@ -282,7 +282,7 @@ class _Peer:
 
 
 class _Incoming:
-    """A connection that another rank has opened: its hello, then messages, each after a head."""
+    """A connection from another rank. It sends a hello, then messages, each after a head."""
 
     def __init__(self, connection):
         self.socket, self.rank, self.message = connection, None, None
@@ -294,19 +294,19 @@ class _Incoming:
 
 
 PLACE, HELLO, HEAD = struct.Struct("=16s4sH64s"), struct.Struct("=16sI"), struct.Struct("=IQ")
-WAITING = 16 << 20  # bytes that came before they were asked for; beyond, nothing is read from that rank
+WAITING = 16 << 20  # most unrequested bytes from a rank; above this, nothing more is read from it
 
 
 class Ranks:
-    """The engine's transport: one thread moves all messages, by sockets. `group` only exchanges their addresses. Messages of gloo would need a thread each:
-    is_completed() of its sends and receives is false until wait() returns."""
+    """The engine's transport: one thread handles all messages, through sockets. `group` only exchanges addresses. Messages of
+    gloo would need a thread each, because is_completed() of its sends and receives is false until wait() returns."""
 
     def __init__(self, group):
         self.table = _Transport(None, dist.get_rank(group), dist.get_world_size(group), BEGIN(self._send), BEGIN(self._receive), TEST(self._test))
         self._listener = socket.create_server((_address(), 0), backlog=128)
         self._listener.setblocking(False)
         host, port = self._listener.getsockname()
-        self._secret = os.urandom(16)  # a connection that does not begin with it is refused
+        self._secret = os.urandom(16)  # connections must begin with it
         mine = PLACE.pack(self._secret, socket.inet_aton(host), port, socket.gethostname().encode())
         places = [torch.empty(PLACE.size, dtype=torch.uint8) for _ in range(self.table.ranks)]
         dist.all_gather(places, torch.frombuffer(bytearray(mine), dtype=torch.uint8), group=group)
@@ -328,7 +328,7 @@ class Ranks:
         _open.add(self)
 
     def close(self):
-        """Ends all messages. The engine calls nothing but `test` afterwards, which then fails."""
+        """Ends all messages. After this the engine calls only `test`, which fails."""
         with self._lock:
             self._closed = True
             self._ring()
@@ -336,7 +336,8 @@ class Ranks:
         self.leave()
 
     def leave(self):
-        """Closes this process's descriptors. A worker of a DataLoader that kept them would hide from other ranks that its trainer was killed."""
+        """Closes this process's descriptors. If a worker of a DataLoader kept them, other ranks would not notice that its trainer
+        was killed."""
         for peer in self._peers:
             for connection in (peer.out, peer.incoming and peer.incoming.socket):
                 if connection:
@@ -386,7 +387,7 @@ class Ranks:
         try:
             self._bell.send(b"x")
         except BlockingIOError:
-            pass  # it rings already
+            pass  # the thread has already been woken
 
     # Called by the thread of messages, with the lock.
 
@@ -399,7 +400,7 @@ class Ranks:
                         if not self._closed and key.fileobj.fileno() >= 0:
                             key.data(key.fileobj)
         finally:
-            self._closed = True  # whatever ended it: no message is waited for in vain
+            self._closed = True  # for any reason, so that nothing waits for messages that never come
 
     def _wake(self, woken):
         woken.recv(4096)
@@ -420,7 +421,7 @@ class Ranks:
         peer.out = socket.socket()
         peer.out.setblocking(False)
         peer.out.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        peer.out.connect_ex((host, port))  # an error is one of the first write
+        peer.out.connect_ex((host, port))  # the first write reports an error
         peer.queue.appendleft([memoryview(HELLO.pack(secret, self.table.rank)), None])
         self._watch(peer.out, selectors.EVENT_WRITE, lambda _: self._write(peer))
 
@@ -443,7 +444,7 @@ class Ranks:
         try:
             connection = listener.accept()[0]
         except OSError:
-            return  # who called has gone
+            return  # the caller has gone
         connection.setblocking(False)
         incoming = _Incoming(connection)
         self._watch(connection, selectors.EVENT_READ, lambda _: self._read(incoming))
@@ -525,7 +526,7 @@ class Ranks:
 
 
 def _address():
-    """The address of this host for others, chosen as gloo does."""
+    """Returns the address of this host for other ranks, chosen by gloo's rule."""
     interface = os.environ.get("GLOO_SOCKET_IFNAME", "").partition(",")[0]
     if interface:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
@@ -538,14 +539,15 @@ def _address():
 
 # ------------------------------------------------------------------------------------ engine
 
-GIVEN = ("name", "budget", "transport", "say", "say_context")  # options that are arguments of Engine, or made of them
+GIVEN = ("name", "budget", "transport", "say", "say_context")  # options that Engine sets from its arguments
 
 
 class Engine:
-    """One of a rank. One thread at a time may use it.
-    name: of the run; the segment of rank r is name.r. budget: its bytes. group: of all ranks, with gloo; None: there is one rank.
-    moments: how names of AdamW's moments end, for `policy`. masters: {name of a BF16 or F16 tensor: name of the F32 tensor that it is rounded from}.
-    weights: {name of a moment: name of the weights that it belongs to}, for the option `stage`. Other options: as in bitsnap_engine.h."""
+    """The engine of a rank. One thread at a time may use it.
+    name: the run; the segment of rank r is name.r. budget: bytes of the segment. group: a gloo group of all ranks; None: one rank.
+    moments: endings of the names of AdamW's moments, for `policy`. masters: {name of a BF16 or F16 tensor: name of the F32 tensor
+    that it is rounded from}. weights: {name of a moment: name of its weights}, for the option `stage`. Other options: see
+    engine_options in bitsnap_engine.h."""
 
     def __init__(self, name, budget, *, group=None, policy="lossless", moments=("exp_avg", "exp_avg_sq"), masters={}, weights={}, library=None, say=None,
                  **options):
@@ -585,7 +587,7 @@ class Engine:
         if self._engine is None:
             raise Error("the engine is closed", "closed")
         status = getattr(self._library, function)(*args, ctypes.byref(self._error))
-        self._stage.tensors = []  # what a device has is not kept from being freed
+        self._stage.tensors = []  # device memory may be freed
         message = self._error.message.decode(errors="replace")
         if status and status not in expected:
             raise Error(message, STATUS[status]) from self._stage.failed
@@ -618,26 +620,28 @@ class Engine:
         return table, ctypes.c_size_t(len(entries))
 
     def snapshot(self, step, state):
-        """Takes a snapshot; all ranks call, with the same step. state: a Stateful of torch.distributed.checkpoint, or a dictionary, which may have some. Below
-        are dictionaries, lists and tuples of tensors, DTensors, numbers, strings and None. Tensors may be on a device.
-        Returns an Outcome. It is true if the snapshot was taken and something protects it. "busy": left out, as the one before is not finished. "full": left
-        out, as it does not fit the budget. "unprotected": taken, but nothing protects it. All other errors are exceptions, among them "stop": so it
-        has been for options.unprotected_steps snapshots."""
+        """Takes a snapshot. All ranks must call it with the same step. state: a Stateful of torch.distributed.checkpoint, or a
+        dictionary, which may contain some. It may hold dictionaries, lists and tuples of tensors, DTensors, numbers, strings and
+        None. Tensors may be on a device.
+        Returns an Outcome, which is true if the snapshot was taken and something protects it. "busy": skipped, because the one
+        before is not finished. "full": skipped, because it does not fit the budget. "unprotected": taken, but not protected.
+        All other errors are exceptions, among them "stop": no protection for options.unprotected_steps snapshots in a row."""
         if step < 0:
             raise ValueError(f"step {step} is negative")
         taken = _State(state, True)
         return self._call("engine_snapshot", self._engine, c_u64(step), *self._table(taken.entries), expected=(FULL, BUSY, UNPROTECTED))
 
     def wait(self, seconds):
-        """Waits until the last snapshot counts: all ranks have it, and their partners. Returns an Outcome. "busy": not yet. "none": it never will."""
+        """Waits until the last snapshot counts, which means that all ranks and their partners have it. Returns an Outcome.
+        "busy": it does not count yet. "none": it never will."""
         return self._call("engine_wait", self._engine, c_double(seconds), expected=(BUSY, NONE))
 
     def recover(self, state, files={}, shards_of=None):
-        """Restores `state` from the newest snapshot that all ranks can have. Returns its step, or None if there is no such step. Tensors are written in place,
-        other values into their dictionary, and a Stateful gets all by load_state_dict. Names, dtypes and shapes must be those of the snapshot.
-        shards_of: the number of ranks that took the snapshot, if it is not that of now: DTensors are then put together from their shards. It
-        needs the files of all these ranks. files: {name: rank} says whose file has a tensor. A name that several files have needs that,
-        unless its elements are the same in all of them."""
+        """Restores `state` from the newest snapshot that all ranks can have. Returns its step, or None if there is no such step.
+        Tensors are written in place, other values into their dictionary, and a Stateful gets all by load_state_dict. Names,
+        dtypes and shapes must be those of the snapshot. shards_of: the number of ranks that took the snapshot, if it has changed.
+        DTensors are then joined from their shards, which needs the files of all these ranks. files: {name: rank} chooses the file
+        of a tensor. It is required for a name in several files, unless its elements are the same in all of them."""
         found = _State(state, False, shards_of)
         step = c_u64()
         if not self._call("engine_recover", self._engine, ctypes.byref(step), *self._table(found.entries, files), expected=(NONE,)):
@@ -646,7 +650,7 @@ class Engine:
         return step.value
 
     def protection(self):
-        """What is protected where, how old it is, and what is wrong: as engine_protection in bitsnap_engine.h."""
+        """Returns what is protected where, its age, and the fault if there is one: see engine_protection in bitsnap_engine.h."""
         if self._engine is None:
             raise Error("the engine is closed", "closed")
         p = _Protection()
@@ -654,20 +658,20 @@ class Engine:
         return {**{name: getattr(p, name) for name, _ in _Protection._fields_}, "reason": p.reason.decode(errors="replace")}
 
     def cost(self):
-        """What the last call took: as engine_cost in bitsnap_engine.h, the source by its name."""
+        """Returns time and bytes of the last call: see engine_cost in bitsnap_engine.h. The source is given by name."""
         if self._engine is None:
             raise Error("the engine is closed", "closed")
         cost = self._library.engine_last_cost(self._engine).contents
         return {**{name: getattr(cost, name) for name, _ in _Cost._fields_}, "source": SOURCES[cost.source]}
 
     def close(self, remove=False):
-        """Ends the use of the engine. Its segment stays for the next trainer, or is removed. A closed engine may be closed again."""
+        """Closes the engine. Its segment stays for the next trainer, or is removed. Closing twice is allowed."""
         if self._ranks:
-            self._ranks.close()  # first: the engine unmaps memory that messages are written to
+            self._ranks.close()  # first, because the engine unmaps memory of open messages
         if self._engine is not None:
             self._library.engine_close(self._engine, c_int(remove))
         self.leave()
 
     def leave(self):
-        """Forgets the engine without a call. In a forked child it belongs to the parent."""
+        """Drops the engine without calling it. In a forked child it belongs to the parent."""
         self._engine = self._ranks = None
