@@ -544,7 +544,7 @@ GIVEN = ("name", "budget", "transport", "say", "say_context")  # options that En
 
 class Engine:
     """The engine of a rank. One thread at a time may use it.
-    name: the run; the segment of rank r is name.r. budget: bytes of the segment. group: a gloo group of all ranks; None: one rank.
+    name: the run; the segment of rank r is name.r. budget: bytes of the segment. group: all ranks, on gloo; None: one rank.
     moments: endings of the names of AdamW's moments, for `policy`. masters: {name of a BF16 or F16 tensor: name of the F32 tensor
     that it is rounded from}. weights: {name of a moment: name of its weights}, for the option `stage`. Other options: see
     engine_options in bitsnap_engine.h."""

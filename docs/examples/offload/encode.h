@@ -1,21 +1,22 @@
-/* encode.h - SPLIT blocks (FORMAT.md 5.2) of floats encoded by groups: byte for byte what the codec makes of them at levels fast
- * and default. What is rare is left to the host: fewer than 4096 elements, one symbol in more than 5/8, many zeros among the rare
- * ones, constant elements, what may be PARTED or have coded planes, and what does not gain a byte. MIT licence, see bitsnap.h. */
+/* encode.h - encodes SPLIT blocks (FORMAT.md 5.2) of floats by groups. The bytes are those of the codec at levels fast and
+ * default. Rare cases are left to the host: fewer than 4096 elements, one symbol for more than 5/8 of them, many zeros among the
+ * rare ones, constant elements, blocks that may be PARTED or have coded planes, and blocks that do not gain a byte. MIT licence,
+ * see bitsnap.h. */
 #ifndef OFFLOAD_ENCODE_H
 #define OFFLOAD_ENCODE_H
 
 #include "decode.h"
 
-typedef struct Fork { /* a node in the making */
-    u32 count, in, at, list[4]; /* codes; bytes of the scratch memory, and of the target */
+typedef struct Fork { /* a node under construction */
+    u32 count, in, at, list[4]; /* number of codes; offsets into the scratch memory and the target */
     u8 bits, leaves, lists, level;
 } Fork;
 
 typedef struct Coder { /* a list: RAW, CONST or a tree */
     Tree tree;
-    u32 kind, count, escapes, size; /* symbols; those without a code; bytes */
+    u32 kind, count, escapes, size; /* symbols; symbols without a code; bytes */
     u32 escape_code;
-    u32 nodes, deepest, escape_at;  /* escape_at: the byte of the target where the list of escapes begins */
+    u32 nodes, deepest, escape_at;  /* escape_at: offset of the list of escapes in the target */
     Fork node[NODES];
     u32 before[257];                /* symbols whose codes are less, by code: bits from the top of a byte */
     u8 code[256], table[136];
@@ -130,7 +131,7 @@ PART u32 encode_plan(LOCAL Encoder *g, ARENA Plan *p, LOCAL const u32 *count, u3
     return 1;
 }
 
-/* Kind and table of the tree whose lengths are there, by one work-item. */
+/* Writes kind and table of a tree from its code lengths, by one work-item. */
 FN void encode_table(LOCAL Encoder *g, LOCAL Coder *c)
 {
     u32 first = 0, last = 255, s, nibbles = 0;
@@ -156,7 +157,8 @@ FN void encode_table(LOCAL Encoder *g, LOCAL Coder *c)
     c->table_size = 3 + (nibbles + 1) / 2;
 }
 
-/* The tree of the lengths, by the whole group: its table, codes, and where the symbols, count[] of each, come. */
+/* Makes the tree of the code lengths, by the whole group: its table, its codes, and the positions of its nodes for count[] of
+ * each symbol. */
 PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *count)
 {
     const u32 t = THREAD;
@@ -197,8 +199,8 @@ PART void encode_tree(LANES LOCAL Encoder *g, LOCAL Coder *c, LOCAL const u32 *c
     SYNC();
 }
 
-/* Finds the places of the nodes of a list and of their child lists. Called by one work-item. `at` is the first byte of the list
- * in the target, `escape_size` the bytes of the list of its escapes, `in` the place of the codes in scratch. */
+/* Finds the positions of a list's nodes and of their children, by one work-item. `at`: first byte of the list in the target.
+ * `escape_size`: bytes of the list of its escapes. `in`: position of the codes in scratch memory. */
 FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_size, u32 scratch_size)
 {
     struct { u32 path, code, level, in; } stack[32], x;
@@ -254,10 +256,10 @@ FN u32 encode_walk(LOCAL Encoder *g, LOCAL Coder *c, u32 at, u32 in, u32 escape_
 
 /* ---- bytes ---- */
 
-/* Bit 7 of four bytes to bits 0 .. 3. */
+/* Collects bit 7 of four bytes in bits 0 .. 3. */
 FN u32 gather_tops(u32 x) { return (x >> 7 & 0x01010101u) * 0x10204080u >> 28; }
 
-/* Which of four codes take slot `slot` of 2^k: bit 7 of their bytes. */
+/* Returns which of four codes take slot `slot` of 2^k, in bit 7 of their bytes. */
 FN u32 codes_take(u32 codes, u32 k, u32 slot)
 {
     u32 m = 0x80808080u, i;
@@ -267,14 +269,14 @@ FN u32 codes_take(u32 codes, u32 k, u32 slot)
     return m;
 }
 
-/* Which of the first `live` of eight codes take slot `slot` of 2^k: bits 0 .. 7. */
+/* Returns which of the first `live` of eight codes take slot `slot` of 2^k, in bits 0 .. 7. */
 FN u32 eight_take(u32 a, u32 b, u32 k, u32 slot, u32 live)
 {
     return (gather_tops(codes_take(a, k, slot)) | gather_tops(codes_take(b, k, slot)) << 4) & ((1u << live) - 1);
 }
 
-/* Groups of eight codes, from .. to - 1 of a node, by a warp, eight codes of a work-item at a time: how many take each list
- * slot. */
+/* Counts the codes that take the slot of each child, in groups of eight codes from .. to - 1 of a node. A warp does it, eight
+ * codes a work-item at a time. */
 FN void fork_count(LANES LOCAL const Fork *f, u32 k, u32 lists, GLOBAL const u8 *scratch, u32 from, u32 to, u32 counts[4])
 {
     GLOBAL const u32 *in = (GLOBAL const u32 *)(scratch + f->in);
@@ -337,7 +339,7 @@ FN void fork_kinds(LANES LOCAL const Fork *f, GLOBAL u8 *scratch, GLOBAL u8 *tar
     else fork_write(LANES_ f, f->bits, f->lists, scratch, target, from, to, base);
 }
 
-/* All nodes, a level at a time: large ones by the whole group, the others by a warp each. */
+/* Writes all nodes, level by level: large ones by the whole group, the others by a warp each. */
 PART void encode_nodes(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *target)
 {
     const u32 warp = THREAD / WARP;
@@ -419,7 +421,7 @@ FN void transpose8(u32 *a, u32 *b)
     *b = (y & 0xF0F0F0F0u) | (x >> 4 & 0x0F0F0F0Fu);
 }
 
-/* The raw planes, eight positions of a work-item at a time. */
+/* Writes the raw planes, eight positions a work-item at a time. */
 PART void encode_planes(LOCAL const Group *y, u64 elements, GLOBAL u8 *target, u32 n)
 {
     const u32 width = y->width, shift = 8 * width - 1 - y->e;
@@ -458,7 +460,7 @@ PART void encode_planes(LOCAL const Group *y, u64 elements, GLOBAL u8 *target, u
 
 CONSTANT u8 exponent_bits[12] = { 0, 0, 0, 0, 0, 0, 4, 5, 5, 8, 8, 11 };
 
-/* The descriptor, from what varies, by one work-item: its bytes. */
+/* Writes the descriptor, from the bits that vary, by one work-item. Returns its size. */
 FN u32 encode_layout(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL u8 *target, u32 body)
 {
     LOCAL Group *y = &g->layout;
@@ -493,7 +495,7 @@ FN u32 encode_layout(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL u
     return at;
 }
 
-/* What varies, and the symbols of all positions with their counts. */
+/* Finds the bits that vary, and the symbols of all positions with their counts. */
 FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL u8 *symbols, u32 e)
 {
     const u32 width = width_of[work->dtype], n = work->count, shift = 8 * width - 1 - e, log2 = work->level == BITSNAP_FAST ? 4 : 3;
@@ -525,7 +527,7 @@ FN void encode_symbols(LOCAL Encoder *g, GLOBAL const bitsnap_work *work, GLOBAL
     SYNC();
 }
 
-/* Does the host try PARTED here? Decided as bsn_looks_parted does. */
+/* Returns whether the host would try PARTED, by the rule of bsn_looks_parted. */
 FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
 {
     const u32 width = width_of[work->dtype], n = work->count, runs = n / 128 < 64 ? n / 128 : 64, magnitude = (1u << (8 * width - 1)) - 1;
@@ -563,7 +565,8 @@ FN u32 encode_may_part(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
     return found;
 }
 
-/* May the host code planes here? Decided as bsn_choose_coded does; also 1 if the first elements do not tell which bits vary. */
+/* Returns whether the host may code planes, by the rule of bsn_choose_coded. Also 1 if the first elements do not show which bits
+ * vary. */
 FN u32 encode_may_rank(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
 {
     const u32 width = width_of[work->dtype], n = work->count, groups = n / 64, x0 = get_element(work->source, width, 0);
@@ -600,7 +603,7 @@ FN u32 encode_may_rank(LOCAL Encoder *g, GLOBAL const bitsnap_work *work)
     return found || !any;
 }
 
-/* Chooses codes: 0, or why the host has to. */
+/* Chooses codes. Returns 0, or a status that leaves the block to the host. */
 FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap_work *work)
 {
     const u32 fast = work->level == BITSNAP_FAST, n = work->count;
@@ -632,7 +635,7 @@ FN u32 encode_choose(LANES LOCAL Encoder *g, ARENA Plan *p, GLOBAL const bitsnap
     return ST_OK;
 }
 
-/* The list of the escapes, raw where `shift` is 0: 0, or why the host has to. */
+/* Plans the list of the escapes, raw if `shift` is 0. Returns 0, or a status that leaves the block to the host. */
 FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
 {
     LOCAL Coder *c = &g->inner;
@@ -659,15 +662,15 @@ FN u32 encode_choose_escapes(LANES LOCAL Encoder *g, ARENA Plan *p, u32 shift)
     if (!shift || m < 16 || c->kind == 1) return ST_OK;
     if (2 * g->h[0] > m) return ST_DECLINED;
     if (encode_plan(g, p, g->h, m, shift, 0) && g->bits + (g->escapes ? 8 * g->escapes + 8 : 0) < 8 * m + 8) {
-        LOCAL u32 *rare = g->full; /* which are done with */
+        LOCAL u32 *rare = g->full; /* no longer needed */
         for (i = THREAD; i < 256; i += THREADS) rare[i] = g->length[i] ? 0 : g->h[i];
         encode_tree(LANES_ g, c, g->h);
     }
     return ST_OK;
 }
 
-/* Those of m symbols that have no code, to `to`, and to `symbols` the codes of the others; by the whole group, eight symbols of a
- * work-item at a time. */
+/* Copies those of m symbols that have no code to `to`, and writes the codes of the others to `symbols`. The whole group does it,
+ * eight symbols a work-item at a time. */
 FN void encode_map(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *symbols, GLOBAL u8 *to, u32 m)
 {
     const u32 escape_code = c->escape_code, has_escape = c->kind != 2, lane = THREAD % WARP;
@@ -729,7 +732,7 @@ FN void encode_place(LOCAL Encoder *g, u32 at, u32 scratch_size)
     g->end = at + g->outer.size;
 }
 
-/* A list goes to byte `at` of the target, its symbols being at `symbols`; those that escape to `to`. By the whole group. */
+/* Writes a list of the symbols at `symbols` to byte `at` of the target, and its escapes to `to`, by the whole group. */
 FN void encode_coded(LANES LOCAL Encoder *g, LOCAL const Coder *c, GLOBAL u8 *scratch, GLOBAL u8 *symbols, GLOBAL u8 *to, GLOBAL u8 *target,
                      u32 at)
 {
@@ -757,8 +760,8 @@ FN void encode_list(LANES LOCAL Encoder *g, GLOBAL u8 *symbols, GLOBAL u8 *targe
     }
 }
 
-/* Head and check of a block whose body, from byte `body` to `end`, is there. Pieces of g->layout: what is hashed, from its first
- * byte on. */
+/* Writes head and check of a block whose body is complete, from byte `body` to `end`. The pieces of g->layout are the hashed
+ * parts. */
 FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_work *work, u32 form, u32 body, u32 end)
 {
     const u32 head = form | (end - body) << 8, begin = (u32)(work->target & 3);
@@ -783,7 +786,7 @@ FN void encode_head(LOCAL Encoder *g, ARENA u32 *arena, GLOBAL const bitsnap_wor
     }
 }
 
-/* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
+/* Encodes a block, by the whole group, and returns its status. If that is not 0, the target is unspecified. */
 FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
                     GLOBAL const bitsnap_work *work, u32 *size)
 {
@@ -832,7 +835,7 @@ FN u32 block_encode(LANES LOCAL Encoder *g, ARENA u32 *arena, u32 arena_size, GL
     return ST_OK;
 }
 
-/* A kernel that makes each block of `works` by this function, with a `type` in the group's memory. */
+/* A kernel that encodes each block of `works` with this function. The group's memory begins with a `type`. */
 #define ENCODES(kernel, type, block) \
     KERNEL(4) kernel(KERNEL_PARAMETERS) \
     { \

@@ -92,7 +92,7 @@ FN u32 group_most(LANES LOCAL Quantizer *g, u32 x)
 
 /* ---- logarithms, as the codec estimates sizes: 2^20 * log2 ---- */
 
-/* Of 1 + i / 256, to nearest, by squaring. */
+/* Returns the logarithm of 1 + i / 256, rounded to nearest, by squaring. */
 FN u32 log_entry(u32 i)
 {
     u64 x = (u64)(256 + i) << 54;
@@ -114,7 +114,7 @@ FN u64 cost_of(GLOBAL const u32 *logs, u32 count, u32 log_n) { return count ? (u
 
 /* ---- bins of an octave ---- */
 
-/* d * 2^24 / of, rounded up; both below 2^24. */
+/* Returns d * 2^24 / of, rounded up. Both are below 2^24. */
 FN u32 relative_to(u32 d, u32 of)
 {
     u32 quotient = 0, k;
@@ -127,7 +127,7 @@ FN u32 relative_to(u32 d, u32 of)
     return quotient + (d > 0);
 }
 
-/* All that does not depend on elements, by the whole group. */
+/* Computes everything that does not depend on elements, by the whole group. */
 FN void tables_set(LANES LOCAL Quantizer *g, const Tables t)
 {
     LOCAL const Numbers *x = &g->numbers;
@@ -193,7 +193,7 @@ FN u32 bin_shift(LOCAL const Numbers *x)
     return shift;
 }
 
-/* What is expected of an element, in bins. */
+/* Returns the prediction of an element, in bins. */
 FN u32 expected_of(LOCAL const Numbers *x, const Tables t, u32 i) { return (x->cells * scale_of(x, t.scales, i) + 4) / 8; }
 
 FN void bins_count(LOCAL const Quantizer *g, ARENA u32 *bins, const Tables t, u64 source, u32 n, u32 sampled)
@@ -244,7 +244,7 @@ FN u32 mean_of(u64 sum, u32 count) /* towards zero */
     return count && sum >> 63 ? 0u - mean : mean;
 }
 
-/* Means as scales, and what their list takes, about. */
+/* Turns means into scales. Returns the estimated bits of their list. */
 FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t, GLOBAL const u32 *means, GLOBAL u8 *scales,
                     u32 count)
 {
@@ -270,7 +270,8 @@ FN u64 scales_round(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t,
     return (cost >> 20) + 5 * (u32)group_sum(LANES_ g, used);
 }
 
-/* A row has the mean of its numbers' logarithms, a column the mean of what is left. Returns what both lists take, about. */
+/* The scale of a row is the mean of its numbers' logarithms, that of a column the mean of the remainders. Returns the estimated
+ * bits of both lists. */
 PART u64 scales_fit(LANES LOCAL Quantizer *g, ARENA u32 *counts, const Tables t, GLOBAL u32 *scratch, u32 n)
 {
     LOCAL const Numbers *x = &g->numbers;
@@ -363,7 +364,7 @@ FN void put_target(GLOBAL u8 *target, u32 at, u64 x, u32 size)
     for (; size; size--, x >>= 8) target[at++] = (u8)x;
 }
 
-/* Makes the words and the certificate. Returns how many elements are stored exactly. */
+/* Makes the words and the certificate. Returns the number of elements stored exactly. */
 FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, u64 source, GLOBAL u8 *target, u32 at, u32 n)
 {
     LOCAL const Numbers *x = &g->numbers;
@@ -414,8 +415,8 @@ FN u32 words_make(LANES LOCAL Quantizer *g, ARENA u32 *squares, const Tables t, 
 
 /* ---- lists ---- */
 
-/* The codes of a list by exact counts, in g->coder.h and .full: of all choices of what escapes those that take the fewest bits.
- * 0, or why the host has to. */
+/* Chooses the codes of a list by exact counts, in g->coder.h and .full: the choice of escapes that takes the fewest bits. Returns
+ * 0, or a status that leaves the block to the host. */
 PART u32 list_choose(LANES LOCAL Quantizer *g, ARENA Plan *p, u32 n, u32 fast)
 {
     LOCAL Encoder *y = &g->coder;
@@ -502,8 +503,7 @@ FN u32 count_folded(ARENA const u32 *fine, u32 s, u32 j)
 
 CONSTANT u8 word_limits[6] = { 0, 15, 31, 63, 127, 255 };
 
-/* A warp estimates the bits of n words whose lowest g->least + j bits are stored as they are: the fewest over all limits, and
- * that limit. */
+/* Estimates, by a warp, the bits of n words with g->least + j low bits. Finds the limit with the fewest. */
 FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *fine, ARENA const u32 *beyond, ARENA u32 *escape,
                     u32 n, u32 times, u32 j, u32 fast)
 {
@@ -572,8 +572,7 @@ FN void words_weigh(LANES LOCAL Quantizer *g, const Tables t, ARENA const u32 *f
     }
 }
 
-/* Chooses how many low bits of n words are stored as they are, and the first symbol that escapes. `used` bits are dealt with
- * already. */
+/* Chooses the number of low bits of n words, and the first symbol that escapes. Outer lists have already taken `used` bits. */
 PART void words_plan(LANES LOCAL Quantizer *g, ARENA u32 *arena, const Tables t, u32 n, u32 used, u32 sampled, u32 fast)
 {
     ARENA u32 *fine = arena, *beyond = fine + FINE, *length = beyond + LENGTHS, *escape = length + LENGTHS;
@@ -643,7 +642,7 @@ FN u32 words_pick(LANES LOCAL Quantizer *g, const Tables t, u32 n, u32 shift, u3
     return all;
 }
 
-/* Symbols of n words, eight of a work-item at a time, and their low bits. */
+/* Splits n words into symbols and low bits, eight words a work-item at a time. */
 FN void words_split(LOCAL Quantizer *g, const Tables t, GLOBAL u32 *symbols, GLOBAL u8 *low, u32 n)
 {
     const u32 shift = g->shift, limit = g->limit ? g->limit : 255, bits = shift % 8;
@@ -670,7 +669,7 @@ FN void words_split(LOCAL Quantizer *g, const Tables t, GLOBAL u32 *symbols, GLO
     ATOMIC_OR(&g->all, any);
 }
 
-/* A list of n words, each level of what escapes from the one before. */
+/* Writes a list of n words. Each level holds the escapes of the one before. */
 FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch, const Tables t, GLOBAL u8 *target, u32 n,
                  u32 fast)
 {
@@ -684,7 +683,7 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
         }
         size = raw ? 1 + 4 * n : 2 + size;
         if (g->stop - at < size) return ST_DECLINED;
-        if (THREAD == 0) g->at = at + size; /* others do not read it here, not even in vain */
+        if (THREAD == 0) g->at = at + size; /* no other work-item reads it here */
         if (raw) {
             for (i = THREAD; i < n; i += THREADS) put_target(target, at + 1 + 4 * i, t.u[i], 4);
             if (THREAD == 0) target[at] = 128;
@@ -695,7 +694,7 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
         words_split(g, t, scratch, target + at + 2, n);
         SYNC();
         if (THREAD == 0) {
-            if (!g->limit && g->all >> g->shift > 255) g->limit = 255; /* there are such words outside of the sample */
+            if (!g->limit && g->all >> g->shift > 255) g->limit = 255; /* words outside of the sample may need an escape */
             target[at] = (u8)g->shift;
             target[at + 1] = (u8)g->limit;
         }
@@ -711,7 +710,7 @@ FN u32 words_put(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch
 
 /* ---- blocks ---- */
 
-/* The body, from byte `at` of the target on, to g->at. */
+/* Writes the body from byte `at` of the target on. Its end goes to g->at. */
 FN u32 cells_encode(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scratch, GLOBAL const bitsnap_work *work, u32 at)
 {
     LOCAL Numbers *x = &g->numbers;
@@ -781,7 +780,7 @@ FN u32 cells_encode(LANES LOCAL Quantizer *g, ARENA u32 *arena, GLOBAL u32 *scra
     return status ? status : words_put(LANES_ g, arena, scratch, t, target, n, fast);
 }
 
-/* A block, by the whole group: its status; the target is written if that is 0, and perhaps otherwise. */
+/* Encodes a block, by the whole group, and returns its status. If that is not 0, the target is unspecified. */
 FN u32 cells_block(LANES LOCAL Quantizer *g, ARENA u32 *arena, u32 arena_size, GLOBAL u32 *scratch, u32 scratch_size,
                    GLOBAL const bitsnap_work *work, u32 *size)
 {
