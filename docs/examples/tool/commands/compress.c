@@ -320,8 +320,8 @@ static int find_pairs(job *j, unsigned count)
     return failed;
 }
 
-/* Lists the bases that are used; a single base, and siblings, in any case. */
-static int number_bases(job *j, const base *list, unsigned count)
+/* Lists the bases that are used; a single base in any case. */
+static int number_bases(job *j, unsigned count)
 {
     unsigned *numbers = (unsigned *)malloc(count * sizeof *numbers), k, n = 0;
     const base *b;
@@ -331,8 +331,8 @@ static int number_bases(job *j, const base *list, unsigned count)
         return fault_memory(j->f);
     }
     for (k = 0; k < count; k++) numbers[k] = k;
-    if (count > 1 && !j->known) (void)pairs_number(&j->pairs, numbers, count);
-    for (b = list, k = 0; b; b = b->next, k++) {
+    if (count > 1) (void)pairs_number(&j->pairs, numbers, count);
+    for (b = j->base, k = 0; b; b = b->next, k++) {
         if (numbers[k] == count) continue;
         j->bases[n] = b->file;
         j->bases[n].next = NULL;
@@ -343,34 +343,29 @@ static int number_bases(job *j, const base *list, unsigned count)
     return 0;
 }
 
-/* Takes the partners that are known, which siblings have. */
 static int take_known(job *j)
 {
-    unsigned count = 0;
-    const base *b;
     j->pairs = *j->known;
     j->pairs.list = (pair *)malloc((j->known->count + 1) * sizeof *j->pairs.list);
     if (!j->pairs.list) return fault_memory(j->f);
     memcpy(j->pairs.list, j->known->list, j->known->count * sizeof *j->pairs.list);
-    for (b = j->base; b; b = b->next) count++;
-    return number_bases(j, j->base, count);
+    return 0;
 }
 
-/* Finds the partners of tensors in the base. compress drops a base that saves nothing. merge and invert keep it: they always make
- * deltas. */
+/* Finds the partners of tensors in the base, unless they are known. compress drops a base that saves nothing. merge and invert keep
+ * it: they always make deltas. */
 static int pair_tensors(job *j)
 {
     const base *b;
     unsigned count = 0;
-    if (j->known) return take_known(j);
-    for (b = j->given; b; b = b->next) count++;
+    for (b = j->base; b; b = b->next) count++;
     if (!count) return 0;
-    if (find_pairs(j, count)) return 1;
-    if (j->o->command == COMPRESS) {
+    if (j->known ? take_known(j) : find_pairs(j, count)) return 1;
+    if (!j->known && j->o->command == COMPRESS) {
         if (pairs_sample(&j->pairs, j->codec, &j->in, &j->header.model, &j->given->file, j->f)) return 1;
         if (!j->pairs.used_bytes) j->base = NULL;
     }
-    return j->base ? number_bases(j, j->given, count) : 0;
+    return j->base ? number_bases(j, count) : 0;
 }
 
 /* Tensors that are equal to earlier ones, or what these round to: in a file without base, which can be read at any place. */

@@ -150,7 +150,7 @@ static int take(group *g, size_t number, const sibling *all, const bitsnap_refer
 {
     sibling *x = g->files[number];
     pairs *p = &x->found;
-    unsigned *numbers = (unsigned *)calloc(g->count, sizeof *numbers), k;
+    unsigned *numbers = (unsigned *)malloc(g->count * sizeof *numbers), k;
     unsigned char *own = (unsigned char *)calloc(x->h.model.count + 1, 1);
     size_t i;
     p->count = x->h.model.count;
@@ -170,7 +170,6 @@ static int take(group *g, size_t number, const sibling *all, const bitsnap_refer
         a->other = &g->files[a->base]->h.model.tensors[base - g->files[a->base]->first];
         a->bytes = g->model.tensors[list[i].tensor].end - g->model.tensors[list[i].tensor].begin;
         a->kind = PAIR_FOUND;
-        numbers[a->base] = 1;
         p->found++;
         p->found_bytes += a->bytes;
     }
@@ -178,13 +177,9 @@ static int take(group *g, size_t number, const sibling *all, const bitsnap_refer
         memset(p->list, 0, p->count * sizeof *p->list);
         p->count = 0;
     }
-    for (k = 0; k < g->count && p->count; k++) {
-        if (!numbers[k]) continue;
-        numbers[k] = x->base_count;
-        x->bases[x->base_count++] = (unsigned)(g->files[k] - all);
-    }
-    for (i = 0; i < p->count; i++)
-        if (p->list[i].kind == PAIR_FOUND) p->list[i].base = numbers[p->list[i].base];
+    x->base_count = pairs_number(p, numbers, (unsigned)g->count);
+    for (k = 0; k < g->count; k++)
+        if (numbers[k] < g->count) x->bases[numbers[k]] = (unsigned)(g->files[k] - all);
     free(numbers);
     free(own);
     return 0;
