@@ -241,7 +241,7 @@ typedef struct bitsnap_error {
     uint64_t offset;      /* byte of the source where it was found, from the start of the frame */
     uint64_t element;     /* first element of the block concerned; bitsnap_verify: the element that differs */
     uint64_t needed;      /* BITSNAP_E_WORKSPACE, _CAPACITY: a sufficient size, in the unit of the argument
-                             that is too small; _TRUNCATED of a decoder: the least number of bytes to
+                             that is too small; _TRUNCATED of a decoder: the smallest number of bytes to
                              supply */
     const char *argument; /* BITSNAP_E_ARGUMENT: the argument or member at fault; BITSNAP_E_CAPACITY: "index"
                              if it is encoder.index that is too small; BITSNAP_E_UNSUPPORTED: the switch that

@@ -1,10 +1,10 @@
-"""Codecs beside each other on anybody's checkpoints: sizes, and speeds in memory, in one process and one run, on one thread.
+"""Codecs beside each other on your own checkpoints: sizes, and speeds in memory, in one process and one run, on one thread.
 
     field.py DIR|FILE.safetensors... [--quick] [--codec bitsnap,zipnn] [--out RESULT.md]
 
 Prints Markdown: of each file and dtype a table of what packs all its tensors of that dtype. GB/s: 10^9 bytes of tensors a second, the best of
 several runs; in brackets, as a share of a copy of the same bytes, which is timed between them. Each codec has the interface that it publishes:
-bitsnap writes where it is told to, the others into memory that they take. What comes back is compared before anything is timed.
+bitsnap writes into the caller's memory, the others allocate their own. What comes back is compared before anything is timed.
 Packages that are missing are named and left out: bitsnap (docs/examples/python), numpy, ml_dtypes, numcodecs (zstd), zipnn, openzl.
 """
 import argparse

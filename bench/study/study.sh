@@ -2,7 +2,7 @@
 # The study in one go: trains, measures, draws. `make study` calls it.
 #   study.sh TRAINER STUDY SCRATCH RESULTS [DATA [quick]]
 # DATA: a directory with checkpoints, see study --help; empty: the trained ones only. Checkpoints in SCRATCH are used again
-# where they are complete.
+# if they are complete.
 LC_ALL=C; export LC_ALL
 if [ $# -lt 4 ]; then sed -n '2,5s/^# *//p' "$0"; exit 2; fi
 trainer=$1 study=$2 scratch=$3 results=$4 data=$5 quick=$6
