@@ -25,7 +25,7 @@ file 644 "$MANDIR/man1" bitsnap.1 "$build/bitsnap.man"
 file 644 "$COMPLETIONDIR" bitsnap "$build/bitsnap.bash"
 file 644 "$ZSHDIR" _bitsnap "$build/bitsnap.zsh"
 file 644 "$FISHDIR" bitsnap.fish "$build/bitsnap.fish"
-for header in bitsnap.h bitsnap_simd.h docs/examples/file/bitsnap_file.h; do file 644 "$INCLUDEDIR" "${header##*/}" $header; done
+for header in bitsnap.h bitsnap_simd.h docs/examples/file/bitsnap_file.h docs/examples/file/bitsnap_references.h; do file 644 "$INCLUDEDIR" "${header##*/}" $header; done
 package "$LIBDIR/pkgconfig" bitsnap.pc
 package "$LIBDIR/cmake/bitsnap" bitsnapConfig.cmake
 package "$LIBDIR/cmake/bitsnap" bitsnapConfigVersion.cmake

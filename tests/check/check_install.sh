@@ -13,7 +13,7 @@ check() { # name, shell command
 if [ "$(uname -s)" != Linux ]; then echo "skip - install: tested on Linux"; exit 0; fi
 mkdir "$t/build" && cp "${BITSNAP:-build/bitsnap}" "$t/build/bitsnap" || exit 1
 make="make -s B=$t/build -o $t/build/bitsnap CC=$cc CFLAGS=-O0 WARN=-DBITSNAP_NO_AVX512"
-files='bin/bitsnap include/bitsnap.h include/bitsnap_file.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
+files='bin/bitsnap include/bitsnap.h include/bitsnap_file.h include/bitsnap_references.h include/bitsnap_simd.h lib/cmake/bitsnap/bitsnapConfig.cmake
     lib/cmake/bitsnap/bitsnapConfigVersion.cmake lib/pkgconfig/bitsnap.pc share/bash-completion/completions/bitsnap
     share/fish/vendor_completions.d/bitsnap.fish share/man/man1/bitsnap.1 share/zsh/site-functions/_bitsnap'
 libraries='lib/libbitsnap.a lib/libbitsnap.so lib/libbitsnap.so.1 lib/pkgconfig/libbitsnap.pc'
@@ -138,7 +138,7 @@ if command -v pkg-config >/dev/null; then
     export PKG_CONFIG_PATH="$t/p/lib/pkgconfig"
     check "pkg-config: the headers" "test \$(pkg-config --modversion bitsnap) = $version && test -z \"\$(pkg-config --libs bitsnap)\" &&
         $cc $strict \$(pkg-config --cflags bitsnap) $t/whole.c -o $t/whole && $t/whole"
-    printf '#define BITSNAP_FILE_IMPLEMENTATION\n#include "bitsnap_file.h"\n' >"$t/file.c"
+    printf '#define BITSNAP_FILE_IMPLEMENTATION\n#include "bitsnap_file.h"\n#define BITSNAP_REFERENCES_IMPLEMENTATION\n#include "bitsnap_references.h"\n' >"$t/file.c"
     check "pkg-config: the header of files" "$cc $strict \$(pkg-config --cflags bitsnap) -c $t/file.c -o $t/file.o"
     check "pkg-config: the shared library, known by its soname" "$cc $strict \$(pkg-config --cflags libbitsnap) $t/use.c -o $t/shared \$(pkg-config --libs libbitsnap) &&
         LD_LIBRARY_PATH=$t/p/lib $t/shared && readelf -d $t/shared | grep -q 'NEEDED.*\[libbitsnap.so.1\]'"
